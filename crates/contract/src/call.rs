@@ -1,0 +1,193 @@
+//! One call: who asks, for what, until when, and what it says on the way.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::Ending;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The name used in policy, limits and the audit log.
+    pub name: Arc<str>,
+}
+
+impl Caller {
+    /// The person at this machine, over stdio or the command line.
+    pub fn local() -> Self {
+        Self { name: "local".into() }
+    }
+
+    /// A caller known as `name`.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.into() }
+    }
+}
+
+/// One tool, its input, its caller and its cancel token.
+pub struct Call {
+    /// The tool's name as the dialect read it; the catalog knows which tool that is.
+    pub tool: String,
+    /// The arguments, unchecked.
+    pub input: Value,
+    /// Who asks.
+    pub caller: Caller,
+    /// Which dialect it came by, for the record.
+    pub dialect: &'static str,
+    /// Cancelled when nobody wants the result any more.
+    pub cancel: CancellationToken,
+    /// Where its events go.
+    pub events: EventSink,
+}
+
+/// What a running tool knows of its call.
+pub struct Ctx {
+    /// Who asks.
+    pub caller: Caller,
+    /// Cancelled when nobody wants the result, the deadline has passed or the process ends.
+    /// A tool that sees it cancelled stops at once and leaves nothing running.
+    pub cancel: CancellationToken,
+    /// When the gate will cancel the call.
+    pub deadline: Instant,
+    /// Where events go; use [`Ctx::progress`] and its siblings.
+    pub events: EventSink,
+}
+
+impl Ctx {
+    /// Says how far the work is; `done` must grow from one to the next.
+    pub fn progress(&self, done: f64, total: Option<f64>, message: Option<String>) {
+        self.events.send(Event::Progress { done, total, message });
+    }
+
+    /// Passes on what a running program printed.
+    pub fn chunk(&self, stream: Stream, text: String) {
+        self.events.send(Event::Chunk { stream, text });
+    }
+
+    /// Says something to whoever watches the call.
+    pub fn log(&self, level: Level, message: impl Into<String>) {
+        self.events.send(Event::Log { level, message: message.into() });
+    }
+}
+
+/// Something said while a call runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// How far it is.
+    Progress {
+        /// How much is done; it only grows.
+        done: f64,
+        /// How much there is, if known, in the same unit.
+        total: Option<f64>,
+        /// What is being done.
+        message: Option<String>,
+    },
+    /// A piece of what a program prints.
+    Chunk {
+        /// Where it printed it.
+        stream: Stream,
+        /// What it printed, with what is not UTF-8 replaced.
+        text: String,
+    },
+    /// A line for whoever watches.
+    Log {
+        /// How serious.
+        level: Level,
+        /// What.
+        message: String,
+    },
+}
+
+/// Which of a program's outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// How serious a line is: the levels of RFC 5424, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "RFC 5424 says what each is")]
+pub enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+/// Where a call's events go. It never waits: who cannot keep up misses events, not results.
+#[derive(Clone, Default)]
+pub struct EventSink(Option<Arc<dyn Fn(Event) + Send + Sync>>);
+
+impl EventSink {
+    /// A sink that gives each event to `take`, which must not block.
+    pub fn new(take: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(take)))
+    }
+
+    /// A sink nobody listens at.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Whether anybody listens: a tool may skip work that only makes events.
+    pub fn is_watched(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Passes `event` on.
+    pub fn send(&self, event: Event) {
+        if let Some(take) = &self.0 {
+            take(event);
+        }
+    }
+}
+
+/// What a tool gave back.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The structured result.
+    pub value: Value,
+    /// The same for a reader.
+    pub text: Text,
+    /// How the work ended.
+    pub ending: Ending,
+}
+
+/// A result as a person or a model reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Text {
+    /// The thing itself: a file's text, a diff, what a program printed.
+    pub body: String,
+    /// What to know about it, in a line: its etag, where it was cut and how to go on.
+    pub note: Option<String>,
+}
+
+impl Text {
+    /// A body and nothing to add.
+    pub fn body(body: impl Into<String>) -> Self {
+        Self { body: body.into(), note: None }
+    }
+
+    /// The same with a note.
+    pub fn with_note(self, note: impl Into<String>) -> Self {
+        Self { note: Some(note.into()), ..self }
+    }
+
+    /// The JSON of `value`.
+    pub fn json(value: &impl Serialize) -> Self {
+        Self::body(serde_json::to_string(value).unwrap_or_default())
+    }
+}

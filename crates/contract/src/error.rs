@@ -1,0 +1,233 @@
+//! Why a call failed: one closed list, spelled by each dialect in its own terms.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Why a call has no output. Each dialect matches it in full.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    /// No tool of that name is on offer to this caller.
+    #[error("no tool is named `{name}`{}", did_you_mean(nearest.as_deref()))]
+    UnknownTool {
+        /// What was asked for.
+        name: String,
+        /// The tool that was probably meant, as an id.
+        nearest: Option<String>,
+    },
+    /// The arguments do not satisfy the tool's schema or its meaning.
+    #[error("{}", list(problems))]
+    InvalidInput {
+        /// What is wrong, and where.
+        problems: Vec<Problem>,
+    },
+    /// Policy, confinement or the file system's own permissions refuse it.
+    #[error("{message}")]
+    NotAllowed {
+        /// What is refused and what would be allowed.
+        message: String,
+    },
+    /// Too much is going on; it can be tried again.
+    #[error("{message}; try again in {} ms", retry_after.as_millis())]
+    Limited {
+        /// Which limit.
+        message: String,
+        /// How long to wait.
+        retry_after: Duration,
+    },
+    /// What the call names (a file, a job) is not there.
+    #[error("{message}")]
+    NotFound {
+        /// What is not there.
+        message: String,
+    },
+    /// What the call expected to find has changed.
+    #[error("{message}")]
+    Conflict {
+        /// What differs.
+        message: String,
+        /// Both sides, e.g. `{"expected": …, "actual": …}`.
+        details: Value,
+    },
+    /// What was asked for is larger than it may be.
+    #[error("{message}")]
+    TooLarge {
+        /// What is too large, its size, the limit and how to ask for a part.
+        message: String,
+    },
+    /// Something the tool needs is away.
+    #[error("{message}")]
+    Unavailable {
+        /// What is away.
+        message: String,
+    },
+    /// The deadline passed.
+    #[error("it took longer than {} ms and was stopped", after.as_millis())]
+    TimedOut {
+        /// The deadline.
+        after: Duration,
+    },
+    /// Nobody wants the result any more.
+    #[error("the call was cancelled")]
+    Canceled,
+    /// The tool could not do it.
+    #[error("{message}")]
+    Failed {
+        /// What could not be done.
+        message: String,
+        /// Why, for the log.
+        cause: String,
+    },
+    /// The tool's output does not satisfy its own schema.
+    #[error("the tool's result breaks its own schema: {}", list(problems))]
+    InvalidOutput {
+        /// What is wrong, and where.
+        problems: Vec<Problem>,
+    },
+}
+
+impl CallError {
+    /// What the log learns and the caller does not.
+    pub fn cause(&self) -> Option<&str> {
+        match self {
+            Self::Failed { cause, .. } if !cause.is_empty() => Some(cause),
+            Self::Failed { .. }
+            | Self::UnknownTool { .. }
+            | Self::InvalidInput { .. }
+            | Self::NotAllowed { .. }
+            | Self::Limited { .. }
+            | Self::NotFound { .. }
+            | Self::Conflict { .. }
+            | Self::TooLarge { .. }
+            | Self::Unavailable { .. }
+            | Self::TimedOut { .. }
+            | Self::Canceled
+            | Self::InvalidOutput { .. } => None,
+        }
+    }
+
+    /// The reason in one word, for the record and for machines.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownTool { .. } => "unknown_tool",
+            Self::InvalidInput { .. } => "invalid_input",
+            Self::NotAllowed { .. } => "not_allowed",
+            Self::Limited { .. } => "limited",
+            Self::NotFound { .. } => "not_found",
+            Self::Conflict { .. } => "conflict",
+            Self::TooLarge { .. } => "too_large",
+            Self::Unavailable { .. } => "unavailable",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Canceled => "canceled",
+            Self::Failed { .. } => "failed",
+            Self::InvalidOutput { .. } => "invalid_output",
+        }
+    }
+}
+
+/// One thing wrong with a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// RFC 6901 pointer to the value; empty for the whole.
+    pub pointer: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// Why a tool could not do its work: a sentence for the caller, a cause for the log.
+#[derive(Debug, Clone)]
+pub struct ToolError {
+    /// Which kind of failure.
+    pub fault: Fault,
+    /// For the caller: lower-case, no full stop, naming the thing and the way out.
+    pub message: String,
+    /// For the log.
+    pub cause: Option<String>,
+}
+
+/// The kinds of failure a tool can report.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// The input satisfies the schema and still cannot be meant; the pointer says where.
+    Invalid {
+        /// RFC 6901 pointer into the input.
+        pointer: String,
+    },
+    /// Confinement, policy or permissions refuse it.
+    NotAllowed,
+    /// What the input names is not there.
+    NotFound,
+    /// It is there, and not as the caller expects; both sides in the value.
+    Conflict(Value),
+    /// It is larger than it may be.
+    TooLarge,
+    /// Something it needs is away.
+    Unavailable,
+    /// The call's cancel token was cancelled and the tool stopped.
+    Canceled,
+    /// Anything else.
+    Failed,
+}
+
+impl ToolError {
+    /// A failure of kind `fault`, said to the caller as `message`.
+    pub fn new(fault: Fault, message: impl Into<String>) -> Self {
+        Self { fault, message: message.into(), cause: None }
+    }
+
+    /// A failure whose `cause` only the log learns.
+    pub fn because(message: impl Into<String>, cause: impl std::fmt::Display) -> Self {
+        Self { fault: Fault::Failed, message: message.into(), cause: Some(cause.to_string()) }
+    }
+
+    /// Input that cannot be meant; `pointer` says where, e.g. `/edits/0/old`.
+    pub fn invalid(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Fault::Invalid { pointer: pointer.into() }, message)
+    }
+
+    /// What the input names is not there.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Fault::NotFound, message)
+    }
+
+    /// Refused.
+    pub fn not_allowed(message: impl Into<String>) -> Self {
+        Self::new(Fault::NotAllowed, message)
+    }
+
+    /// The call was cancelled and the tool stopped.
+    pub fn canceled() -> Self {
+        Self::new(Fault::Canceled, "the call was cancelled")
+    }
+}
+
+impl From<ToolError> for CallError {
+    fn from(err: ToolError) -> Self {
+        let ToolError { fault, message, cause } = err;
+        match fault {
+            Fault::Invalid { pointer } => {
+                Self::InvalidInput { problems: vec![Problem { pointer, message }] }
+            }
+            Fault::NotAllowed => Self::NotAllowed { message },
+            Fault::NotFound => Self::NotFound { message },
+            Fault::Conflict(details) => Self::Conflict { message, details },
+            Fault::TooLarge => Self::TooLarge { message },
+            Fault::Unavailable => Self::Unavailable { message },
+            Fault::Canceled => Self::Canceled,
+            Fault::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
+        }
+    }
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+fn list(problems: &[Problem]) -> String {
+    let mut lines = Vec::with_capacity(problems.len());
+    for Problem { pointer, message } in problems {
+        lines.push(if pointer.is_empty() { message.clone() } else { format!("{pointer}: {message}") });
+    }
+    lines.join("; ")
+}
