@@ -1,1 +1,59 @@
-//! Being written.
+//! The `files` toolset: what a workspace holds, read, found and changed.
+//!
+//! A tool here knows what a caller may mean; how a path is confined and a file
+//! replaced is [`crate::world::Root`]'s.
+
+mod read;
+mod write;
+mod edit;
+mod list;
+mod tree;
+mod info;
+mod exists;
+mod search;
+mod r#move;
+mod copy;
+mod delete;
+mod mkdir;
+mod cursor;
+mod settings;
+
+use std::sync::Arc;
+
+use toolgate_contract::{AnyTool, erase};
+
+use crate::world::Root;
+
+pub use copy::Copy;
+pub use delete::Delete;
+pub use edit::Edit;
+pub use exists::Exists;
+pub use info::Info;
+pub use list::List;
+pub use mkdir::Mkdir;
+pub use r#move::Move;
+pub use read::Read;
+pub use search::Search;
+pub use settings::Settings;
+pub use tree::Tree;
+pub use write::Write;
+
+/// All tools of this toolset, on the files beneath `root`.
+pub fn tools(root: &Root, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
+    let root = &root.clone().with_rules(&settings.rules());
+    let settings = &Arc::new(settings.clone());
+    vec![
+        erase(Read::new(root, settings)),
+        erase(Write::new(root, settings)),
+        erase(Edit::new(root, settings)),
+        erase(List::new(root)),
+        erase(Tree::new(root)),
+        erase(Info::new(root)),
+        erase(Exists::new(root)),
+        erase(Search::new(root, settings)),
+        erase(Move::new(root)),
+        erase(Copy::new(root, settings)),
+        erase(Delete::new(root)),
+        erase(Mkdir::new(root)),
+    ]
+}

@@ -1,4 +1,7 @@
 //! The world tools are handed: disk, processes and clock. Nothing else here touches them.
 
-mod processes;
-mod root;
+pub mod processes;
+pub mod root;
+
+pub use root::{Root, Rules};
+pub use processes::Processes;

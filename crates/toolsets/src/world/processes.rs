@@ -1,1 +1,145 @@
-//! Being written.
+//! The one place that starts programs, and sees each to its end with all it started.
+//!
+//! What may be started, by whom and with which environment is decided above;
+//! here it is only made sure that nothing of a program outlives its run, that its
+//! output never fills the memory, and that it inherits nothing it was not given.
+
+#![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
+
+mod program;
+mod environment;
+mod captured;
+mod running;
+mod family;
+mod strays;
+mod spawn;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_contract::Stream;
+
+pub use captured::{Captured, Piece};
+pub use environment::refused_variable;
+pub use program::{Missing, Program, nearest};
+
+use spawn::Spawner;
+
+/// Starts programs. Clones share one spawning thread.
+#[derive(Clone)]
+pub struct Processes(Arc<House>);
+
+struct House {
+    /// The server's own environment, as it was at start.
+    environment: BTreeMap<OsString, OsString>,
+    spawner: Spawner,
+    closing: CancellationToken,
+    running: TaskTracker,
+}
+
+/// A program to run.
+pub struct Start {
+    /// Which, already found.
+    pub program: Program,
+    /// Its arguments; they reach it as they are.
+    pub args: Vec<OsString>,
+    /// The directory it starts in. A handle, so no rename can put another in its place.
+    pub cwd: OwnedFd,
+    /// Its whole environment.
+    pub env: BTreeMap<OsString, OsString>,
+    /// What it reads from standard input; `None` is the end of file at once.
+    pub stdin: Option<Vec<u8>>,
+    /// How much it may take.
+    pub bounds: Bounds,
+}
+
+/// How long a program may run and how much of what it prints is held.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// After this it is stopped.
+    pub timeout: Duration,
+    /// How long it may go on once it is asked to stop.
+    pub grace: Duration,
+    /// How much of each stream is held in memory.
+    pub held_bytes_max: usize,
+    /// How much of each stream is kept on disk when it is more than that.
+    pub spool_bytes_max: u64,
+}
+
+/// A program that has run, and of which nothing runs any more.
+pub struct Ended {
+    /// How its process ended.
+    pub status: ExitStatus,
+    /// Why it was stopped, if it did not end by itself.
+    pub stopped: Option<Stopped>,
+    /// How long it ran.
+    pub took: Duration,
+    /// What it printed to standard output.
+    pub stdout: Captured,
+    /// What it printed to standard error.
+    pub stderr: Captured,
+}
+
+/// Why a program was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// Its time was over.
+    TimedOut,
+    /// Nobody wanted its result any more.
+    Canceled,
+}
+
+impl Processes {
+    /// Programs of a server whose own environment is `environment`.
+    ///
+    /// Makes this process the one that orphans of its programs fall to, so that
+    /// no double fork escapes it.
+    ///
+    /// # Errors
+    /// When the system lacks that, or has no thread to spare.
+    pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Self> {
+        family::adopt_orphans()?;
+        Ok(Self(Arc::new(House {
+            environment: environment.into_iter().collect(),
+            spawner: Spawner::start()?,
+            closing: CancellationToken::new(),
+            running: TaskTracker::new(),
+        })))
+    }
+
+    /// The server's own variable `name`.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// Runs a program to its end, or stops it when its time is over or `cancel` is cancelled.
+    ///
+    /// `watch` sees all it prints as it comes. When this returns nothing the program
+    /// started is left; when it is dropped, the same is done behind it.
+    ///
+    /// # Errors
+    /// When the kernel does not start it, when it was killed and does not end, and with
+    /// `Interrupted` when it was not wanted any more before it began.
+    pub async fn run(
+        &self,
+        start: Start,
+        cancel: &CancellationToken,
+        watch: &(dyn Fn(Stream, &[u8]) + Send + Sync),
+    ) -> io::Result<Ended> {
+        running::run(self, start, cancel, watch).await
+    }
+
+    /// Stops all that runs and waits until nothing is left.
+    pub async fn close(&self) {
+        self.0.closing.cancel();
+        self.0.running.close();
+        self.0.running.wait().await;
+    }
+}

@@ -1,1 +1,160 @@
-//! Being written.
+//! The workspace as tools are handed it: one directory held open, and what lies beneath.
+//!
+//! No path is ever joined and opened from outside. The kernel resolves each one
+//! beneath the held directory (`openat2`, `RESOLVE_BENEATH`), so `..`, absolute
+//! paths, symlinks and races cannot leave it. A kernel without `openat2` (before
+//! Linux 5.6, or hidden by a container's seccomp filter) is refused when the root
+//! is opened: there is no second, weaker way.
+
+mod path;
+mod beneath;
+mod refusal;
+mod protected;
+mod meta;
+mod etag;
+mod file;
+mod place;
+mod replace;
+mod temp;
+mod lock;
+mod look;
+mod entries;
+mod ignores;
+mod walk;
+mod tree;
+mod remove;
+mod rename;
+mod copy;
+mod work;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+use toolgate_contract::ToolError;
+
+use beneath::Symlinks;
+use lock::Locks;
+use protected::Protected;
+
+pub use etag::Etag;
+pub use file::File;
+pub use meta::{Kind, Meta};
+pub use place::Parents;
+pub(crate) use path::shown;
+pub(crate) use copy::{Bounds, Copied};
+pub(crate) use entries::Page;
+pub(crate) use look::Look;
+pub(crate) use remove::Extent;
+pub(crate) use rename::Standing;
+pub(crate) use replace::{Existing, Missing, Outcome, Terms};
+pub(crate) use walk::{Folder, Found, Sight, Start, Walk};
+pub(crate) use work::Watch;
+
+/// One workspace, held open as a directory. Cheap to clone.
+///
+/// Symlinks inside that stay inside are followed; every other is refused.
+#[derive(Clone)]
+pub struct Root {
+    held: Arc<Held>,
+    rules: Arc<Ruled>,
+}
+
+/// What a root allows, where its owner decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// Names that can be read and never changed, wherever they stand.
+    pub protected: Vec<String>,
+    /// Up to this size a file's etag is a hash of its content.
+    pub hashed_bytes_max: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            protected: protected::DEFAULT.iter().map(|&name| name.to_owned()).collect(),
+            hashed_bytes_max: 64 << 20,
+        }
+    }
+}
+
+struct Held {
+    dir: OwnedFd,
+    path: PathBuf,
+    locks: Locks,
+    room: Arc<Semaphore>,
+}
+
+struct Ruled {
+    protected: Protected,
+    hashed_bytes_max: u64,
+}
+
+impl Root {
+    /// Opens the directory at `path`, with the default rules.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or this system cannot confine paths to it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = open(path, flags, Mode::empty())?;
+        beneath::probe(dir.as_fd())?;
+        let path = beneath::whereabouts(dir.as_fd()).map_err(|err| {
+            let why = format!("/proc is needed to tell where files are, and cannot be read: {err}");
+            io::Error::new(io::ErrorKind::Unsupported, why)
+        })?;
+        let room = Arc::new(Semaphore::new(work::AT_ONCE));
+        let held = Held { dir, path, locks: Locks::default(), room };
+        Ok(Self { held: Arc::new(held), rules: Arc::new(Ruled::new(&Rules::default())) })
+    }
+
+    /// The same directory under `rules`.
+    pub fn with_rules(self, rules: &Rules) -> Self {
+        Self { rules: Arc::new(Ruled::new(rules)), ..self }
+    }
+
+    /// Where it was when it was opened, all symlinks resolved: to show, never to open.
+    pub fn path(&self) -> &Path {
+        &self.held.path
+    }
+
+    /// Opens the directory at `path`, to be entered or looked up from (`O_PATH`).
+    ///
+    /// # Errors
+    /// When it is missing, not a directory, or not beneath the root.
+    pub fn open_dir(&self, path: &str) -> Result<OwnedFd, ToolError> {
+        let path = self.relative(path)?;
+        self.resolve(path, OFlags::PATH | OFlags::DIRECTORY).map_err(|err| self.refusal(path, err))
+    }
+
+    /// `path` as the kernel will be given it.
+    fn relative<'p>(&self, path: &'p str) -> Result<&'p str, ToolError> {
+        path::relative(path, &self.held.path)
+    }
+
+    fn resolve(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        beneath::open(self.dir(), Path::new(path), flags, Symlinks::Follow)
+    }
+
+    fn dir(&self) -> BorrowedFd<'_> {
+        self.held.dir.as_fd()
+    }
+}
+
+impl Ruled {
+    fn new(rules: &Rules) -> Self {
+        let Rules { protected, hashed_bytes_max } = rules;
+        Self { protected: Protected::new(protected), hashed_bytes_max: *hashed_bytes_max }
+    }
+}
+
+impl fmt::Debug for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Root").field(&self.held.path).finish()
+    }
+}

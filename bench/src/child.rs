@@ -1,0 +1,71 @@
+//! Processes under measurement, ended when they are dropped.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::Context;
+
+/// A process that is spoken to over its standard streams.
+pub(crate) struct Child {
+    process: std::process::Child,
+    pub(crate) input: Option<ChildStdin>,
+    pub(crate) output: Option<ChildStdout>,
+}
+
+/// A process that listens.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    /// Where it listens, `127.0.0.1:PORT`.
+    pub(crate) address: String,
+}
+
+impl Child {
+    pub(crate) fn stdio(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        let mut command = command(program, args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::start(command)
+    }
+
+    fn start(mut command: Command) -> anyhow::Result<Self> {
+        let mut process = command.spawn().with_context(|| format!("{command:?}"))?;
+        let (input, output) = (process.stdin.take(), process.stdout.take());
+        Ok(Self { process, input, output })
+    }
+
+    /// What the process keeps in memory.
+    pub(crate) fn resident_mib(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts a server that says on standard error `… at http://ADDRESS/…` once it listens.
+pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Server> {
+    let mut command = command(program, args);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = Child::start(command)?;
+    let said = child.process.stderr.take().context("no standard error")?;
+    let mut lines = BufReader::new(said).lines();
+    let line = lines.next().context("the server said nothing")??;
+    let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.with_context(|| format!("no address in `{line}`"))?.to_owned();
+    Ok(Server { child, address })
+}
+
+/// The program as it runs by default, but for where its records go.
+fn command(program: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    let audit = std::env::temp_dir().join(format!("toolgate-bench-{}.jsonl", std::process::id()));
+    command.args(args).env("TOOLGATE_AUDIT_TO", audit).env("TOOLGATE_LOG_LEVEL", "error");
+    command
+}

@@ -1,0 +1,142 @@
+//! Wire contracts: how requests, results, errors and tool names are spelled.
+//!
+//! A dialect is pure: bytes in, bytes out, no IO, no clock, no async. What a
+//! conversation remembers between frames is its own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use toolgate_contract::{Answer, CallError, Event, Frame, Head, Reply, Request};
+
+pub mod mcp;
+
+mod json;
+
+/// Every dialect, by name: a new one is a file and a line here.
+pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
+    vec![Arc::new(mcp::Mcp::new(facts.clone()))]
+}
+
+/// One wire contract.
+pub trait Dialect: Send + Sync + 'static {
+    /// The name it is chosen and recorded by.
+    fn name(&self) -> &'static str;
+    /// A conversation that has not begun.
+    fn converse(&self) -> Box<dyn Conversation>;
+    /// The session that a frame says it belongs to.
+    fn session<'h>(&self, head: &'h Head) -> Option<&'h str>;
+    /// What to answer a frame that names a session nobody has.
+    fn unknown_session(&self) -> Reply;
+    /// `reply`, telling the client that its session is `id` from now on.
+    fn open_session(&self, reply: Reply, id: &str) -> Reply;
+    /// What to answer a frame that was not taken in.
+    fn refuse(&self, why: &Refused) -> Reply;
+}
+
+/// Why a frame was not taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// It is larger than the transport takes.
+    TooLarge {
+        /// The cap in bytes.
+        limit: usize,
+    },
+    /// There are too many sessions.
+    Busy {
+        /// What there is too much of.
+        message: String,
+    },
+    /// An ask with the same key is still in flight.
+    Repeated {
+        /// The key.
+        key: Key,
+    },
+}
+
+/// One client's frames in order, and what must be remembered between them.
+pub trait Conversation: Send {
+    /// Reads one frame.
+    fn read(&mut self, frame: &Frame) -> Reading;
+    /// One reply out of the replies to a batch, in order.
+    fn join(&self, replies: Vec<Reply>) -> Reply;
+}
+
+/// What a frame turned out to be.
+pub enum Reading {
+    /// Answered on the spot.
+    Reply(Reply),
+    /// Something for the host.
+    Ask(Ask),
+    /// Whoever asked `key` no longer wants the answer.
+    Cancel {
+        /// The ask.
+        key: Key,
+        /// What to answer to this frame itself.
+        reply: Reply,
+    },
+    /// Several in one frame.
+    Batch(Vec<Reading>),
+    /// The conversation began: on a transport without connections it is a session from now on.
+    Opened(Reply),
+    /// The conversation is over.
+    Closed(Reply),
+}
+
+/// A request with what is needed to spell its answer.
+pub struct Ask {
+    /// Which of the conversation's asks it is.
+    pub key: Key,
+    /// What is asked.
+    pub request: Request,
+    /// Spells the answer.
+    pub ticket: Arc<dyn Ticket>,
+    /// What it means when the client's connection goes away.
+    pub on_leave: OnLeave,
+    /// Whether the client can take a stream of events with the answer.
+    pub events: Accepts,
+}
+
+/// The wire's own name for an ask, unique among those in flight in a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key(pub String);
+
+/// What it means when the connection that a request came on goes away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLeave {
+    /// Nobody wants the answer.
+    Cancels,
+    /// The work goes on.
+    Continues,
+}
+
+/// What a client can take in answer to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepts {
+    /// One message.
+    Message,
+    /// A stream of events that ends with the message.
+    Stream,
+}
+
+/// Spells what is said in answer to one request.
+pub trait Ticket: Send + Sync + 'static {
+    /// The answer; `None` where the wire owes none, as to a cancelled request.
+    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply>;
+    /// What is said while it runs; `None` where the wire or the client wants none.
+    fn event(&self, event: &Event) -> Option<Bytes>;
+    /// Whether [`Ticket::event`] can ever say anything.
+    fn listens(&self) -> bool;
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Its name, for programs.
+    pub name: String,
+    /// Its name, for people.
+    pub title: String,
+    /// Its version.
+    pub version: String,
+    /// How to use it well, for the agent.
+    pub instructions: String,
+}

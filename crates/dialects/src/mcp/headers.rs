@@ -1,0 +1,80 @@
+//! What a stateless HTTP request says twice, in its headers and in its body, and whether it agrees.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use toolgate_contract::Head;
+
+use super::message::{Failure, HEADER_MISMATCH, Id};
+
+/// The header that names the protocol revision.
+pub(crate) const VERSION: &str = "mcp-protocol-version";
+/// The header that names a session.
+pub(crate) const SESSION: &str = "mcp-session-id";
+
+/// The only value of the header `name`, trimmed; an error if it stands twice or is not ASCII.
+pub(crate) fn single<'h>(head: &'h Head, name: &'static str) -> Result<Option<&'h str>, String> {
+    let mut values = head.header(name);
+    let Some(first) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(format!("the header `{name}` stands twice"));
+    }
+    let visible = first.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
+    match std::str::from_utf8(first) {
+        Ok(text) if visible => Ok(Some(text.trim_matches([' ', '\t']))),
+        Ok(_) | Err(_) => Err(format!("the header `{name}` holds characters that no header may")),
+    }
+}
+
+/// Whether `Mcp-Method` and `Mcp-Name` say what the body says.
+pub(crate) fn agree(
+    head: &Head,
+    id: &Id,
+    method: &str,
+    params: &Map<String, Value>,
+) -> Result<(), Failure> {
+    let mismatch = |why: String| Failure::new(Some(id.clone()), HEADER_MISMATCH, why);
+    let said = single(head, "mcp-method").map_err(mismatch)?;
+    same("Mcp-Method", said, method).map_err(mismatch)?;
+
+    let name = match method {
+        "tools/call" | "prompts/get" => params.get("name"),
+        "resources/read" => params.get("uri"),
+        _ => return Ok(()),
+    };
+    // A name that is no string is the body's own fault, told as such later.
+    let Some(name) = name.and_then(Value::as_str) else { return Ok(()) };
+    let said = single(head, "mcp-name").map_err(mismatch)?;
+    let said = said.map(decoded).transpose().map_err(mismatch)?;
+    same("Mcp-Name", said.as_deref(), name).map_err(mismatch)
+}
+
+fn same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
+    match said {
+        Some(said) if said == body => Ok(()),
+        Some(said) => Err(format!("the header `{header}` says `{said}`, the body `{body}`")),
+        None => Err(format!("the header `{header}` is missing; it must say `{body}`")),
+    }
+}
+
+/// `value` with MCP's Base64 marker taken off, if it has one.
+fn decoded(value: &str) -> Result<String, String> {
+    let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="))
+    else {
+        return Ok(value.to_owned());
+    };
+    let bytes = STANDARD.decode(inner).map_err(|err| format!("`{value}` is not Base64: {err}"))?;
+    String::from_utf8(bytes).map_err(|_| format!("`{value}` does not hold UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marked_value_is_decoded_and_another_is_left_alone() {
+        assert_eq!(decoded("=?base64?ZmlsZXM=?="), Ok("files".to_owned()));
+        assert_eq!(decoded("=?BASE64?ZmlsZXM=?="), Ok("=?BASE64?ZmlsZXM=?=".to_owned()));
+        assert!(decoded("=?base64?Zm*?=").is_err());
+    }
+}

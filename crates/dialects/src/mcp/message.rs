@@ -1,0 +1,220 @@
+//! MCP's JSON-RPC messages: read from JSON values, written as bytes.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Number, Value, json};
+use toolgate_contract::{Body, Reply};
+
+use crate::Key;
+use crate::json::NotJson;
+
+/// A request's id: a string or an integer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Id {
+    Number(Number),
+    Text(String),
+}
+
+impl Id {
+    fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(Self::Text(text.clone())),
+            Value::Number(number) if !number.is_f64() => Some(Self::Number(number.clone())),
+            Value::Number(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                None
+            }
+        }
+    }
+
+    /// The id as the wire writes it, which tells `1` from `"1"`.
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Number(number) => Key(number.to_string()),
+            Self::Text(text) => Key(format!("{text:?}")),
+        }
+    }
+}
+
+/// The key of the request that a `notifications/cancelled` names.
+pub(crate) fn cancelled_key(params: &Map<String, Value>) -> Option<Key> {
+    params.get("requestId").and_then(Id::read).map(|id| id.key())
+}
+
+/// One message, its envelope taken off.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Request { id: Id, method: String, params: Map<String, Value> },
+    Notification { method: String, params: Map<String, Value> },
+    /// An answer to something the server asked.
+    Response,
+}
+
+impl Message {
+    /// Reads a message's envelope.
+    pub(crate) fn read(value: Value) -> Result<Self, Failure> {
+        let Value::Object(mut fields) = value else {
+            return Err(Failure::invalid_request(None, "a message is a JSON object"));
+        };
+        let id = match fields.get("id") {
+            None => None,
+            Some(value) => match Id::read(value) {
+                Some(id) => Some(id),
+                None => {
+                    return Err(Failure::invalid_request(None, "`id` must be a string or an integer"));
+                }
+            },
+        };
+        if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+            return Err(Failure::invalid_request(id, "`jsonrpc` must be \"2.0\""));
+        }
+        let method = match fields.remove("method") {
+            Some(Value::String(method)) => method,
+            Some(_) => return Err(Failure::invalid_request(id, "`method` must be a string")),
+            None if fields.contains_key("result") || fields.contains_key("error") => {
+                return Ok(Self::Response);
+            }
+            None => return Err(Failure::invalid_request(id, "`method` is missing")),
+        };
+        let params = match fields.remove("params") {
+            None => Map::new(),
+            Some(Value::Object(params)) => params,
+            // A notification is never answered, not even with what is wrong with it.
+            Some(_) if id.is_none() => Map::new(),
+            Some(_) => return Err(Failure::invalid_params(id, "`params` must be an object")),
+        };
+        Ok(match id {
+            Some(id) => Self::Request { id, method, params },
+            None => Self::Notification { method, params },
+        })
+    }
+}
+
+/// Why a message gets a JSON-RPC error instead of a result.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) id: Option<Id>,
+    pub(crate) code: i32,
+    pub(crate) message: String,
+    pub(crate) data: Option<Box<Value>>,
+    /// The HTTP status, where there is one.
+    pub(crate) status: u16,
+}
+
+pub(crate) const PARSE_ERROR: i32 = -32700;
+pub(crate) const INVALID_REQUEST: i32 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
+pub(crate) const INVALID_PARAMS: i32 = -32602;
+pub(crate) const HEADER_MISMATCH: i32 = -32020;
+pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
+
+impl Failure {
+    pub(crate) fn new(id: Option<Id>, code: i32, message: impl Into<String>) -> Self {
+        Self { id, code, message: message.into(), data: None, status: 400 }
+    }
+
+    pub(crate) fn invalid_request(id: Option<Id>, message: impl Into<String>) -> Self {
+        Self::new(id, INVALID_REQUEST, message)
+    }
+
+    pub(crate) fn invalid_params(id: Option<Id>, message: impl Into<String>) -> Self {
+        Self::new(id, INVALID_PARAMS, message)
+    }
+
+    pub(crate) fn not_json(why: NotJson) -> Self {
+        match why {
+            NotJson::Syntax(why) => Self::new(None, PARSE_ERROR, format!("not JSON: {why}")),
+            NotJson::Ambiguous(why) => Self::invalid_request(None, why),
+        }
+    }
+
+    /// A version that this server does not speak, or not this way.
+    pub(crate) fn unsupported(id: Option<Id>, requested: &str, supported: &[&str]) -> Self {
+        let message = format!(
+            "protocol version `{requested}` is not supported; supported: {}",
+            supported.join(", ")
+        );
+        Self::new(id, UNSUPPORTED_VERSION, message)
+            .with_data(json!({ "supported": supported, "requested": requested }))
+    }
+
+    pub(crate) fn with_data(self, data: Value) -> Self {
+        Self { data: Some(Box::new(data)), ..self }
+    }
+
+    pub(crate) fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The error as bytes; `anonymous` leaves an unknown id out instead of writing `null`.
+    pub(crate) fn reply(&self, anonymous: bool) -> Reply {
+        #[derive(Serialize)]
+        struct Frame<'a> {
+            jsonrpc: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            id: Option<Option<&'a Id>>,
+            error: Error<'a>,
+        }
+        #[derive(Serialize)]
+        struct Error<'a> {
+            code: i32,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            data: Option<&'a Value>,
+        }
+        let id = match &self.id {
+            Some(id) => Some(Some(id)),
+            None if anonymous => None,
+            None => Some(None),
+        };
+        let error = Error { code: self.code, message: &self.message, data: self.data.as_deref() };
+        Reply::json(written(&Frame { jsonrpc: "2.0", id, error })).with_status(self.status)
+    }
+}
+
+/// A result as bytes.
+pub(crate) fn success(id: &Id, result: &impl Serialize) -> Reply {
+    #[derive(Serialize)]
+    struct Frame<'a, R> {
+        jsonrpc: &'static str,
+        id: &'a Id,
+        result: &'a R,
+    }
+    Reply::json(written(&Frame { jsonrpc: "2.0", id, result }))
+}
+
+/// A notification as bytes.
+pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
+    #[derive(Serialize)]
+    struct Frame<'a, P> {
+        jsonrpc: &'static str,
+        method: &'static str,
+        params: &'a P,
+    }
+    written(&Frame { jsonrpc: "2.0", method, params })
+}
+
+/// The replies to a batch as one array; those without a body are left out.
+pub(crate) fn batch(replies: Vec<Reply>) -> Reply {
+    let mut bytes = vec![b'['];
+    for reply in replies {
+        if let Body::Json(body) = reply.body {
+            if bytes.len() > 1 {
+                bytes.push(b',');
+            }
+            bytes.extend_from_slice(&body);
+        }
+    }
+    if bytes.len() == 1 {
+        return Reply::empty(202);
+    }
+    bytes.push(b']');
+    Reply::json(bytes)
+}
+
+fn written(frame: &impl Serialize) -> Bytes {
+    let mut bytes = Vec::with_capacity(256);
+    // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
+    serde_json::to_writer(&mut bytes, frame).expect("a message is JSON");
+    bytes.into()
+}

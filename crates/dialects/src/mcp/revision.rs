@@ -1,0 +1,122 @@
+//! The revisions of MCP as rows of named differences. Code asks a row, never a date.
+
+/// One revision and how it differs from the others.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// Its name on the wire.
+    pub name: &'static str,
+    /// How a client begins, and what may be remembered between requests.
+    pub era: Era,
+    /// Whether several messages may come in one array.
+    pub batches: Batches,
+    /// How arguments that break a tool's schema are told.
+    pub bad_input: BadInput,
+    /// Tools carry annotations; progress carries a message.
+    pub annotations: bool,
+    /// Tools carry a title and an output schema; results carry structured content.
+    pub structured: bool,
+    /// The server says in a sentence what it is.
+    pub describes_itself: bool,
+    /// An error to a message whose id could not be read has no id at all, instead of `null`.
+    pub anonymous_errors: bool,
+}
+
+/// How a client begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// With `initialize`; what was agreed holds for the session.
+    Session,
+    /// With any request: each carries all it needs and each result says what it is.
+    Stateless,
+}
+
+/// Whether several messages may come in one array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batches {
+    /// They may.
+    Taken,
+    /// They may not.
+    Refused,
+}
+
+/// How arguments that break a tool's schema are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadInput {
+    /// As a protocol error, which models do not see.
+    Error,
+    /// As a result with `isError`, which they do.
+    Result,
+}
+
+/// The revisions, newest first.
+pub const REVISIONS: [Revision; 5] = [
+    Revision { name: "2026-07-28", era: Era::Stateless, ..NEWEST_SESSION },
+    NEWEST_SESSION,
+    Revision { name: "2025-06-18", bad_input: BadInput::Error, describes_itself: false, anonymous_errors: false, ..NEWEST_SESSION },
+    Revision {
+        name: "2025-03-26",
+        era: Era::Session,
+        batches: Batches::Taken,
+        bad_input: BadInput::Error,
+        annotations: true,
+        structured: false,
+        describes_itself: false,
+        anonymous_errors: false,
+    },
+    Revision {
+        name: "2024-11-05",
+        era: Era::Session,
+        batches: Batches::Refused,
+        bad_input: BadInput::Error,
+        annotations: false,
+        structured: false,
+        describes_itself: false,
+        anonymous_errors: false,
+    },
+];
+
+/// The newest revision that begins with `initialize`: what a client is offered that asks for another.
+pub const NEWEST_SESSION: Revision = Revision {
+    name: "2025-11-25",
+    era: Era::Session,
+    batches: Batches::Refused,
+    bad_input: BadInput::Result,
+    annotations: true,
+    structured: true,
+    describes_itself: true,
+    anonymous_errors: true,
+};
+
+impl Revision {
+    /// The revision called `name`, if it is of that era.
+    pub fn named(name: &str, era: Era) -> Option<&'static Self> {
+        REVISIONS.iter().find(|row| row.name == name && row.era == era)
+    }
+
+    /// The names of an era's revisions, newest first.
+    pub fn names(era: Era) -> Vec<&'static str> {
+        REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
+    }
+
+    /// The newest of an era.
+    pub fn newest(era: Era) -> &'static Self {
+        match era {
+            Era::Stateless => &REVISIONS[0],
+            Era::Session => &REVISIONS[1],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_of_each_era_is_of_that_era_and_newest() {
+        for era in [Era::Session, Era::Stateless] {
+            let newest = Revision::newest(era);
+            assert_eq!(newest.era, era);
+            assert_eq!(Revision::names(era).iter().max(), Some(&newest.name));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! All tools on offer now. Replaced whole, never edited.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold};
+
+use crate::validate;
+
+/// The tools on offer, in order of id, their schemas compiled.
+pub struct Catalog {
+    entries: Vec<Entry>,
+    by_folded_name: HashMap<String, usize>,
+}
+
+/// One tool with its compiled schemas.
+pub(crate) struct Entry {
+    tool: Arc<dyn AnyTool>,
+    pub(crate) input: Validator,
+    pub(crate) output: Option<Validator>,
+}
+
+/// Why tools cannot be offered together.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Two tools would be spelled alike in some dialect.
+    #[error("the tools `{first}` and `{second}` cannot be told apart on the wire; rename one")]
+    Alike {
+        /// The one.
+        first: ToolId,
+        /// The other.
+        second: ToolId,
+    },
+    /// A tool's schema is not a JSON Schema 2020-12, or refers to the network.
+    #[error("the {which} schema of `{tool}` is not usable: {why}")]
+    Schema {
+        /// The tool.
+        tool: ToolId,
+        /// `input` or `output`.
+        which: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Entry {
+    pub(crate) fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+
+    pub(crate) fn tool(&self) -> &dyn AnyTool {
+        self.tool.as_ref()
+    }
+}
+
+impl Catalog {
+    /// Offers `tools`, once their schemas compile and their names differ.
+    pub fn new(mut tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
+        tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
+        let mut catalog = Self { entries: Vec::new(), by_folded_name: HashMap::new() };
+        for tool in tools {
+            catalog.offer(tool)?;
+        }
+        Ok(catalog)
+    }
+
+    fn offer(&mut self, tool: Arc<dyn AnyTool>) -> Result<(), CatalogError> {
+        let spec = tool.spec();
+        let unusable = |which, why: String| CatalogError::Schema { tool: spec.id.clone(), which, why };
+        let input = validate::compile(&spec.input_schema).map_err(|why| unusable("input", why))?;
+        let output = spec.output_schema.as_ref().map(validate::compile).transpose();
+        let output = output.map_err(|why| unusable("output", why))?;
+
+        let folded = fold(spec.id.as_str());
+        if let Some(&at) = self.by_folded_name.get(&folded) {
+            let first = self.entries[at].spec().id.clone();
+            return Err(CatalogError::Alike { first, second: spec.id.clone() });
+        }
+        self.by_folded_name.insert(folded, self.entries.len());
+        self.entries.push(Entry { tool, input, output });
+        Ok(())
+    }
+
+    /// The tool that `name` spells, if `shown`; what one may not see is unknown.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        shown: impl Fn(&ToolSpec) -> bool,
+    ) -> Result<&Entry, CallError> {
+        let found = self.by_folded_name.get(&fold(name)).map(|&at| &self.entries[at]);
+        found.filter(|entry| shown(entry.spec())).ok_or_else(|| CallError::UnknownTool {
+            name: name.to_owned(),
+            nearest: self.nearest(name, shown),
+        })
+    }
+
+    /// Up to `size` tools after `after`, of those `shown`.
+    pub(crate) fn page(
+        &self,
+        after: Option<&ToolId>,
+        size: usize,
+        shown: impl Fn(&ToolSpec) -> bool,
+    ) -> ToolPage {
+        let start = after.map_or(0, |id| self.entries.partition_point(|e| e.spec().id <= *id));
+        let mut rest = self.entries[start..].iter().filter(|entry| shown(entry.spec()));
+        let tools: Vec<_> = rest.by_ref().take(size).map(|entry| entry.tool.clone()).collect();
+        let next = tools.last().filter(|_| rest.next().is_some()).map(|last| last.spec().id.clone());
+        ToolPage { tools, next }
+    }
+
+    fn nearest(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
+        let folded = fold(name);
+        let ids = self.entries.iter().map(Entry::spec).filter(|spec| shown(spec)).map(|spec| &spec.id);
+        let close = ids.map(|id| (strsim::normalized_damerau_levenshtein(&folded, &fold(id.as_str())), id));
+        let best = close.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        (best.0 >= 0.6).then(|| best.1.to_string())
+    }
+}

@@ -1,0 +1,76 @@
+//! JSON Schema 2020-12 on the way in and on the way out, compiled once per catalog.
+
+use jsonschema::{Draft, Validator};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolgate_contract::{CallError, Output, Problem};
+
+use crate::catalog::Entry;
+
+/// The most problems told of one value.
+const PROBLEMS_MAX: usize = 8;
+/// The most characters of one problem's message; it can quote the value.
+const MESSAGE_CHARS_MAX: usize = 300;
+
+/// What happens to output that breaks its tool's schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputCheck {
+    /// It is not looked at.
+    Off,
+    /// It is logged and served.
+    Shadow,
+    /// It is refused.
+    Enforce,
+}
+
+/// Compiles `schema`; a reference to the network is refused, not followed.
+pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .offline()
+        .build(schema)
+        .map_err(|err| err.to_string())
+}
+
+/// Whether `input` satisfies the tool's schema.
+pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
+    if entry.input.is_valid(input) {
+        return Ok(());
+    }
+    Err(CallError::InvalidInput { problems: problems(&entry.input, input) })
+}
+
+/// Whether `output` satisfies the tool's schema, as far as `check` cares.
+pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Result<(), CallError> {
+    let Some(validator) = entry.output.as_ref().filter(|_| check != OutputCheck::Off) else {
+        return Ok(());
+    };
+    if validator.is_valid(&output.value) {
+        return Ok(());
+    }
+    let broken = CallError::InvalidOutput { problems: problems(validator, &output.value) };
+    tracing::warn!(tool = %entry.spec().id, "{broken}");
+    match check {
+        OutputCheck::Off | OutputCheck::Shadow => Ok(()),
+        OutputCheck::Enforce => Err(broken),
+    }
+}
+
+fn problems(validator: &Validator, value: &Value) -> Vec<Problem> {
+    let told = validator.iter_errors(value).take(PROBLEMS_MAX).map(|err| Problem {
+        pointer: err.instance_path().to_string(),
+        message: shortened(err.to_string()),
+    });
+    told.collect()
+}
+
+fn shortened(message: String) -> String {
+    match message.char_indices().nth(MESSAGE_CHARS_MAX) {
+        None => message,
+        Some((cut, _)) => {
+            let tail: String = message.chars().rev().take(80).collect::<Vec<_>>().into_iter().rev().collect();
+            format!("{}… {tail}", &message[..cut])
+        }
+    }
+}

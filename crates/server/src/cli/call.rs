@@ -1,0 +1,160 @@
+//! `toolgate call`: one tool, from a shell.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use toolgate::wiring::Workspace;
+use toolgate_contract::{Answer, CallError, Caller, Ending, EventSink, Output, Request, Text};
+use toolgate_host::Asked;
+
+use super::{Folder, complain, print, remote, small_runtime};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate call files_read '{\"path\":\"README.md\"}'
+  toolgate call files.search '{\"text\":\"fn main\",\"glob\":\"*.rs\"}' --json
+  toolgate call files_write @note.json         the arguments from a file
+  toolgate call exec_run - < args.json         or from standard input
+  toolgate call files_read '{\"path\":\"README.md\"}' --url http://127.0.0.1:8000/mcp
+
+The result goes to standard output, what there is to know about it to standard error.
+It exits with 0 when the tool did its work, 1 when it could not, 2 when it was not run.")]
+pub(super) struct Args {
+    /// The tool, e.g. files_read or files.read
+    tool: String,
+    /// Its arguments, a JSON object; @FILE reads them from a file, - from standard input
+    #[arg(default_value = "{}")]
+    json: String,
+    /// Call it at a running server instead of in this process
+    #[arg(long)]
+    url: Option<String>,
+    /// The folder to work in
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    /// Print the structured result as JSON
+    #[arg(long)]
+    json_out: bool,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let input = arguments(&args.json)?;
+    let runtime = small_runtime()?;
+    let outcome = runtime.block_on(async {
+        match &args.url {
+            Some(url) => remote::call(url, &args.tool, input).await,
+            None => in_process(args, input).await,
+        }
+    })?;
+    match outcome {
+        Ok(output) => show(args, &output),
+        Err(refusal) => {
+            complain(&refusal.message);
+            Ok(ExitCode::from(if refusal.was_run { 1 } else { 2 }))
+        }
+    }
+}
+
+/// Why there is no output.
+pub(super) struct Refusal {
+    /// For the person.
+    pub(super) message: String,
+    /// Whether the tool was run at all.
+    pub(super) was_run: bool,
+}
+
+async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, Refusal>> {
+    let loaded = args.folder.load(&args.root)?;
+    let workspace = Workspace::open(&args.root, &loaded.config)?;
+    let cancel = CancellationToken::new();
+    let asked = Asked {
+        request: Request::CallTool { tool: args.tool.clone(), input },
+        caller: Caller::local(),
+        dialect: "cli",
+        cancel: cancel.clone(),
+        events: EventSink::none(),
+    };
+    let stop = toolgate::shutdown::on_signal()?;
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        cancel.cancel();
+    });
+    let answer = workspace.host.answer(asked).await;
+    workspace.close().await;
+    Ok(match answer {
+        Ok(Answer::Output(output)) => Ok(output),
+        Ok(Answer::Tools(_)) => bail!("a call was answered with a list"),
+        Err(error) => Err(Refusal { was_run: was_run(&error), message: told(&error) }),
+    })
+}
+
+fn was_run(error: &CallError) -> bool {
+    match error {
+        CallError::UnknownTool { .. } | CallError::InvalidInput { .. } | CallError::Limited { .. } => false,
+        CallError::NotAllowed { .. }
+        | CallError::NotFound { .. }
+        | CallError::Conflict { .. }
+        | CallError::TooLarge { .. }
+        | CallError::Unavailable { .. }
+        | CallError::TimedOut { .. }
+        | CallError::Canceled
+        | CallError::Failed { .. }
+        | CallError::InvalidOutput { .. } => true,
+    }
+}
+
+/// The refusal with its cause: who calls in this process may read the log too.
+fn told(error: &CallError) -> String {
+    let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+    match error {
+        CallError::UnknownTool { .. } => format!("{error}; `toolgate tools` lists them"),
+        CallError::Conflict { details, .. } => format!("{error}\n{details}"),
+        other => format!("{other}{cause}"),
+    }
+}
+
+fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
+    if args.json_out {
+        print(&format!("{}\n", serde_json::to_string_pretty(&output.value)?))?;
+    } else {
+        let Text { body, note } = &output.text;
+        print(body)?;
+        if let Some(note) = note {
+            if !body.is_empty() && !body.ends_with('\n') {
+                print("\n")?;
+            }
+            complain(note);
+        }
+    }
+    Ok(match output.ending {
+        Ending::Done => ExitCode::SUCCESS,
+        Ending::ProgramFailed => ExitCode::from(1),
+    })
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+fn arguments(json: &str) -> anyhow::Result<Value> {
+    let text = match json.strip_prefix('@') {
+        Some(file) => std::fs::read_to_string(file)
+            .with_context(|| format!("the arguments in {file} cannot be read"))?,
+        None if json == "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("the arguments cannot be read")?;
+            text
+        }
+        None => json.to_owned(),
+    };
+    let value: Value = serde_json::from_str(&text).with_context(|| {
+        format!("the arguments are not JSON; quote them for the shell: '{{\"path\":\"README.md\"}}'. They read: {text}")
+    })?;
+    if !value.is_object() {
+        bail!("the arguments must be a JSON object such as {{\"path\":\"README.md\"}}, not {text}");
+    }
+    Ok(value)
+}

@@ -1,0 +1,36 @@
+//! `toolgate check-config`: whether a configuration is sound, before anything runs on it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use toolgate::wiring::Workspace;
+
+use super::{Folder, as_toml, complain, print};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate check-config                      toolgate.toml here, and the environment
+  toolgate check-config --config other.toml
+
+It exits with 0 when the configuration is sound and prints the settings in force,
+with 2 when it is not, and says where.")]
+pub(super) struct Args {
+    /// The folder that would be served
+    #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
+    path: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let loaded = args.folder.load(&args.path)?;
+    // What is only seen when rooms are wired: patterns, folders, schemas.
+    Workspace::open(&args.path, &loaded.config)?;
+    match &loaded.file {
+        Some(file) => complain(&format!("{} is sound; with it and the environment:", file.display())),
+        None => complain("there is no toolgate.toml here, and none is needed; the settings are:"),
+    }
+    print(&as_toml(&loaded.config)?)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,128 @@
+//! `toolgate`: what each word on the command line does, a file a word.
+
+mod serve;
+mod stdio;
+mod call;
+mod remote;
+mod tools;
+mod check_config;
+mod reference;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use toolgate::config::{self, Config, EffectsMax, Loaded};
+
+const EXAMPLES: &str = "\
+Examples:
+  toolgate serve                               serve this folder at http://127.0.0.1:8000/mcp
+  toolgate serve ~/src/app --read-only         serve another, and let nothing change it
+  toolgate stdio ~/src/app                     serve whoever started this process
+  toolgate tools                               what is on offer
+  toolgate call files_read '{\"path\":\"README.md\"}'
+  toolgate call exec_run '{\"command\":\"cargo\",\"args\":[\"test\"]}'
+
+Every setting has a default. docs/reference/config.md lists them all.";
+
+/// Serves a folder's files and commands to AI agents, every call through one gate.
+#[derive(Parser)]
+#[command(name = "toolgate", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a folder over HTTP until told to stop
+    Serve(serve::Args),
+    /// Serve a folder to whoever started this process, over standard input and output
+    Stdio(stdio::Args),
+    /// Call one tool and print its result
+    Call(call::Args),
+    /// List the tools on offer
+    Tools(tools::Args),
+    /// Say whether a configuration is sound and print the settings in force
+    CheckConfig(check_config::Args),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a page of the reference
+    #[command(hide = true)]
+    Reference(reference::Args),
+}
+
+/// What every command that opens a folder takes.
+#[derive(clap::Args)]
+struct Folder {
+    /// The configuration, instead of toolgate.toml in the folder
+    #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Offer only tools that change nothing
+    #[arg(long)]
+    read_only: bool,
+}
+
+impl Folder {
+    /// The settings for `root`, and the log started with them.
+    fn load(&self, root: &std::path::Path) -> anyhow::Result<Loaded> {
+        let mut loaded = config::load(root, self.config.as_deref(), &config::environment())?;
+        if self.read_only {
+            loaded.config.tools.effects = EffectsMax::Reads;
+        }
+        toolgate::telemetry::start(&loaded.config.log.level)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(loaded)
+    }
+}
+
+pub(crate) fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Stdio(args) => stdio::run(&args),
+        Command::Call(args) => call::run(&args),
+        Command::Tools(args) => tools::run(&args),
+        Command::CheckConfig(args) => check_config::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Reference(args) => reference::run(&args),
+    };
+    done.unwrap_or_else(|err| {
+        complain(&format!("{err:#}"));
+        ExitCode::from(2)
+    })
+}
+
+/// Says on standard error what went wrong.
+#[allow(clippy::print_stderr, reason = "this is where a command speaks to the person who gave it")]
+fn complain(message: &str) {
+    eprintln!("toolgate: {message}");
+}
+
+/// Writes to standard output; a reader that left early is no failure.
+fn print(text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(err) if err.kind() != std::io::ErrorKind::BrokenPipe => Err(err.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A runtime on this thread alone: a call does not pay for waking another.
+fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// The settings in force, as the file would say them.
+fn as_toml(config: &Config) -> anyhow::Result<String> {
+    Ok(toml::to_string(config)?)
+}

@@ -1,0 +1,99 @@
+//! `toolgate reference`: the pages of `docs/reference/` that are written from the code.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use toolgate::config;
+use toolgate::wiring::Workspace;
+use toolgate_contract::{Caller, fold};
+
+use super::{Cli, print, tools};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Which page
+    page: Page,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Page {
+    /// The settings
+    Config,
+    /// The JSON Schema of the settings' file
+    ConfigSchema,
+    /// The tools
+    Tools,
+    /// The command line
+    Cli,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let page = match args.page {
+        Page::Config => config::reference(),
+        Page::ConfigSchema => format!("{}\n", serde_json::to_string_pretty(&config::schema())?),
+        Page::Tools => tool_pages()?,
+        Page::Cli => command_line(),
+    };
+    print(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tool_pages() -> anyhow::Result<String> {
+    let mut config = config::Config::default();
+    "off".clone_into(&mut config.audit.to);
+    let host = Workspace::open(Path::new("."), &config)?.host;
+    let mut page = String::from(
+        "# Tools\n\n<!-- Written by `cargo xtask codegen` from the tools themselves; edit those. -->\n",
+    );
+    for tool in host.tools(&Caller::local()).tools {
+        let spec = tool.spec();
+        page += &format!(
+            "\n## {id}\n\n{about}\n\n- name in MCP: `{name}`\n- effects: {effects}\n- idempotent: {idempotent}\n\n\
+             | argument | type | meaning |\n|---|---|---|\n",
+            id = spec.id,
+            about = spec.about,
+            name = fold(spec.id.as_str()),
+            effects = tools::effect(spec.effects),
+            idempotent = if spec.idempotent { "yes" } else { "no" },
+        );
+        page += &rows(&spec.input_schema);
+        page += "\n| result | type | meaning |\n|---|---|---|\n";
+        page += &rows(spec.output_schema.as_ref().unwrap_or(&serde_json::Value::Null));
+    }
+    Ok(page)
+}
+
+fn rows(schema: &serde_json::Value) -> String {
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let mut rows = String::new();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let must = if required.iter().any(|r| r == name) { "" } else { ", optional" };
+        let about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+        let kind = match &property["type"] {
+            serde_json::Value::String(kind) => kind.clone(),
+            serde_json::Value::Array(kinds) => {
+                kinds.iter().filter_map(|k| k.as_str()).collect::<Vec<_>>().join(" or ")
+            }
+            _ => "one of several".to_owned(),
+        };
+        rows += &format!("| `{name}` | {kind}{must} | {} |\n", about.replace('|', "\\|"));
+    }
+    rows
+}
+
+fn command_line() -> String {
+    let mut page = String::from(
+        "# Command line\n\n<!-- Written by `cargo xtask codegen` from the command line itself; edit that. -->\n",
+    );
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    page += &format!("\n```text\n{}```\n", root.render_long_help());
+    for command in root.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
+        if command.get_name() != "help" {
+            let name = command.get_name().to_owned();
+            page += &format!("\n## {name}\n\n```text\n{}```\n", command.render_long_help());
+        }
+    }
+    page
+}

@@ -1,0 +1,89 @@
+//! `toolgate serve`: a folder over HTTP.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use tokio::net::TcpListener;
+use toolgate::wiring::Workspace;
+use toolgate::{config, serve_http, shutdown};
+use toolgate_contract::Caller;
+use toolgate_host::Host;
+
+use super::Folder;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate serve                        this folder, at 127.0.0.1:8000
+  toolgate serve ~/src/app --listen 127.0.0.1:0
+                                        another, at a free port, which it prints
+
+Agents connect to http://ADDRESS/mcp. It stops at ctrl-c, after calls in flight are done.")]
+pub(super) struct Args {
+    /// The folder to serve
+    #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
+    path: PathBuf,
+    /// The address to listen at, instead of `server.listen`
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut loaded = args.folder.load(&args.path)?;
+    if let Some(listen) = args.listen {
+        loaded.config.server.listen = listen;
+        config::check(&loaded.config)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let workspace = Workspace::open(&args.path, &loaded.config)?;
+        let listener = listen(loaded.config.server.listen).await?;
+        let stop = shutdown::on_signal()?;
+        announce(&workspace.host, &args.path, listener.local_addr()?);
+        serve_http(workspace.host.clone(), listener, &loaded.config, stop).await?;
+        workspace.close().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
+    match TcpListener::bind(addr).await {
+        Ok(listener) => Ok(listener),
+        Err(err) if err.kind() == std::io::ErrorKind::AddrInUse => bail!(
+            "something listens at {addr} already; give another address, e.g. --listen {}:0 for \
+             any free port",
+            addr.ip()
+        ),
+        Err(err) => Err(err).with_context(|| format!("cannot listen at {addr}")),
+    }
+}
+
+/// Says what is served and how to connect, at length to a person, in a line to a log.
+#[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
+fn announce(host: &Host, path: &Path, addr: SocketAddr) {
+    let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let url = format!("http://{addr}/mcp");
+    if !std::io::stderr().is_terminal() {
+        eprintln!("toolgate: serving {} at {url}", folder.display());
+        return;
+    }
+    let tools = host.tools(&Caller::named("http")).tools;
+    let names: Vec<_> = tools.iter().map(|tool| tool.spec().id.to_string()).collect();
+    eprintln!(
+        "toolgate {version} serves {folder}\n  at    {url}\n  tools {count}: {names}\n\n\
+         Connect an agent:\n\
+         \x20 Claude Code   claude mcp add --transport http toolgate {url}\n\
+         \x20 Cursor        in .cursor/mcp.json: {{\"mcpServers\":{{\"toolgate\":{{\"url\":\"{url}\"}}}}}}\n\
+         \x20 VS Code       code --add-mcp '{{\"name\":\"toolgate\",\"type\":\"http\",\"url\":\"{url}\"}}'\n\n\
+         ctrl-c stops it.",
+        version = env!("CARGO_PKG_VERSION"),
+        folder = folder.display(),
+        count = names.len(),
+        names = names.join(" "),
+    );
+}

@@ -1,0 +1,87 @@
+//! `toolgate tools`: what is on offer.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+use toolgate::wiring::Workspace;
+use toolgate_contract::{Caller, Effects, ToolSpec, fold};
+
+use super::{Folder, print};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate tools                list them
+  toolgate tools files_edit     one in full, with its arguments
+  toolgate tools --json         all in full, for a program")]
+pub(super) struct Args {
+    /// Only this one, in full
+    tool: Option<String>,
+    /// Print them in full as JSON
+    #[arg(long)]
+    json: bool,
+    /// The folder to work in
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let loaded = args.folder.load(&args.root)?;
+    let host = Workspace::open(&args.root, &loaded.config)?.host;
+    let page = host.tools(&Caller::local());
+    let wanted = |spec: &ToolSpec| args.tool.as_ref().is_none_or(|t| fold(t) == fold(spec.id.as_str()));
+    let specs: Vec<_> = page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
+    if specs.is_empty() {
+        anyhow::bail!("no such tool is on offer; `toolgate tools` lists them");
+    }
+    if args.json {
+        let all: Vec<_> = specs.iter().map(|spec| in_full(spec)).collect();
+        print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
+    } else if args.tool.is_some() {
+        for spec in specs {
+            print(&format!("{}\n{}\n\narguments:\n{}\n", spec.id, spec.about, arguments(spec)))?;
+        }
+    } else {
+        for spec in specs {
+            let first = spec.about.split(". ").next().unwrap_or_default().trim_end_matches('.');
+            let line = format!("{:<16} {:<8} {first}\n", spec.id.as_str(), effect(spec.effects));
+            print(&line)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_full(spec: &ToolSpec) -> serde_json::Value {
+    json!({
+        "id": spec.id.as_str(),
+        "title": spec.title,
+        "description": spec.about,
+        "effects": effect(spec.effects),
+        "idempotent": spec.idempotent,
+        "inputSchema": spec.input_schema,
+        "outputSchema": spec.output_schema,
+    })
+}
+
+fn arguments(spec: &ToolSpec) -> String {
+    let required = spec.input_schema["required"].as_array().cloned().unwrap_or_default();
+    let mut lines = String::new();
+    for (name, schema) in spec.input_schema["properties"].as_object().into_iter().flatten() {
+        let must = if required.iter().any(|r| r == name) { " (required)" } else { "" };
+        let about = schema["description"].as_str().unwrap_or_default();
+        lines += &format!("  {name}{must}: {about}\n");
+    }
+    lines
+}
+
+pub(super) fn effect(effects: Effects) -> &'static str {
+    match effects {
+        Effects::Reads => "reads",
+        Effects::Adds => "adds",
+        Effects::Changes => "changes",
+        Effects::Runs => "runs",
+    }
+}

@@ -1,0 +1,247 @@
+//! Serves clients that speak over HTTP: a dialect a path, sessions where the dialect has them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolgate_contract::{Body, BoxFuture, Caller, Reply};
+use toolgate_dialects::{Accepts, Ask, Dialect, OnLeave, Reading, Refused};
+use toolgate_transports::http::{Exchange, Incoming, Outgoing};
+
+use crate::lines::Pending;
+use crate::session::{Begun, Desk, Session, locked};
+
+/// How many events may wait for a client that does not keep up; beyond, it misses some.
+const EVENTS_WAITING: usize = 64;
+
+/// How sessions over HTTP are bounded.
+#[derive(Debug, Clone)]
+pub struct SessionBounds {
+    /// The most sessions at once.
+    pub sessions_max: usize,
+    /// How long a session may be silent before its place may be given away.
+    pub idle_max: Duration,
+    /// How long a client that takes streams waits for an answer before it gets one.
+    pub stream_after: Duration,
+}
+
+/// The dialects served over HTTP, and the sessions begun there.
+pub struct Counter {
+    desk: Arc<Desk>,
+    paths: HashMap<String, Arc<dyn Dialect>>,
+    sessions: Mutex<HashMap<String, Seat>>,
+    bounds: SessionBounds,
+}
+
+/// A session and when it was last heard of.
+struct Seat {
+    session: Arc<Session>,
+    heard: Instant,
+}
+
+impl Counter {
+    /// Serves each dialect at its path.
+    pub fn new(
+        desk: Arc<Desk>,
+        paths: impl IntoIterator<Item = (String, Arc<dyn Dialect>)>,
+        bounds: SessionBounds,
+    ) -> Self {
+        Self { desk, paths: paths.into_iter().collect(), sessions: Mutex::default(), bounds }
+    }
+
+    async fn answer(&self, incoming: Incoming) -> Outgoing {
+        let Some(dialect) = self.paths.get(&incoming.path) else {
+            return Outgoing::Whole(Reply::empty(404));
+        };
+        let frame = incoming.frame;
+        let (id, session) = match dialect.session(&frame.head) {
+            Some(id) => match self.seated(id) {
+                Some(session) => (Some(id.to_owned()), session),
+                None => return Outgoing::Whole(dialect.unknown_session()),
+            },
+            None => {
+                let caller = Caller::named("http");
+                (None, Session::new(self.desk.clone(), dialect.clone(), caller))
+            }
+        };
+        match session.read(&frame) {
+            Reading::Reply(reply) => Outgoing::Whole(reply),
+            Reading::Opened(reply) => Outgoing::Whole(self.seat(reply, session)),
+            Reading::Closed(reply) => {
+                session.cancel_all();
+                id.map(|id| locked(&self.sessions).remove(&id));
+                Outgoing::Whole(reply)
+            }
+            Reading::Cancel { key, reply } => {
+                session.cancel(&key);
+                Outgoing::Whole(reply)
+            }
+            Reading::Ask(ask) => self.work(&session, ask).await,
+            batch @ Reading::Batch(_) => {
+                let pending = Pending::of(batch, &session, &drop::<Bytes>);
+                let work = tokio::spawn(async move { pending.answer(&session).await });
+                Outgoing::Whole(joined(work.await))
+            }
+        }
+    }
+
+    /// Runs one ask. A client that takes streams gets one as soon as there is an event to send or
+    /// the answer is long in coming; else the answer is one message.
+    async fn work(&self, session: &Arc<Session>, ask: Ask) -> Outgoing {
+        let (say, mut events) = mpsc::channel(EVENTS_WAITING);
+        let (on_leave, accepts) = (ask.on_leave, ask.events);
+        let Begun { work, cancel } = match session.begin(ask, move |event| drop(say.try_send(event))) {
+            Ok(begun) => begun,
+            Err(refusal) => return Outgoing::Whole(refusal),
+        };
+        let mut work = tokio::spawn(work);
+        let presence = Presence::new(on_leave, cancel);
+        let first = match accepts {
+            Accepts::Message => return Outgoing::Whole(joined((&mut work).await)),
+            Accepts::Stream => tokio::select! {
+                biased;
+                answer = &mut work => {
+                    let answer = answer.ok().flatten();
+                    return answer.map_or_else(nothing, Outgoing::Whole);
+                }
+                Some(event) = events.recv() => Some(event),
+                () = tokio::time::sleep(self.bounds.stream_after) => None,
+            },
+        };
+        Outgoing::Events(Box::pin(Telling {
+            first,
+            events,
+            work,
+            state: Told::Working,
+            _presence: presence,
+        }))
+    }
+
+    fn seated(&self, id: &str) -> Option<Arc<Session>> {
+        let mut sessions = locked(&self.sessions);
+        let seat = sessions.get_mut(id)?;
+        seat.heard = Instant::now();
+        Some(seat.session.clone())
+    }
+
+    /// Gives `session` an id nobody can guess, if there is room for one more.
+    fn seat(&self, reply: Reply, session: Arc<Session>) -> Reply {
+        let dialect = session.dialect.clone();
+        let mut sessions = locked(&self.sessions);
+        if sessions.len() >= self.bounds.sessions_max {
+            let idle_max = self.bounds.idle_max;
+            sessions.retain(|_, seat| !seat.session.is_idle() || seat.heard.elapsed() < idle_max);
+        }
+        if sessions.len() >= self.bounds.sessions_max {
+            let message = format!(
+                "as many sessions as may are open ({}); end one or come back later",
+                self.bounds.sessions_max
+            );
+            return dialect.refuse(&Refused::Busy { message });
+        }
+        match random_id() {
+            Ok(id) => {
+                let reply = dialect.open_session(reply, &id);
+                sessions.insert(id, Seat { session, heard: Instant::now() });
+                reply
+            }
+            Err(err) => {
+                let message = format!("no session could be opened: {err}");
+                dialect.refuse(&Refused::Busy { message })
+            }
+        }
+    }
+}
+
+impl Exchange for Counter {
+    fn serves(&self, path: &str) -> bool {
+        self.paths.contains_key(path)
+    }
+
+    fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
+        Box::pin(self.answer(incoming))
+    }
+
+    fn too_large(&self, path: &str, limit: usize) -> Reply {
+        match self.paths.get(path) {
+            Some(dialect) => dialect.refuse(&Refused::TooLarge { limit }),
+            None => Reply::empty(413),
+        }
+    }
+}
+
+/// The client's being there. Dropped, it cancels what only that client wanted.
+struct Presence(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
+
+impl Presence {
+    fn new(on_leave: OnLeave, cancel: CancellationToken) -> Self {
+        Self(match on_leave {
+            OnLeave::Cancels => Some(cancel.drop_guard()),
+            OnLeave::Continues => None,
+        })
+    }
+}
+
+/// What is said while the work goes on, then its answer.
+struct Telling {
+    first: Option<Bytes>,
+    events: mpsc::Receiver<Bytes>,
+    work: JoinHandle<Option<Reply>>,
+    state: Told,
+    _presence: Presence,
+}
+
+/// How much of it has been told.
+enum Told {
+    /// The work goes on.
+    Working,
+    /// It has ended; this is its answer, and events may come before it.
+    Ended(Option<Bytes>),
+}
+
+impl Stream for Telling {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(first));
+        }
+        if matches!(self.state, Told::Working)
+            && let Poll::Ready(answer) = Pin::new(&mut self.work).poll(cx)
+        {
+            let body = answer.ok().flatten().map(|reply| reply.body);
+            self.state = Told::Ended(match body {
+                Some(Body::Json(bytes)) => Some(bytes),
+                Some(Body::Empty) | None => None,
+            });
+        }
+        match (self.events.poll_recv(cx), &mut self.state) {
+            (Poll::Ready(Some(event)), _) => Poll::Ready(Some(event)),
+            (Poll::Ready(None) | Poll::Pending, Told::Ended(answer)) => Poll::Ready(answer.take()),
+            (Poll::Ready(None) | Poll::Pending, Told::Working) => Poll::Pending,
+        }
+    }
+}
+
+fn joined(answer: Result<Option<Reply>, tokio::task::JoinError>) -> Reply {
+    answer.ok().flatten().unwrap_or_else(|| Reply::empty(202))
+}
+
+/// No answer, to a client that waits for one: a stream that ends at once.
+fn nothing() -> Outgoing {
+    Outgoing::Events(Box::pin(futures_util::stream::empty()))
+}
+
+/// 128 random bits in hex.
+fn random_id() -> Result<String, getrandom::Error> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits)?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bits)))
+}

@@ -1,0 +1,188 @@
+//! One conversation with one client: its frames in, its calls in flight, its answers out.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply};
+use toolgate_dialects::{Ask, Conversation, Dialect, Key, Reading, Refused, Ticket};
+use toolgate_host::{Asked, Host};
+
+/// What every session of a server shares.
+pub struct Desk {
+    /// Answers requests.
+    pub host: Arc<Host>,
+    /// Cancelled when calls in flight must end.
+    pub stop: CancellationToken,
+}
+
+impl Desk {
+    /// A desk before `host`.
+    pub fn new(host: Arc<Host>) -> Arc<Self> {
+        Arc::new(Self { host, stop: CancellationToken::new() })
+    }
+}
+
+/// One conversation with one client.
+pub(crate) struct Session {
+    desk: Arc<Desk>,
+    pub(crate) dialect: Arc<dyn Dialect>,
+    pub(crate) caller: Caller,
+    conversation: Mutex<Box<dyn Conversation>>,
+    in_flight: Mutex<HashMap<Key, InFlight>>,
+    serial: AtomicU64,
+}
+
+/// An ask that was begun and not answered.
+struct InFlight {
+    serial: u64,
+    cancel: CancellationToken,
+}
+
+/// An ask that was taken: its work, and the way to end it.
+pub(crate) struct Begun {
+    /// To be spawned. Its end is the answer; `None` if none is owed any more.
+    pub(crate) work: BoxFuture<'static, Option<Reply>>,
+    /// Ends the work.
+    pub(crate) cancel: CancellationToken,
+}
+
+impl Session {
+    pub(crate) fn new(desk: Arc<Desk>, dialect: Arc<dyn Dialect>, caller: Caller) -> Arc<Self> {
+        let conversation = Mutex::new(dialect.converse());
+        Arc::new(Self {
+            desk,
+            dialect,
+            caller,
+            conversation,
+            in_flight: Mutex::default(),
+            serial: AtomicU64::new(0),
+        })
+    }
+
+    /// Reads one frame.
+    pub(crate) fn read(&self, frame: &Frame) -> Reading {
+        locked(&self.conversation).read(frame)
+    }
+
+    /// One reply out of the replies to a batch.
+    pub(crate) fn join(&self, replies: Vec<Reply>) -> Reply {
+        locked(&self.conversation).join(replies)
+    }
+
+    /// Takes `ask` and gives the work it makes; what is said meanwhile goes to `say`.
+    ///
+    /// The work is to run in a task of its own, so that a client that leaves can
+    /// cancel it and never cut it. Refused if its key is in flight already.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        ask: Ask,
+        say: impl Fn(Bytes) + Send + Sync + 'static,
+    ) -> Result<Begun, Reply> {
+        let cancel = self.desk.stop.child_token();
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        self.enter(&ask.key, InFlight { serial, cancel: cancel.clone() })?;
+
+        let (events, mouth) = mouth(&ask.ticket, say);
+        let asked = Asked {
+            request: ask.request,
+            caller: self.caller.clone(),
+            dialect: self.dialect.name(),
+            cancel: cancel.clone(),
+            events,
+        };
+        let session = self.clone();
+        let work = Box::pin(async move {
+            let outcome = session.desk.host.answer(asked).await;
+            mouth.shut();
+            // Gone from the list, it was cancelled, and whoever cancels wants no answer.
+            if !session.leave(&ask.key, serial) {
+                return None;
+            }
+            // Still listed, nobody cancelled it but the server itself.
+            let outcome = outcome.map_err(|error| match error {
+                CallError::Canceled => CallError::Unavailable {
+                    message: "the server is stopping; the call was cancelled".to_owned(),
+                },
+                other => other,
+            });
+            ask.ticket.reply(outcome)
+        });
+        Ok(Begun { work, cancel })
+    }
+
+    /// Cancels the ask called `key`, if it is in flight; it is not answered then.
+    pub(crate) fn cancel(&self, key: &Key) {
+        if let Some(ask) = locked(&self.in_flight).remove(key) {
+            ask.cancel.cancel();
+        }
+    }
+
+    /// Cancels all that is in flight; each ask is answered that it was.
+    pub(crate) fn cancel_all(&self) {
+        for ask in locked(&self.in_flight).values() {
+            ask.cancel.cancel();
+        }
+    }
+
+    /// Whether nothing is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        locked(&self.in_flight).is_empty()
+    }
+
+    fn enter(&self, key: &Key, ask: InFlight) -> Result<(), Reply> {
+        let mut in_flight = locked(&self.in_flight);
+        if in_flight.contains_key(key) {
+            return Err(self.dialect.refuse(&Refused::Repeated { key: key.clone() }));
+        }
+        in_flight.insert(key.clone(), ask);
+        Ok(())
+    }
+
+    fn leave(&self, key: &Key, serial: u64) -> bool {
+        let mut in_flight = locked(&self.in_flight);
+        let listed = in_flight.get(key).is_some_and(|ask| ask.serial == serial);
+        if listed {
+            in_flight.remove(key);
+        }
+        listed
+    }
+}
+
+/// Lets a call's events out until it is answered, and never after.
+struct Mouth(Option<Arc<Mutex<bool>>>);
+
+fn mouth(
+    ticket: &Arc<dyn Ticket>,
+    say: impl Fn(Bytes) + Send + Sync + 'static,
+) -> (EventSink, Mouth) {
+    if !ticket.listens() {
+        return (EventSink::none(), Mouth(None));
+    }
+    let open = Arc::new(Mutex::new(true));
+    let mouth = Mouth(Some(open.clone()));
+    let ticket = ticket.clone();
+    let events = EventSink::new(move |event: Event| {
+        // Held while speaking, so that nothing is said once the mouth is shut.
+        let open = locked(&open);
+        if let Some(bytes) = ticket.event(&event).filter(|_| *open) {
+            say(bytes);
+        }
+    });
+    (events, mouth)
+}
+
+impl Mouth {
+    fn shut(&self) {
+        if let Some(open) = &self.0 {
+            *locked(open) = false;
+        }
+    }
+}
+
+/// The lock, whoever panicked while holding it: each guards a value that is whole at every step.
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,67 @@
+//! Bytes in JSON: as text where they are UTF-8, else as base64, never with losses.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// How bytes are written as a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub(super) enum Encoding {
+    /// As they are.
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// In base64, because they are not UTF-8.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+/// `bytes` as a string.
+pub(super) fn encode(bytes: Vec<u8>) -> (String, Encoding) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, Encoding::Utf8),
+        Err(err) => (STANDARD.encode(err.as_bytes()), Encoding::Base64),
+    }
+}
+
+/// How many of `bytes` there are before a character that does not end in them.
+pub(super) fn whole_chars(bytes: &[u8]) -> usize {
+    let len = bytes.len();
+    for back in 1..=len.min(3) {
+        let needed = match bytes[len - back] {
+            0x80..=0xBF => continue,
+            0xC2..=0xDF => 2,
+            0xE0..=0xEF => 3,
+            0xF0..=0xF4 => 4,
+            _ => 1,
+        };
+        return if needed > back { len - back } else { len };
+    }
+    len
+}
+
+/// How many bytes at the start of `bytes` end a character that began before them.
+pub(super) fn broken_char(bytes: &[u8]) -> usize {
+    bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xBF)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_is_whole_or_left_out() {
+        let text = "aé€😀".as_bytes();
+        let whole: Vec<usize> = (0..=text.len()).map(|end| whole_chars(&text[..end])).collect();
+        assert_eq!(whole, [0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
+        let broken: Vec<usize> = (0..=text.len()).map(|from| broken_char(&text[from..])).collect();
+        assert_eq!(broken, [0, 0, 1, 0, 2, 1, 0, 3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_character_are_not_waited_for() {
+        assert_eq!(whole_chars(b"\xff"), 1);
+        assert_eq!(whole_chars(b"\x80\x80\x80\x80"), 4);
+        assert_eq!(whole_chars(b"a\xc0"), 2);
+    }
+}

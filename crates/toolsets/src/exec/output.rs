@@ -1,0 +1,129 @@
+//! `exec.output`: more of what a program printed, where a result was cut.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::encoding::{Encoding, encode, whole_chars};
+use super::kept::Kept;
+
+const BYTES_MAX: u32 = 1 << 20;
+
+/// Reads kept outputs.
+pub(super) struct ReadOutput {
+    kept: Arc<Kept>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// The `output_id` of a result that was cut.
+    output_id: String,
+    /// Which of the program's outputs.
+    #[serde(default)]
+    stream: Stream,
+    /// The first byte to read.
+    #[serde(default)]
+    offset: u64,
+    /// How much to read at most.
+    #[serde(default = "default_max_bytes")]
+    #[schemars(range(min = 4, max = BYTES_MAX))]
+    max_bytes: u32,
+}
+
+fn default_max_bytes() -> u32 {
+    32 << 10
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Stream {
+    /// Standard output.
+    #[default]
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// The piece.
+    text: String,
+    /// How `text` is written.
+    encoding: Encoding,
+    /// Where the piece begins: where asked, or after what was not kept.
+    offset: u64,
+    /// How many bytes it has.
+    bytes: u64,
+    /// The offset to go on at; null when this is the end.
+    next: Option<u64>,
+    /// How much the program printed to this stream.
+    total_bytes: u64,
+}
+
+impl ReadOutput {
+    pub(super) fn new(kept: &Arc<Kept>) -> Self {
+        Self { kept: kept.clone() }
+    }
+}
+
+impl Tool for ReadOutput {
+    const NAME: &'static str = "exec.output";
+    const TITLE: &'static str = "Read program output";
+    const ABOUT: &'static str = "Reads more of what a program run with exec.run printed, when its \
+        result was cut: the `output_id` is in that result, and `next` says where to go on. Only \
+        the last few outputs are kept.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { output_id, stream, offset, max_bytes } = input;
+        let streams = self.kept.find(&ctx.caller, &output_id)?;
+        let captured = match stream {
+            Stream::Stdout => &streams.stdout,
+            Stream::Stderr => &streams.stderr,
+        };
+        let total_bytes = captured.total_bytes;
+        if offset > total_bytes {
+            let message = format!("the stream has {total_bytes} bytes, and {offset} is past them");
+            return Err(ToolError::invalid("/offset", message));
+        }
+        let piece = captured.piece(offset, max_bytes.min(BYTES_MAX) as usize).await;
+        let mut piece =
+            piece.map_err(|err| ToolError::because("the kept output could not be read", err))?;
+        let whole = whole_chars(&piece.bytes);
+        if piece.next.is_some() && whole > 0 && std::str::from_utf8(&piece.bytes[..whole]).is_ok() {
+            // Where bytes were lost the character is too; it is shown as it is.
+            let end = piece.offset + piece.bytes.len() as u64;
+            if piece.next == Some(end) {
+                piece.bytes.truncate(whole);
+                piece.next = Some(piece.offset + whole as u64);
+            }
+        }
+        let bytes = piece.bytes.len() as u64;
+        let (text, encoding) = encode(piece.bytes);
+        Ok(Output { text, encoding, offset: piece.offset, bytes, next: piece.next, total_bytes })
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { text, encoding, offset, bytes, next, total_bytes } = output;
+        let end = offset + bytes;
+        let mut note = format!("bytes {offset} to {end} of {total_bytes}");
+        match encoding {
+            Encoding::Utf8 => {}
+            Encoding::Base64 => note.push_str(", in base64 because they are not UTF-8"),
+        }
+        match next {
+            Some(next) if *next > end => {
+                note.push_str(&format!("; what follows was not kept, go on at offset {next}"));
+            }
+            Some(next) => note.push_str(&format!("; go on at offset {next}")),
+            None => {}
+        }
+        Text::body(text).with_note(note)
+    }
+}

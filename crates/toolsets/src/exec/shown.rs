@@ -1,0 +1,89 @@
+//! How much of what a program printed its result shows.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::encoding::{Encoding, broken_char, encode, whole_chars};
+use crate::world::processes::Captured;
+
+/// How much a program printed to one output, and how the result writes it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Extent {
+    /// How much it printed.
+    pub(super) total_bytes: u64,
+    /// How it is written.
+    pub(super) encoding: Encoding,
+    /// What is left out in the middle; null when nothing is.
+    pub(super) cut: Option<Cut>,
+}
+
+/// What a result leaves out.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Cut {
+    /// The first byte left out: the offset to read on at with exec.output.
+    pub(super) from: u64,
+    /// The first byte shown again.
+    pub(super) to: u64,
+    /// How many of these bytes were not kept either, because there were too many.
+    pub(super) lost_bytes: u64,
+}
+
+/// What a result shows of `captured`.
+pub(super) fn shown(captured: &Captured) -> (String, Extent) {
+    let Captured { head, tail, total_bytes, .. } = captured;
+    let lost_bytes = captured.lost().map_or(0, |lost| lost.end - lost.start);
+    let whole = |head: &[u8], tail: &[u8]| {
+        let from = head.len() as u64;
+        let to = total_bytes - tail.len() as u64;
+        let (text, encoding) = encode([head, tail].concat());
+        let cut = captured.cut().map(|_| Cut { from, to, lost_bytes });
+        (text, Extent { total_bytes: *total_bytes, encoding, cut })
+    };
+    if captured.cut().is_some() {
+        // Text is cut between characters.
+        let head = &head[..whole_chars(head)];
+        let tail = &tail[broken_char(tail)..];
+        if std::str::from_utf8(head).is_ok() && std::str::from_utf8(tail).is_ok() {
+            return whole(head, tail);
+        }
+    }
+    whole(head, tail)
+}
+
+impl Extent {
+    /// `shown` for a reader, with a line where something is left out.
+    pub(super) fn show(&self, shown: &str) -> String {
+        let Self { encoding, cut, .. } = self;
+        match (encoding, cut) {
+            (Encoding::Utf8, None) | (Encoding::Base64, None | Some(_)) => shown.to_owned(),
+            (Encoding::Utf8, Some(Cut { from, to, .. })) => {
+                let middle = usize::try_from(*from).unwrap_or(usize::MAX).min(shown.len());
+                let (head, tail) = shown.split_at(middle);
+                let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+                format!("{head}{end}[{} bytes left out]\n{tail}", to - from)
+            }
+        }
+    }
+
+    /// What a reader should know of the output called `name`, kept under `id`.
+    pub(super) fn note(&self, name: &str, id: Option<&str>) -> Option<String> {
+        let mut note = String::new();
+        match self.encoding {
+            Encoding::Utf8 => {}
+            Encoding::Base64 => note.push_str(&format!("; {name} is not UTF-8 and is in base64")),
+        }
+        if let Some(Cut { from, to, lost_bytes }) = self.cut {
+            let total = self.total_bytes;
+            note.push_str(&format!("; bytes {from} to {to} of {total} of {name} are left out"));
+            if lost_bytes > 0 {
+                note.push_str(&format!(", {lost_bytes} of them were not kept"));
+            }
+            if let Some(id) = id {
+                note.push_str(&format!(
+                    ", read on with exec.output: output_id `{id}`, stream `{name}`, offset {from}"
+                ));
+            }
+        }
+        (!note.is_empty()).then_some(note)
+    }
+}

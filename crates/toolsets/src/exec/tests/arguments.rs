@@ -1,0 +1,104 @@
+//! Arguments and standard input are data, whatever is in them.
+
+use serde_json::json;
+
+use super::{Bench, pointer};
+
+#[tokio::test]
+async fn shell_metacharacters_in_arguments_are_data() {
+    let bench = Bench::new();
+    let evil = bench.forbidden();
+    for argument in [
+        format!("a; touch {evil}"),
+        format!("$(touch {evil}) `touch {evil}`"),
+        format!("a\ntouch {evil}"),
+        format!("<(touch {evil}) | tee {evil} && > {evil}"),
+        "*  \"quoted\" 'and' \\ $HOME ~".to_owned(),
+    ] {
+        let ran = bench.run(json!({"command": "printf", "args": ["%s", argument]})).await;
+        assert_eq!(ran.expect("printf runs").stdout(), argument);
+    }
+    assert!(!bench.outside.path().join("touched").exists());
+}
+
+#[tokio::test]
+async fn a_command_is_one_word_without_a_shell() {
+    let bench = Bench::new();
+    let evil = bench.forbidden();
+    for command in [
+        "\"touch\"".to_owned(),
+        "tou*".to_owned(),
+        "$T".to_owned(),
+        format!("echo ok\ntouch {evil}"),
+        format!("touch {evil}"),
+    ] {
+        let err = bench.run(json!({"command": command, "args": [evil]})).await.unwrap_err();
+        assert_eq!(pointer(&err), Some("/command"), "{}", err.message);
+    }
+    assert!(!bench.outside.path().join("touched").exists());
+}
+
+#[tokio::test]
+async fn a_script_gets_its_arguments_as_data_too() {
+    let bench = Bench::new();
+    let input = json!({"command": "echo \"$1\" | tr a-z A-Z", "args": ["$(id) x"], "shell": true});
+    assert_eq!(bench.run(input).await.expect("it runs").stdout(), "$(ID) X\n");
+}
+
+#[tokio::test]
+async fn a_variable_is_expanded_only_by_a_shell() {
+    let bench = Bench::new();
+    let plain = bench.run(json!({"command": "echo", "args": ["$HOME"]})).await;
+    assert_eq!(plain.expect("it runs").stdout(), "$HOME\n");
+    let script = bench.run(json!({"command": "echo $X", "shell": true, "env": {"X": "y"}})).await;
+    assert_eq!(script.expect("it runs").stdout(), "y\n");
+}
+
+#[tokio::test]
+async fn standard_input_is_what_is_given_and_ends() {
+    let bench = Bench::new();
+    let ran = bench.run(json!({"command": "cat", "stdin": "one\ntwo"})).await;
+    assert_eq!(ran.expect("cat runs").stdout(), "one\ntwo");
+}
+
+#[tokio::test]
+async fn standard_input_is_at_its_end_when_nothing_is_given() {
+    let bench = Bench::new();
+    let ran = bench.run(json!({"command": "cat", "timeout_ms": 5000})).await.expect("cat runs");
+    assert_eq!((ran.exit_code(), ran.stdout()), (0, ""));
+}
+
+#[tokio::test]
+async fn more_input_than_a_pipe_holds_neither_blocks_nor_is_lost() {
+    let bench = Bench::new();
+    let text = "0123456789abcde\n".repeat(1 << 16);
+    let ran = bench.run(json!({"command": "cat", "stdin": text, "max_output_bytes": 1 << 20})).await;
+    assert!(ran.expect("cat runs").stdout() == text);
+    for command in ["true", "sleep 0.2", "exec <&-; sleep 0.2"] {
+        let input = json!({"command": command, "shell": true, "stdin": text});
+        assert_eq!(bench.run(input).await.expect("it runs").exit_code(), 0, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn nul_characters_are_refused_where_they_are() {
+    let bench = Bench::new();
+    for (input, at) in [
+        (json!({"command": "a\0b"}), "/command"),
+        (json!({"command": "a\0b", "shell": true}), "/command"),
+        (json!({"command": "echo", "args": ["a", "b\0"]}), "/args/1"),
+        (json!({"command": "echo", "env": {"A/B~": "\0"}}), "/env/A~1B~0"),
+        (json!({"command": "echo", "cwd": "a\0"}), "/cwd"),
+    ] {
+        let err = bench.run(input).await.unwrap_err();
+        assert_eq!(pointer(&err), Some(at), "{}", err.message);
+    }
+}
+
+#[tokio::test]
+async fn arguments_too_long_for_the_kernel_are_refused() {
+    let bench = Bench::new();
+    let input = json!({"command": "echo", "args": ["x".repeat(3 << 20)]});
+    let err = bench.run(input).await.unwrap_err();
+    assert_eq!(pointer(&err), Some("/args"), "{}", err.message);
+}

@@ -1,0 +1,262 @@
+//! What programs print: whole, or cut and kept; never too much in memory.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use toolgate_contract::{Caller, Ctx, Fault};
+
+use super::{Bench, Ran, ctx, pointer};
+use crate::exec::Settings;
+
+/// The bytes of a string in a result.
+fn bytes(text: &Value, encoding: &Value) -> Vec<u8> {
+    let text = text.as_str().expect("it is a string");
+    if encoding == "base64" { STANDARD.decode(text).expect("it is base64") } else { text.into() }
+}
+
+/// All of a kept stream, read piece by piece.
+async fn read_all(bench: &Bench, id: &Value, stream: &str, max_bytes: u64) -> Vec<u8> {
+    let mut whole = Vec::new();
+    let mut next = json!(0);
+    while !next.is_null() {
+        let input =
+            json!({"output_id": id, "stream": stream, "offset": next, "max_bytes": max_bytes});
+        let Ran { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
+        assert_eq!(value["offset"], whole.len());
+        let piece = bytes(&value["text"], &value["encoding"]);
+        assert_eq!(value["bytes"], piece.len());
+        whole.extend(piece);
+        assert!(value["next"].is_null() || value["next"] == whole.len());
+        next = value["next"].clone();
+    }
+    whole
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_text_come_as_base64() {
+    let bench = Bench::new();
+    let ran = bench.sh("printf '\\377\\376\\000x'; echo caf\u{e9} >&2").await;
+    assert_eq!(ran.value["stdout_extent"]["encoding"], "base64");
+    assert_eq!(STANDARD.decode(ran.stdout()).unwrap(), b"\xff\xfe\x00x");
+    assert_eq!(ran.value["stderr_extent"]["encoding"], "utf-8");
+    assert_eq!(ran.value["stderr"], "café\n");
+    assert!(ran.text.note.unwrap().ends_with("; stdout is not UTF-8 and is in base64"));
+}
+
+#[tokio::test]
+async fn output_that_looks_like_a_message_is_only_output() {
+    let message = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
+    let ran = Bench::new().run(json!({"command": "printf", "args": ["%s", message]})).await.unwrap();
+    assert_eq!(ran.stdout(), message);
+}
+
+#[tokio::test]
+async fn a_long_output_shows_its_ends_and_says_how_to_go_on() {
+    let bench = Bench::new();
+    let ran = bench
+        .run(json!({"command": "seq", "args": ["1", "1000"], "max_output_bytes": 20}))
+        .await
+        .unwrap();
+    assert_eq!(ran.stdout(), "1\n2\n3\n4\n5\n\n999\n1000\n");
+    assert_eq!(
+        ran.value["stdout_extent"],
+        json!({
+            "total_bytes": 3893, "encoding": "utf-8",
+            "cut": {"from": 10, "to": 3883, "lost_bytes": 0}
+        })
+    );
+    let id = ran.value["output_id"].as_str().unwrap();
+    assert_eq!(id.len(), 32);
+    assert_eq!(ran.text.body, "1\n2\n3\n4\n5\n[3873 bytes left out]\n\n999\n1000\n");
+    let note = ran.text.note.unwrap();
+    let (_, note) = note.split_once("; ").unwrap();
+    assert_eq!(
+        note,
+        format!(
+            "bytes 10 to 3883 of 3893 of stdout are left out, read on with exec.output: \
+             output_id `{id}`, stream `stdout`, offset 10"
+        )
+    );
+}
+
+#[tokio::test]
+async fn an_output_of_just_the_limit_is_not_cut() {
+    let bench = Bench::new();
+    let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 10});
+    let ran = bench.run(input).await.unwrap();
+    assert_eq!(ran.stdout(), "0123456789");
+    assert_eq!(ran.value["output_id"], Value::Null);
+    let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 9});
+    let ran = bench.run(input).await.unwrap();
+    assert_eq!(ran.stdout(), "012356789");
+}
+
+#[tokio::test]
+async fn text_is_cut_between_characters() {
+    let bench = Bench::new();
+    for max_output_bytes in 1..20 {
+        let text = "é€😀".repeat(10);
+        let input = json!({
+            "command": "cat", "stdin": text, "max_output_bytes": max_output_bytes
+        });
+        let ran = bench.run(input).await.unwrap();
+        assert_eq!(ran.value["stdout_extent"]["encoding"], "utf-8");
+        let cut = &ran.value["stdout_extent"]["cut"];
+        let (from, to) = (cut["from"].as_u64().unwrap(), cut["to"].as_u64().unwrap());
+        let [from, to] = [from, to].map(|at| usize::try_from(at).unwrap());
+        assert_eq!(ran.stdout(), [&text[..from], &text[to..]].concat());
+    }
+}
+
+#[tokio::test]
+async fn a_cut_output_can_be_read_whole() {
+    let bench = Bench::new();
+    let ran = bench.sh("seq 1 40000; seq 40000 -1 1 >&2").await;
+    let id = &ran.value["output_id"];
+    let up: String = (1..=40000).map(|n| format!("{n}\n")).collect();
+    let down: String = (1..=40000).rev().map(|n| format!("{n}\n")).collect();
+    for max_bytes in [10_007, 1 << 20] {
+        assert!(read_all(&bench, id, "stdout", max_bytes).await == up.as_bytes());
+        assert!(read_all(&bench, id, "stderr", max_bytes).await == down.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn cut_bytes_and_characters_can_be_read_whole() {
+    let bench = Bench::new();
+    let file = bench.workspace.path().join("bytes");
+    let mixed: Vec<u8> = (0..100_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+    for content in [mixed, "é€😀x".repeat(30_000).into_bytes()] {
+        fs::write(&file, &content).unwrap();
+        let ran = bench.run(json!({"command": "cat", "args": ["bytes"]})).await.unwrap();
+        let id = &ran.value["output_id"];
+        assert!(read_all(&bench, id, "stdout", 9_999).await == content);
+    }
+}
+
+#[tokio::test]
+async fn what_was_too_much_to_keep_is_counted_and_skipped() {
+    let settings = Settings { spool_bytes_max: 1000, output_bytes: 100, ..Settings::default() };
+    let bench = Bench::with(&settings);
+    let ran = bench.run(json!({"command": "seq", "args": ["1000"]})).await.unwrap();
+    let cut = &ran.value["stdout_extent"]["cut"];
+    assert_eq!(cut, &json!({"from": 50, "to": 3843, "lost_bytes": 2843}));
+    let read = async |offset: u64| {
+        let input = json!({"output_id": ran.value["output_id"], "offset": offset});
+        bench.call("exec.output", &ctx(), input).await
+    };
+    let kept = read(990).await.unwrap();
+    assert_eq!((&kept.value["bytes"], &kept.value["next"]), (&json!(10), &json!(3843)));
+    assert_eq!(
+        kept.text.note.unwrap(),
+        "bytes 990 to 1000 of 3893; what follows was not kept, go on at offset 3843"
+    );
+    for offset in [1000, 2000, 3843] {
+        let tail = read(offset).await.unwrap();
+        assert_eq!((&tail.value["offset"], &tail.value["bytes"]), (&json!(3843), &json!(50)));
+        assert_eq!(tail.value["next"], Value::Null);
+    }
+    assert_eq!(read(3893).await.unwrap().value["text"], "");
+    assert_eq!(pointer(&read(3894).await.unwrap_err()), Some("/offset"));
+}
+
+#[tokio::test]
+async fn without_room_on_disk_both_ends_are_kept_still() {
+    let settings = Settings { spool_bytes_max: 0, output_bytes: 100, ..Settings::default() };
+    let bench = Bench::with(&settings);
+    let ran = bench.run(json!({"command": "seq", "args": ["1000"]})).await.unwrap();
+    let cut = &ran.value["stdout_extent"]["cut"];
+    assert_eq!(cut, &json!({"from": 50, "to": 3843, "lost_bytes": 3793}));
+    let mut pieces = Vec::new();
+    for offset in [0, 40, 50, 3883] {
+        let input = json!({"output_id": ran.value["output_id"], "offset": offset});
+        let Ran { value, .. } = bench.call("exec.output", &ctx(), input).await.unwrap();
+        pieces.push((value["offset"].clone(), value["bytes"].clone(), value["next"].clone()));
+    }
+    let expected = json!([[0, 50, 3843], [40, 10, 3843], [3843, 50, null], [3883, 10, null]]);
+    assert_eq!(json!(pieces), expected);
+}
+
+#[tokio::test]
+async fn an_unknown_an_expired_and_another_ones_output_are_the_same() {
+    let bench = Bench::with(&Settings { kept_runs_max: 2, ..Settings::default() });
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let ran = bench.sh("seq 1 10000").await;
+        ids.push(ran.value["output_id"].clone());
+    }
+    let read = async |ctx: Ctx, id: &Value| {
+        bench.call("exec.output", &ctx, json!({"output_id": id})).await
+    };
+    let other = || Ctx { caller: Caller::named("other"), ..ctx() };
+    let unknown = json!("0".repeat(32));
+    for (ctx, id) in [(ctx(), &unknown), (ctx(), &ids[0]), (other(), &ids[2])] {
+        let err = read(ctx, id).await.unwrap_err();
+        assert_eq!(err.fault, Fault::NotFound);
+        let id = id.as_str().unwrap();
+        assert_eq!(
+            err.message.replace(id, "ID"),
+            "no output is kept under `ID`; only the last 2 that were cut are, so run the program again"
+        );
+    }
+    assert!(read(ctx(), &ids[1]).await.is_ok() && read(ctx(), &ids[2]).await.is_ok());
+}
+
+#[tokio::test]
+async fn kept_outputs_stay_within_their_room() {
+    let settings = Settings { kept_bytes_max: 100_000, ..Settings::default() };
+    let bench = Bench::with(&settings);
+    let first = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();
+    let second = bench.sh("head -c 60000 /dev/zero").await.value["output_id"].clone();
+    let ctx = ctx();
+    assert!(bench.call("exec.output", &ctx, json!({"output_id": first})).await.is_err());
+    assert!(bench.call("exec.output", &ctx, json!({"output_id": second})).await.is_ok());
+    let huge = bench.sh("head -c 200000 /dev/zero").await;
+    assert_eq!(huge.value["output_id"], Value::Null);
+}
+
+/// The most memory this process has had, in KiB.
+fn peak_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test]
+async fn two_gibibytes_of_output_take_little_memory() {
+    let bench = Bench::new();
+    bench.sh("true").await;
+    let before = peak_kib();
+    let ran = bench.sh("yes 0123456789abcdef | head -c 2147483648").await;
+    let grown = peak_kib() - before;
+    assert_eq!(ran.value["stdout_extent"]["total_bytes"], 2_147_483_648_u64);
+    let kept = (64 << 20) + (16 << 10);
+    assert_eq!(ran.value["stdout_extent"]["cut"]["lost_bytes"], 2_147_483_648_u64 - kept);
+    assert!(grown < 8 << 10, "it took {grown} KiB");
+}
+
+#[tokio::test]
+async fn a_flood_on_standard_error_is_ended_in_time_and_starves_nobody() {
+    let bench = Bench::new();
+    let flood = bench.run(json!({"command": "yes >&2", "shell": true, "timeout_ms": 1500}));
+    let started = Instant::now();
+    let mut longest = Duration::ZERO;
+    let others = async {
+        loop {
+            let before = Instant::now();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            longest = longest.max(before.elapsed());
+        }
+    };
+    let ran = tokio::select! {
+        ran = flood => ran.unwrap(),
+        () = others => unreachable!("it never ends"),
+    };
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert_eq!((ran.exit_code(), ran.stdout()), (-1, ""));
+    assert!(ran.value["stderr_extent"]["total_bytes"].as_u64() > Some(1 << 20));
+    assert!(longest < Duration::from_millis(250), "others waited {longest:?}");
+}

@@ -1,0 +1,179 @@
+//! `files.edit`: some places of a file changed, all of them or none.
+
+mod plan;
+mod flat;
+mod nearest;
+mod diff;
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+
+use super::Settings;
+use crate::world::Root;
+use crate::world::root::{Etag, Existing, Missing, Parents, Terms, Watch, shown};
+
+/// How often an edit by text is made anew on a file that changed under it.
+const TRIES: usize = 16;
+
+/// Edits one file.
+pub struct Edit {
+    root: Root,
+    settings: Arc<Settings>,
+}
+
+/// What to change.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The file, relative to the workspace root.
+    path: String,
+    /// The changes. All refer to the file as it is now, not to each other's results, and may not overlap.
+    #[schemars(length(min = 1))]
+    edits: Vec<Change>,
+    /// Edit the file only if it still has this etag (from a read). Advised with line numbers.
+    if_match: Option<String>,
+    /// Show the diff and change nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// One change: either of the text `old`, or of the lines from `start_line` to `end_line`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    /// The text to replace, exactly as in the file but for line endings; must occur once.
+    old: Option<String>,
+    /// What to put there; empty removes. Line endings become the file's own.
+    new: String,
+    /// Replace `old` wherever it occurs.
+    #[serde(default)]
+    replace_all: bool,
+    /// Replace `old` wherever it occurs, provided it occurs just this often.
+    #[schemars(range(min = 1))]
+    count: Option<u64>,
+    /// The first line to replace (1-based).
+    #[schemars(range(min = 1))]
+    start_line: Option<u64>,
+    /// The last line to replace; left out, only one. `start_line - 1` inserts before `start_line`.
+    end_line: Option<u64>,
+}
+
+/// What was changed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The file, relative to the workspace root.
+    path: String,
+    /// The change as a unified diff.
+    diff: String,
+    /// Whether the diff was cut because of its length; the edit is whole all the same.
+    diff_truncated: bool,
+    /// How many places were changed.
+    replacements: u64,
+    /// The etag the file has now.
+    etag: Etag,
+    /// The size it has now, in bytes.
+    size: u64,
+    /// When it was last changed (RFC 3339).
+    mtime: String,
+    /// Whether this only shows what would be changed.
+    dry_run: bool,
+}
+
+impl Edit {
+    /// The tool for files beneath `root`.
+    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+        Self { root: root.clone(), settings: settings.clone() }
+    }
+}
+
+impl Tool for Edit {
+    const NAME: &'static str = "files.edit";
+    const TITLE: &'static str = "Edit file";
+    const ABOUT: &'static str = "Changes places in a file, named by their exact text or by line \
+        numbers: all of them or, if one does not fit, none. Text that occurs more than once is \
+        refused unless replace_all or count says it is meant. Keeps line endings, permissions and \
+        everything not named, and gives the diff.";
+    const EFFECTS: Effects = Effects::Changes;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let settings = self.settings.clone();
+        self.root.work(ctx, move |root, watch| edit(root, &settings, &input, watch)).await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
+        let body = if diff.is_empty() { "no change\n".to_owned() } else { diff.clone() };
+        let times = if *replacements == 1 { "place" } else { "places" };
+        let did = if *dry_run { "would be changed (dry run)" } else { "changed" };
+        let cut = if *diff_truncated { "; the diff is cut here, the edit is not" } else { "" };
+        Text::body(body).with_note(format!("{replacements} {times} {did}; etag {etag}; {size} bytes{cut}"))
+    }
+}
+
+fn edit(root: &Root, settings: &Settings, input: &Input, watch: &Watch) -> Result<Output, ToolError> {
+    let changes = plan::read(&input.edits)?;
+    root.may_change(&input.path)?;
+    // Lines may have moved in a file that changed; text is where it is.
+    let tries = if plan::are_by_text(&changes) && input.if_match.is_none() { TRIES } else { 1 };
+    for _ in 1..tries {
+        match edit_once(root, settings, input, &changes, watch) {
+            Err(ToolError { fault: Fault::Conflict(_), .. }) => {}
+            outcome => return outcome,
+        }
+    }
+    edit_once(root, settings, input, &changes, watch)
+}
+
+fn edit_once(
+    root: &Root,
+    settings: &Settings,
+    input: &Input,
+    changes: &[plan::Change<'_>],
+    watch: &Watch,
+) -> Result<Output, ToolError> {
+    let file = root.open_file(&input.path)?;
+    let path = file.path().to_owned();
+    let most = settings.write_bytes_max;
+    let too_large = |size: u64| {
+        let message = format!("{} has {size} bytes; at most {most} can be edited", shown(&path));
+        ToolError::new(Fault::TooLarge, message)
+    };
+    let meta = *file.meta();
+    if meta.size() > most {
+        return Err(too_large(meta.size()));
+    }
+    let old = file.read(0, meta.size(), watch)?;
+    let etag = root.etag_of(&old, &meta);
+    if let Some(expected) = &input.if_match
+        && !etag.is(expected)
+    {
+        return Err(etag.stale(&path, expected));
+    }
+    let spans = plan::spans(&old, changes, &path)?;
+    let new = plan::apply(&old, &spans);
+    if new.len() as u64 > most {
+        return Err(too_large(new.len() as u64));
+    }
+    let (diff, diff_truncated) = diff::unified(&old, &new, &path, settings.answer_bytes);
+    let replacements = spans.len() as u64;
+    let dry_run = input.dry_run;
+    let (meta, etag) = if dry_run || new == old {
+        (meta, etag)
+    } else {
+        let terms = Terms {
+            existing: Existing::Match(etag.as_str().to_owned()),
+            missing: Missing::Refuse,
+            parents: Parents::Require,
+            mode: None,
+        };
+        let written = root.write(&path, &new, &terms, watch)?;
+        (written.meta, written.etag)
+    };
+    let (size, mtime) = (meta.size(), meta.mtime().to_string());
+    Ok(Output { path, diff, diff_truncated, replacements, etag, size, mtime, dry_run })
+}

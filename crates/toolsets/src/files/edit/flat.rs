@@ -1,0 +1,149 @@
+//! A file seen with every line ending as `\n`, and the way back to its own bytes.
+
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr_iter, memmem, memrchr};
+
+/// The text of a file with `\r\n` as `\n`.
+pub(super) struct Flat<'f> {
+    pub(super) text: Cow<'f, [u8]>,
+    /// The newlines in `text` that are `\r\n` in the file.
+    returns: Vec<usize>,
+    newlines: usize,
+}
+
+/// `bytes` with `\r\n` as `\n`.
+pub(super) fn flattened(bytes: &[u8]) -> Cow<'_, [u8]> {
+    Flat::of(bytes).text
+}
+
+impl<'f> Flat<'f> {
+    pub(super) fn of(bytes: &'f [u8]) -> Self {
+        let mut flat = Vec::new();
+        let mut returns = Vec::new();
+        let mut from = 0;
+        for at in memmem::find_iter(bytes, b"\r\n") {
+            flat.extend_from_slice(&bytes[from..at]);
+            returns.push(flat.len());
+            from = at + 1;
+        }
+        let text = if returns.is_empty() {
+            Cow::Borrowed(bytes)
+        } else {
+            flat.extend_from_slice(&bytes[from..]);
+            Cow::Owned(flat)
+        };
+        let newlines = memchr_iter(b'\n', &text).count();
+        Self { text, returns, newlines }
+    }
+
+    /// The place in the file of the place `at` in the text.
+    pub(super) fn real(&self, at: usize) -> usize {
+        at + self.returns.partition_point(|&newline| newline < at)
+    }
+
+    /// The place in the text of the place `at` in the file.
+    pub(super) fn flat(&self, at: usize) -> usize {
+        let passed = |before: usize| self.returns[before] + before < at;
+        let (mut low, mut high) = (0, self.returns.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if passed(middle) { low = middle + 1 } else { high = middle }
+        }
+        at - low
+    }
+
+    /// How many lines there are.
+    pub(super) fn lines(&self) -> u64 {
+        self.newlines as u64 + u64::from(self.text.last().is_some_and(|&last| last != b'\n'))
+    }
+
+    /// Which line `at` is in, from 1.
+    pub(super) fn line_of(&self, at: usize) -> u64 {
+        memchr_iter(b'\n', &self.text[..at]).count() as u64 + 1
+    }
+
+    /// Where the line `line` begins; past the last, the end.
+    pub(super) fn start_of(&self, line: u64) -> usize {
+        let Some(before) = line.checked_sub(2) else { return 0 };
+        let nth = usize::try_from(before).unwrap_or(usize::MAX);
+        memchr_iter(b'\n', &self.text).nth(nth).map_or(self.text.len(), |at| at + 1)
+    }
+
+    /// `new` as whole lines that replace those from `from` to before `to`.
+    ///
+    /// The file ends with a newline after if and only if it did before.
+    pub(super) fn as_lines(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
+        let mut lines = flattened(new).into_owned();
+        if lines.is_empty() {
+            return lines;
+        }
+        if lines.last() != Some(&b'\n') {
+            lines.push(b'\n');
+        }
+        let unended = self.text.last().is_some_and(|&last| last != b'\n');
+        if unended && to == self.text.len() {
+            lines.pop();
+            if from == to {
+                lines.insert(0, b'\n');
+            }
+        }
+        lines
+    }
+
+    /// `new` with the line endings of what it replaces: the text from `from` to before `to`.
+    pub(super) fn ended(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
+        if self.newlines == 0 {
+            return new.to_owned();
+        }
+        let new = flattened(new);
+        if self.returns.is_empty() {
+            return new.into_owned();
+        }
+        if self.returns.len() == self.newlines {
+            return ended_by(&new, |_| true);
+        }
+        let old: Vec<&[u8]> = self.text[from..to].split_inclusive(|&byte| byte == b'\n').collect();
+        let lines: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
+        let most = old.len().min(lines.len());
+        let same = old.iter().zip(&lines).take_while(|(old, new)| old == new).count();
+        let tail = old.iter().rev().zip(lines.iter().rev());
+        let same_tail = tail.take(most - same).take_while(|(old, new)| old == new).count();
+        let newlines: Vec<usize> =
+            memchr_iter(b'\n', &self.text[from..to]).map(|at| from + at).collect();
+        let around = self.is_return_around(from);
+        ended_by(&new, |line| {
+            let line = if line + same_tail >= lines.len() {
+                Some(line + old.len() - lines.len())
+            } else {
+                Some(line).filter(|line| line + same_tail < old.len())
+            };
+            line.and_then(|line| newlines.get(line)).map_or(around, |at| self.is_return(*at))
+        })
+    }
+
+    fn is_return(&self, newline: usize) -> bool {
+        self.returns.binary_search(&newline).is_ok()
+    }
+
+    /// Whether the line that `at` is in ends with `\r\n`, or if it has no end the one before.
+    fn is_return_around(&self, at: usize) -> bool {
+        let next = memchr(b'\n', &self.text[at..]).map(|after| at + after);
+        next.or_else(|| memrchr(b'\n', &self.text[..at])).is_some_and(|newline| self.is_return(newline))
+    }
+}
+
+/// `text` with those of its newlines as `\r\n` that `is_return` says, by their number.
+fn ended_by(text: &[u8], is_return: impl Fn(usize) -> bool) -> Vec<u8> {
+    let mut ended = Vec::with_capacity(text.len() + text.len() / 16);
+    for (line, piece) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        match piece.strip_suffix(b"\n") {
+            Some(bare) if is_return(line) => {
+                ended.extend_from_slice(bare);
+                ended.extend_from_slice(b"\r\n");
+            }
+            Some(_) | None => ended.extend_from_slice(piece),
+        }
+    }
+    ended
+}

@@ -1,0 +1,223 @@
+//! Why a text is not in a file: the place most like it, and what differs there.
+//!
+//! Both are compared without blanks and with plain quotes and dashes. The longest
+//! beginning (or end) of the text that is in the file is found by halving, so the
+//! time is bounded by a few passes over the file, whatever is in it.
+
+use memchr::memmem;
+
+use super::flat::Flat;
+use crate::world::root::shown;
+
+/// A larger file is not looked through.
+const FILE_BYTES_MAX: usize = 8 << 20;
+/// A longer text to use instead is named by its lines.
+const ADVICE_BYTES_MAX: usize = 2 << 10;
+/// A longer line is shown in part.
+const LINE_BYTES_MAX: usize = 200;
+/// Fewer characters in common are chance.
+const COMMON_BYTES_MIN: usize = 8;
+
+/// Why `old` is not in the file at `path`, and what to do.
+pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
+    let path = shown(path);
+    if flat.text.len() > FILE_BYTES_MAX {
+        return format!("it is not in {path}; the file is large: read the place again and copy the text");
+    }
+    let (file, text) = (Loose::of(&flat.text), Loose::of(old));
+    if text.bytes.is_empty() {
+        return format!("it is nothing but blanks, and {path} has none just like these; use line numbers");
+    }
+    let start = common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
+    if start.len == text.bytes.len() {
+        return same_but_for(flat, old, &file, start, &path);
+    }
+    let tail = |len| memmem::find(&file.bytes, &text.bytes[text.bytes.len() - len..]);
+    let end = common(&text.bytes, tail);
+    if start.len.max(end.len) < COMMON_BYTES_MIN.min(text.bytes.len().div_ceil(2)) {
+        return format!("it is not in {path}, nor anything like it; read the file again");
+    }
+    let (in_file, in_old, side) = if start.len >= end.len {
+        (file.at(start.at + start.len), text.at(start.len), "up to")
+    } else {
+        let in_old = text.bytes.len() - end.len;
+        (file.before(end.at), text.before(in_old), "after")
+    };
+    let Some(in_file) = in_file else {
+        return format!("it is not in {path}, which {} where the text goes on", if side == "up to" { "ends" } else { "begins" });
+    };
+    let line = flat.line_of(in_file);
+    let in_old = line_at(old, in_old.unwrap_or(old.len()));
+    format!(
+        "it is not in {path}; the nearest place is the same {side} line {line}, where the file has {} and old has {}",
+        quoted(line_at(&flat.text, in_file)),
+        quoted(in_old)
+    )
+}
+
+/// Says how the place found differs from `old`, and gives the text that does not.
+fn same_but_for(flat: &Flat<'_>, old: &[u8], file: &Loose, common: Common, path: &str) -> String {
+    let last = common.at + common.len - 1;
+    let (mut from, mut to) = (file.from[common.at], file.to[last]);
+    if old.first().is_some_and(u8::is_ascii_whitespace) {
+        let blank = |byte: &&u8| matches!(byte, b' ' | b'\t');
+        from -= flat.text[..from].iter().rev().take_while(blank).count();
+    }
+    if old.last().is_some_and(u8::is_ascii_whitespace) {
+        let blanks = flat.text[to..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        let newline = old.ends_with(b"\n") && flat.text.get(to + blanks) == Some(&b'\n');
+        to += blanks + usize::from(newline);
+    }
+    let found = &flat.text[from..to];
+    let (line, end) = (flat.line_of(from), flat.line_of(to.saturating_sub(1).max(from)));
+    let pairs = found.split(|&byte| byte == b'\n').zip(old.split(|&byte| byte == b'\n'));
+    let differing = pairs.enumerate().find(|(_, (found, old))| found != old);
+    let how = differing.map_or_else(
+        || "its line breaks differ".to_owned(),
+        |(at, (found, old))| {
+            let (what, line) = (difference(found, old), line + at as u64);
+            format!("{what} at line {line}: the file has {}, old has {}", quoted(found), quoted(old))
+        },
+    );
+    let advice = match std::str::from_utf8(found) {
+        Ok(_) if found.len() <= ADVICE_BYTES_MAX => format!("use as old: {}", escaped(found)),
+        Ok(_) | Err(_) => format!("use start_line: {line} and end_line: {end} instead"),
+    };
+    format!("it is not in {path} as it stands, but for blanks or quotes it is at line {line}: {how}; {advice}")
+}
+
+/// What kind of difference it is, in a word.
+fn difference(found: &[u8], old: &[u8]) -> &'static str {
+    let indent = |line: &[u8]| line.len() - line.trim_ascii_start().len();
+    let (a, b) = (&found[..indent(found)], &old[..indent(old)]);
+    let (bare_a, bare_b) = (found.trim_ascii(), old.trim_ascii());
+    if a != b && (a.contains(&b'\t') != b.contains(&b'\t')) {
+        "tabs or spaces differ in the indentation"
+    } else if a != b {
+        "the indentation differs"
+    } else if bare_a == bare_b {
+        "blanks at the end differ"
+    } else if bare_a.is_ascii() == bare_b.is_ascii() {
+        "blanks differ"
+    } else {
+        "quotes, dashes or unusual blanks differ"
+    }
+}
+
+/// How much of a text is in a file, and where.
+#[derive(Clone, Copy)]
+struct Common {
+    len: usize,
+    at: usize,
+}
+
+/// The greatest length of `text` that `find` finds: if one is found, every smaller is.
+fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
+    let mut best = Common { len: 0, at: 0 };
+    let (mut low, mut high) = (1, text.len());
+    // Often it is all there, or nothing.
+    if let Some(at) = find(high) {
+        return Common { len: high, at };
+    }
+    while low <= high {
+        let len = low.midpoint(high);
+        match find(len) {
+            Some(at) => {
+                best = Common { len, at };
+                low = len + 1;
+            }
+            None => high = len - 1,
+        }
+    }
+    best
+}
+
+/// A text without blanks, its quotes and dashes plain, and where each byte comes from.
+struct Loose {
+    bytes: Vec<u8>,
+    from: Vec<usize>,
+    to: Vec<usize>,
+}
+
+impl Loose {
+    fn of(text: &[u8]) -> Self {
+        let mut loose = Self { bytes: Vec::with_capacity(text.len()), from: Vec::new(), to: Vec::new() };
+        let mut at = 0;
+        for chunk in text.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                let mut buffer = [0; 4];
+                loose.push(plain(c, &mut buffer), at, at + c.len_utf8());
+                at += c.len_utf8();
+            }
+            for byte in chunk.invalid() {
+                loose.push(&[*byte], at, at + 1);
+                at += 1;
+            }
+        }
+        loose
+    }
+
+    fn push(&mut self, bytes: &[u8], from: usize, to: usize) {
+        for byte in bytes {
+            self.bytes.push(*byte);
+            self.from.push(from);
+            self.to.push(to);
+        }
+    }
+
+    /// Where the byte `at` comes from, if there is one.
+    fn at(&self, at: usize) -> Option<usize> {
+        self.from.get(at).copied()
+    }
+
+    /// Where the byte before `at` comes from, if there is one.
+    fn before(&self, at: usize) -> Option<usize> {
+        at.checked_sub(1).and_then(|at| self.at(at))
+    }
+}
+
+/// `c` as it is compared.
+fn plain(c: char, buffer: &mut [u8; 4]) -> &[u8] {
+    match c {
+        c if c.is_whitespace() => b"",
+        '\u{200b}'..='\u{200d}' | '\u{feff}' | '\u{ad}' => b"",
+        '\u{2018}'..='\u{201b}' | '\u{2032}' => b"'",
+        '\u{201c}'..='\u{201f}' | '\u{2033}' => b"\"",
+        '\u{2010}'..='\u{2015}' | '\u{2212}' => b"-",
+        '\u{2026}' => b"...",
+        c => c.encode_utf8(buffer).as_bytes(),
+    }
+}
+
+fn line_at(text: &[u8], at: usize) -> &[u8] {
+    let at = at.min(text.len());
+    let from = memchr::memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
+    let to = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline);
+    &text[from..to]
+}
+
+/// A line, escaped, in part if it is long.
+fn quoted(line: &[u8]) -> String {
+    if line.len() <= LINE_BYTES_MAX { escaped(line) } else { escaped(&line[..LINE_BYTES_MAX]) + "…" }
+}
+
+/// `text` as a JSON string in which every blank that is not a space can be seen.
+fn escaped(text: &[u8]) -> String {
+    let mut escaped = String::from("\"");
+    for c in String::from_utf8_lossy(text).chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            ' ' => escaped.push(' '),
+            c if c.is_whitespace() || c.is_control() || plain(c, &mut [0; 4]).is_empty() => {
+                escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped.push('"');
+    escaped
+}

@@ -1,0 +1,206 @@
+//! Which bytes of a file the changes replace, and with what.
+
+use memchr::memmem;
+use toolgate_contract::ToolError;
+
+use super::flat::{Flat, flattened};
+use super::nearest;
+use crate::world::root::shown;
+
+/// How many places of an ambiguous text are told.
+const PLACES_TOLD: usize = 10;
+
+/// A change as it is meant.
+pub(super) enum Change<'c> {
+    /// The text `old`, as often as `times` says.
+    Text { old: &'c str, new: &'c str, times: Times },
+    /// The lines from `first` to before `end`.
+    Lines { first: u64, end: u64, new: &'c str },
+}
+
+/// How often a text is meant to occur.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Times {
+    Once,
+    Any,
+    Just(u64),
+}
+
+/// Bytes of the file to replace: those from `from` to before `to`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) new: Vec<u8>,
+    /// Which change it comes from.
+    edit: usize,
+}
+
+/// Whether every change names its place by text.
+pub(super) fn are_by_text(changes: &[Change<'_>]) -> bool {
+    changes.iter().all(|change| match change {
+        Change::Text { .. } => true,
+        Change::Lines { .. } => false,
+    })
+}
+
+/// Reads what each of `changes` means.
+pub(super) fn read(changes: &[super::Change]) -> Result<Vec<Change<'_>>, ToolError> {
+    changes.iter().enumerate().map(|(at, change)| read_one(at, change)).collect()
+}
+
+fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> {
+    let invalid = |field: &str, message: &str| Err(ToolError::invalid(format!("/edits/{at}{field}"), message));
+    let super::Change { old, new, replace_all, count, start_line, end_line } = change;
+    match (old.as_deref(), *start_line) {
+        (Some(_), Some(_)) => invalid("", "it names both a text and lines; give old, or start_line and end_line"),
+        (Some(_), None) if end_line.is_some() => invalid("/end_line", "there is no start_line"),
+        (Some(""), None) => invalid("/old", "it is empty; to insert, give start_line and end_line: start_line - 1"),
+        (Some(old), None) if old == new => invalid("/new", "it is the same as old"),
+        (Some(old), None) => {
+            let times = match (replace_all, count) {
+                (_, Some(count)) => Times::Just(*count),
+                (true, None) => Times::Any,
+                (false, None) => Times::Once,
+            };
+            Ok(Change::Text { old, new, times })
+        }
+        (None, Some(_)) if *replace_all || count.is_some() => {
+            invalid("", "replace_all and count go with old, not with lines")
+        }
+        (None, Some(0)) => invalid("/start_line", "lines count from 1"),
+        (None, Some(first)) => {
+            let last = end_line.unwrap_or(first);
+            if last < first - 1 {
+                return invalid("/end_line", "it is before start_line; to insert before start_line give start_line - 1");
+            }
+            Ok(Change::Lines { first, end: last.saturating_add(1), new })
+        }
+        (None, None) => invalid("", "it names no place; give old, or start_line and end_line"),
+    }
+}
+
+/// The spans of the file `bytes` that `changes` replace, in order, none overlapping.
+pub(super) fn spans(bytes: &[u8], changes: &[Change<'_>], path: &str) -> Result<Vec<Span>, ToolError> {
+    let flat = Flat::of(bytes);
+    let mut spans = Vec::new();
+    for (edit, change) in changes.iter().enumerate() {
+        match change {
+            Change::Text { old, new, times } => {
+                let old = flattened(old.as_bytes());
+                let places = places(&flat, &old, *times).map_err(|why| match why {
+                    Why::Absent => {
+                        let before = &changes[..edit];
+                        let message = absent(&flat, &old, before, path);
+                        ToolError::invalid(format!("/edits/{edit}/old"), message)
+                    }
+                    Why::Told(message) => ToolError::invalid(format!("/edits/{edit}/old"), message),
+                })?;
+                spans.extend(places.into_iter().map(|from| {
+                    let to = from + old.len();
+                    let new = flat.ended(from, to, new.as_bytes());
+                    Span { from: flat.real(from), to: flat.real(to), new, edit }
+                }));
+            }
+            Change::Lines { first, end, new } => {
+                let (from, to) = lines(&flat, *first, *end, edit)?;
+                let new = flat.ended(from, to, &flat.as_lines(from, to, new.as_bytes()));
+                spans.push(Span { from: flat.real(from), to: flat.real(to), new, edit });
+            }
+        }
+    }
+    spans.sort_by_key(|span| (span.from, span.to, span.edit));
+    for pair in spans.windows(2) {
+        if pair[0].to > pair[1].from {
+            let (first, second) = (pair[0].edit.min(pair[1].edit), pair[0].edit.max(pair[1].edit));
+            let line = flat.line_of(flat.flat(pair[1].from));
+            let message = format!("it overlaps edit {first} at line {line}; make them one edit");
+            return Err(ToolError::invalid(format!("/edits/{second}"), message));
+        }
+    }
+    Ok(spans)
+}
+
+/// The file `bytes` with `spans` replaced.
+pub(super) fn apply(bytes: &[u8], spans: &[Span]) -> Vec<u8> {
+    let added: usize = spans.iter().map(|span| span.new.len()).sum();
+    let mut new = Vec::with_capacity(bytes.len() + added);
+    let mut at = 0;
+    for span in spans {
+        new.extend_from_slice(&bytes[at..span.from]);
+        new.extend_from_slice(&span.new);
+        at = span.to;
+    }
+    new.extend_from_slice(&bytes[at..]);
+    new
+}
+
+enum Why {
+    Absent,
+    Told(String),
+}
+
+/// Where `old` is, in the flat text.
+fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> {
+    let find = memmem::Finder::new(old);
+    let Some(first) = find.find(&flat.text) else { return Err(Why::Absent) };
+    match times {
+        Times::Any => Ok(find.find_iter(&flat.text).collect()),
+        Times::Just(count) => {
+            let places: Vec<usize> = find.find_iter(&flat.text).collect();
+            if places.len() as u64 == count { Ok(places) } else { Err(ambiguous(flat, &find)) }
+        }
+        // It may well occur again beginning inside itself.
+        Times::Once => match find.find(&flat.text[first + 1..]) {
+            None => Ok(vec![first]),
+            Some(_) => Err(ambiguous(flat, &find)),
+        },
+    }
+}
+
+fn ambiguous(flat: &Flat<'_>, find: &memmem::Finder<'_>) -> Why {
+    let count = find.find_iter(&flat.text).count();
+    let mut lines = Vec::new();
+    let mut from = 0;
+    while let Some(at) = find.find(&flat.text[from..])
+        && lines.len() < PLACES_TOLD
+    {
+        lines.push(flat.line_of(from + at).to_string());
+        from += at + 1;
+    }
+    let (count, more) = (count.max(lines.len()), if count > lines.len() { " …" } else { "" });
+    let lines = lines.join(", ");
+    let times = if count == 1 { "once, at line" } else { "times, at lines" };
+    let count = if count == 1 { String::new() } else { format!("{count} ") };
+    Why::Told(format!(
+        "it occurs {count}{times} {lines}{more}; give more of the text around the one that is meant, or \
+         set replace_all, or count to how often it is meant to occur"
+    ))
+}
+
+fn absent(flat: &Flat<'_>, old: &[u8], before: &[Change<'_>], path: &str) -> String {
+    let made = before.iter().position(|change| match change {
+        Change::Text { new, .. } | Change::Lines { new, .. } => {
+            memmem::find(&flattened(new.as_bytes()), old).is_some()
+        }
+    });
+    if let Some(made) = made {
+        return format!(
+            "it is not in {}, only in what edit {made} puts there; edits refer to the file as it is now, so \
+             make the two one",
+            shown(path)
+        );
+    }
+    nearest::explain(flat, old, path)
+}
+
+/// Where the lines from `first` to before `end` are, in the flat text.
+fn lines(flat: &Flat<'_>, first: u64, end: u64, edit: usize) -> Result<(usize, usize), ToolError> {
+    let total = flat.lines();
+    let (field, line) = if first > total + 1 { ("start_line", first) } else { ("end_line", end - 1) };
+    if first > total + 1 || end > total + 1 {
+        let message = format!("there is no line {line}; the file has {total} lines");
+        return Err(ToolError::invalid(format!("/edits/{edit}/{field}"), message));
+    }
+    Ok((flat.start_of(first), flat.start_of(end)))
+}

@@ -1,0 +1,150 @@
+//! `files.info`: what is known of one entry without giving its content.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use crate::world::Root;
+use crate::world::root::{Etag, Kind, Look, Watch, shown};
+
+/// Up to this size lines are counted.
+const COUNTED_BYTES_MAX: u64 = 1 << 20;
+/// How much of a file is looked at to tell whether it is text.
+const TASTED_BYTES: u64 = 8 << 10;
+
+/// Tells about one entry.
+pub struct Info {
+    root: Root,
+}
+
+/// What to tell about.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The file, directory or symlink, relative to the workspace root.
+    path: String,
+    /// Give the file's etag, which for a hashed one means reading it.
+    #[serde(default = "yes")]
+    etag: bool,
+}
+
+/// What is known of it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The entry, as it was named.
+    path: String,
+    /// What it is; a symlink is told about itself.
+    kind: Kind,
+    /// Its size in bytes.
+    size: u64,
+    /// Its permission bits in octal, e.g. `0644`.
+    mode: String,
+    /// When it was last changed (RFC 3339).
+    mtime: String,
+    /// A file's etag, if asked for.
+    etag: Option<Etag>,
+    /// Whether a file looks like UTF-8 text.
+    text: Option<bool>,
+    /// How many lines a text has, if it is small enough to count.
+    lines: Option<u64>,
+    /// What a symlink says.
+    target: Option<String>,
+    /// What a symlink leads to, if that is there and inside the workspace.
+    leads_to: Option<Kind>,
+}
+
+impl Info {
+    /// The tool for entries beneath `root`.
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone() }
+    }
+}
+
+impl Tool for Info {
+    const NAME: &'static str = "files.info";
+    const TITLE: &'static str = "Get file info";
+    const ABOUT: &'static str = "Tells kind, size, permissions, modification time and etag of a \
+        file, directory or symlink, whether a file is text and how many lines it has.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        self.root.work(ctx, move |root, watch| info(root, input, watch)).await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { path, kind, size, mode, mtime, .. } = output;
+        let kind = match kind {
+            Kind::File => "file",
+            Kind::Dir => "directory",
+            Kind::Symlink => "symlink",
+            Kind::Other => "special file",
+        };
+        let mut body = format!("{}: {kind}, {size} bytes, mode {mode}, changed {mtime}", shown(path));
+        match (output.text, output.lines) {
+            (Some(true), Some(lines)) => body += &format!(", text of {lines} lines"),
+            (Some(true), None) => body += ", text",
+            (Some(false), _) => body += ", not text",
+            (None, _) => {}
+        }
+        if let Some(target) = &output.target {
+            body += &format!(", to {}", shown(target));
+        }
+        let text = Text::body(body);
+        match &output.etag {
+            Some(etag) => text.with_note(format!("etag {etag}")),
+            None => text,
+        }
+    }
+}
+
+fn info(root: &Root, input: Input, watch: &Watch) -> Result<Output, ToolError> {
+    let Look { meta, target } = root.look(&input.path)?;
+    let leads_to = match meta.kind() {
+        // A symlink out of the workspace leads nowhere that can be told.
+        Kind::Symlink => root.exists(&input.path).ok().flatten().filter(|&kind| kind != Kind::Symlink),
+        Kind::File | Kind::Dir | Kind::Other => None,
+    };
+    let mut output = Output {
+        kind: meta.kind(),
+        size: meta.size(),
+        mode: format!("{:04o}", meta.mode()),
+        mtime: meta.mtime().to_string(),
+        path: input.path,
+        etag: None,
+        text: None,
+        lines: None,
+        target,
+        leads_to,
+    };
+    if output.kind == Kind::File {
+        let file = root.open_file(&output.path)?;
+        let taste = file.read(0, TASTED_BYTES, watch)?;
+        let text = is_text(&taste, taste.len() as u64 == meta.size());
+        output.text = Some(text);
+        if text && meta.size() <= COUNTED_BYTES_MAX {
+            let last = file.read(meta.size().saturating_sub(1), 1, watch)?;
+            let open_line = last.first().is_some_and(|&last| last != b'\n');
+            output.lines = Some(file.scan(watch)?.newlines + u64::from(open_line));
+        }
+        if input.etag {
+            output.etag = Some(root.etag(&file, watch)?);
+        }
+    }
+    Ok(output)
+}
+
+/// Whether a file that begins with `taste` looks like text.
+fn is_text(taste: &[u8], whole: bool) -> bool {
+    let sound = match std::str::from_utf8(taste) {
+        Ok(_) => true,
+        Err(err) => err.error_len().is_none() && !whole,
+    };
+    sound && !taste.contains(&0)
+}
+
+fn yes() -> bool {
+    true
+}

@@ -1,0 +1,131 @@
+//! `files.list`: the entries of one directory, a page at a time.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::cursor;
+use crate::world::Root;
+use crate::world::root::{Kind, Page};
+
+const LIMIT_MAX: u64 = 10_000;
+
+/// Lists one directory.
+pub struct List {
+    root: Root,
+}
+
+/// What to list.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The directory, relative to the workspace root.
+    #[serde(default = "here")]
+    path: String,
+    /// Give at most this many entries.
+    #[serde(default = "limit")]
+    #[schemars(range(min = 1, max = 10_000))]
+    limit: u64,
+    /// The `cursor` of the page before, to go on after it.
+    cursor: Option<String>,
+}
+
+/// A page of entries.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The directory, as it was named.
+    path: String,
+    /// Its entries in order of name.
+    entries: Vec<Entry>,
+    /// How many more there are.
+    left: u64,
+    /// To be passed as `cursor` for the next page; null on the last.
+    cursor: Option<String>,
+}
+
+/// One entry.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Entry {
+    /// Its name; what is not UTF-8 in it is shown as U+FFFD.
+    name: String,
+    /// What it is; a symlink is not followed.
+    kind: Kind,
+    /// Its size in bytes.
+    size: u64,
+    /// When it was last changed (RFC 3339).
+    mtime: String,
+}
+
+impl List {
+    /// The tool for directories beneath `root`.
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone() }
+    }
+}
+
+impl Tool for List {
+    const NAME: &'static str = "files.list";
+    const TITLE: &'static str = "List directory";
+    const ABOUT: &'static str = "Lists one directory, everything in it, in order of name. For an \
+        overview of a project use files_tree; to find files use files_search.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        if input.limit == 0 || input.limit > LIMIT_MAX {
+            return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
+        }
+        let question = format!("list {}", input.path);
+        let after = input.cursor.as_ref().map(|given| cursor::read(&question, given)).transpose()?;
+        self.root
+            .work(ctx, move |root, watch| {
+                let limit = usize::try_from(input.limit).unwrap_or(usize::MAX);
+                let after = after.as_deref().map(OsStr::from_bytes);
+                let page = root.page(&input.path, after, limit, watch)?;
+                Ok(output(input.path, &question, &page))
+            })
+            .await
+    }
+
+    fn text(output: &Output) -> Text {
+        let mut body = String::new();
+        for Entry { name, kind, size, .. } in &output.entries {
+            match kind {
+                Kind::File => body += &format!("{name}  {size}\n"),
+                Kind::Dir => body += &format!("{name}/\n"),
+                Kind::Symlink => body += &format!("{name} (symlink)\n"),
+                Kind::Other => body += &format!("{name} (special)\n"),
+            }
+        }
+        let shown = output.entries.len();
+        Text::body(body).with_note(match &output.cursor {
+            Some(cursor) => format!("{shown} entries, {} more; go on with cursor: {cursor}", output.left),
+            None => format!("{shown} entries"),
+        })
+    }
+}
+
+fn output(path: String, question: &str, page: &Page) -> Output {
+    let last = page.entries.last().filter(|_| page.left > 0);
+    let cursor = last.map(|(name, _)| cursor::after(question, name.as_bytes()));
+    let entries = page.entries.iter().map(|(name, meta)| Entry {
+        name: name.to_string_lossy().into_owned(),
+        kind: meta.kind(),
+        size: meta.size(),
+        mtime: meta.mtime().to_string(),
+    });
+    Output { path, entries: entries.collect(), left: page.left, cursor }
+}
+
+fn here() -> String {
+    ".".into()
+}
+
+fn limit() -> u64 {
+    500
+}

@@ -1,0 +1,324 @@
+//! `files.read`: the content of one file, or a part of it.
+
+mod content;
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use memchr::{memchr_iter, memrchr};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Settings;
+use crate::world::Root;
+use crate::world::root::{Etag, File, Watch, shown};
+use content::Content;
+
+/// Up to this size a file is read on the spot; more is left to a thread that may wait.
+const INLINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Reads one file.
+pub struct Read {
+    root: Root,
+    settings: Arc<Settings>,
+}
+
+/// What to read.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The file, relative to the workspace root.
+    path: String,
+    /// `utf-8` for text (the default); `base64` for anything else.
+    #[serde(default)]
+    encoding: Encoding,
+    /// Read from this byte on (0-based). Not together with lines.
+    offset: Option<u64>,
+    /// Read this many bytes.
+    #[schemars(range(min = 1))]
+    length: Option<u64>,
+    /// Read from this line on (1-based); negative counts from the end: -20 is the last 20 lines.
+    start_line: Option<i64>,
+    /// Read this many lines.
+    #[schemars(range(min = 1))]
+    line_count: Option<u64>,
+    /// An etag from an earlier read: if the file still has it, no content is sent.
+    if_none_match: Option<String>,
+    /// Give at most this many bytes of the file; what is left out is said in `next`.
+    #[schemars(range(min = 1))]
+    max_bytes: Option<u64>,
+}
+
+/// How content is written in JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+enum Encoding {
+    /// As text; the bytes must be UTF-8.
+    #[default]
+    #[serde(rename = "utf-8")]
+    Utf8,
+    /// As base64, whatever the bytes.
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+/// What was read.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The file, relative to the workspace root.
+    path: String,
+    /// How `content` is written.
+    encoding: Encoding,
+    /// The content; null if it was not modified.
+    content: Option<String>,
+    /// The size of the whole file in bytes.
+    size: u64,
+    /// Which content the file has; pass it as `if_match` to change only this content.
+    etag: Etag,
+    /// When the file was last changed (RFC 3339).
+    mtime: String,
+    /// Which bytes `content` holds.
+    bytes: Option<Bytes>,
+    /// Which lines `content` holds, unless bytes were asked for.
+    lines: Option<Lines>,
+    /// Whether less was given than asked for, because of the size limit.
+    truncated: bool,
+    /// Where the file goes on after `content`; null at its end.
+    next: Option<Next>,
+    /// Whether the file still has the etag given as `if_none_match`.
+    not_modified: bool,
+}
+
+/// A range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+struct Bytes {
+    /// The first byte.
+    offset: u64,
+    /// How many.
+    length: u64,
+}
+
+/// A range of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+struct Lines {
+    /// The first line; negative, from the end, in a file too large to count.
+    start: i64,
+    /// How many.
+    count: u64,
+    /// How many the file has, if it was counted.
+    total: Option<u64>,
+}
+
+/// Where to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+struct Next {
+    /// As `offset`.
+    offset: u64,
+    /// As `start_line`; null in the middle of a line.
+    start_line: Option<i64>,
+}
+
+enum Range {
+    Bytes { offset: u64, length: u64 },
+    Lines { start: i64, count: u64 },
+}
+
+impl Read {
+    /// The tool for files beneath `root`.
+    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+        Self { root: root.clone(), settings: settings.clone() }
+    }
+}
+
+impl Tool for Read {
+    const NAME: &'static str = "files.read";
+    const TITLE: &'static str = "Read file";
+    const ABOUT: &'static str = "Reads a file, or a range of its lines or bytes. A long file is \
+        cut at a line's end and the note says how to go on. Other than UTF-8 text is read with \
+        encoding base64. The etag can be passed as if_match to files_write and files_edit.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let range = range(&input)?;
+        let limit = match input.max_bytes {
+            Some(bytes) => bytes.min(self.settings.answer_bytes_max),
+            None => self.settings.answer_bytes,
+        };
+        let file = self.root.open_file(&input.path)?;
+        if file.meta().size() <= INLINE_BYTES_MAX {
+            return read(&self.root, file, &input, &range, limit, &Watch::default());
+        }
+        self.root.work(ctx, move |root, watch| read(root, file, &input, &range, limit, watch)).await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { content, size, etag, bytes, lines, next, .. } = output;
+        let Some(content) = content else {
+            return Text::default().with_note(format!("not modified; etag {etag}; {size} bytes"));
+        };
+        let mut note = format!("etag {etag}; {size} bytes");
+        match (lines, bytes) {
+            (Some(Lines { start, count, total }), _) if next.is_some() || *start != 1 => {
+                note += &match count {
+                    0 => "; no such lines".to_owned(),
+                    count => format!("; lines {start} to {}", start.saturating_add_unsigned(count - 1)),
+                };
+                note += &total.map(|total| format!(" of {total}")).unwrap_or_default();
+            }
+            (None, Some(Bytes { offset, length })) if length < size => {
+                note += &format!("; bytes {offset} to {}", offset.saturating_add(*length));
+            }
+            (Some(_) | None, Some(_) | None) => {}
+        }
+        match next {
+            Some(Next { start_line: Some(line), .. }) => note += &format!("; go on with start_line: {line}"),
+            Some(Next { offset, .. }) => note += &format!("; go on with offset: {offset}"),
+            None => {}
+        }
+        Text::body(content.clone()).with_note(note)
+    }
+}
+
+/// Which range `input` asks for.
+fn range(input: &Input) -> Result<Range, ToolError> {
+    let Input { offset, length, start_line, line_count, .. } = *input;
+    for (pointer, value) in [("/length", length), ("/line_count", line_count), ("/max_bytes", input.max_bytes)] {
+        if value == Some(0) {
+            return Err(ToolError::invalid(pointer, "it must be at least 1"));
+        }
+    }
+    let bytes = offset.is_some() || length.is_some();
+    if bytes && (start_line.is_some() || line_count.is_some()) {
+        let message = "bytes (offset, length) and lines (start_line, line_count) cannot both be asked for";
+        return Err(ToolError::invalid("", message));
+    }
+    if start_line == Some(0) {
+        return Err(ToolError::invalid("/start_line", "lines count from 1, or from -1 at the end"));
+    }
+    Ok(if bytes {
+        Range::Bytes { offset: offset.unwrap_or(0), length: length.unwrap_or(u64::MAX) }
+    } else {
+        Range::Lines { start: start_line.unwrap_or(1), count: line_count.unwrap_or(u64::MAX) }
+    })
+}
+
+fn read(
+    root: &Root,
+    file: File,
+    input: &Input,
+    range: &Range,
+    limit: u64,
+    watch: &Watch,
+) -> Result<Output, ToolError> {
+    let content = Content::of(root, file, watch)?;
+    let not_modified = input.if_none_match.as_ref().is_some_and(|given| content.etag.is(given));
+    let mut output = Output {
+        path: content.file.path().to_owned(),
+        encoding: input.encoding,
+        content: None,
+        size: content.size(),
+        etag: content.etag.clone(),
+        mtime: content.file.meta().mtime().to_string(),
+        bytes: None,
+        lines: None,
+        truncated: false,
+        next: None,
+        not_modified,
+    };
+    if !not_modified {
+        give(&content, range, limit, &mut output)?;
+    }
+    Ok(output)
+}
+
+/// Puts the part of `content` that is in `range` and within `limit` bytes into `output`.
+fn give(content: &Content<'_>, range: &Range, limit: u64, output: &mut Output) -> Result<(), ToolError> {
+    let size = content.size();
+    let (offset, first_line) = match *range {
+        Range::Bytes { offset, .. } => (offset.min(size), None),
+        Range::Lines { start, .. } => {
+            let (offset, line) = content.line(start)?;
+            (offset, Some(line))
+        }
+    };
+    let left = size - offset;
+    let asked = match *range {
+        Range::Bytes { length, .. } => left.min(length),
+        Range::Lines { .. } => left,
+    };
+    let mut bytes = content.read(offset, asked.min(limit))?;
+    let mut whole = bytes.len() as u64 >= asked;
+    if let Range::Lines { count, .. } = *range
+        && let Some(end) = end_of_line(&bytes, count)
+    {
+        bytes.truncate(end);
+        whole = true;
+    }
+    if !whole && output.encoding == Encoding::Utf8 {
+        cut(&mut bytes);
+    }
+    let end = offset + bytes.len() as u64;
+    let newlines = memchr_iter(b'\n', &bytes).count() as u64;
+    let open_line = u64::from(bytes.last().is_some_and(|&last| last != b'\n'));
+    output.truncated = !whole;
+    output.bytes = Some(Bytes { offset, length: bytes.len() as u64 });
+    output.lines = first_line.filter(|_| output.encoding == Encoding::Utf8).map(|start| Lines {
+        start,
+        count: newlines + open_line,
+        total: content.lines,
+    });
+    output.next = (end < size).then(|| Next {
+        offset: end,
+        start_line: first_line
+            .filter(|_| open_line == 0)
+            .map(|line| line.saturating_add_unsigned(newlines))
+            .filter(|&line| line != 0),
+    });
+    output.content = Some(match output.encoding {
+        Encoding::Base64 => BASE64_STANDARD.encode(&bytes),
+        Encoding::Utf8 => text(bytes, offset, end == size, &output.path)?,
+    });
+    Ok(())
+}
+
+/// Where the line number `count` of `bytes` ends, if it does.
+fn end_of_line(bytes: &[u8], count: u64) -> Option<usize> {
+    let nth = usize::try_from(count - 1).ok()?;
+    memchr_iter(b'\n', bytes).nth(nth).map(|at| at + 1)
+}
+
+/// Shortens `bytes` to the end of a line, or else of a character.
+fn cut(bytes: &mut Vec<u8>) {
+    if let Some(at) = memrchr(b'\n', bytes) {
+        bytes.truncate(at + 1);
+    } else if let Err(err) = std::str::from_utf8(bytes)
+        && err.error_len().is_none()
+        && err.valid_up_to() > 0
+    {
+        bytes.truncate(err.valid_up_to());
+    }
+}
+
+/// `bytes` as text, or where they are not.
+fn text(bytes: Vec<u8>, offset: u64, at_end: bool, path: &str) -> Result<String, ToolError> {
+    String::from_utf8(bytes).map_err(|err| {
+        let bytes = err.as_bytes();
+        let err = err.utf8_error();
+        let at = offset + err.valid_up_to() as u64;
+        let path = shown(path);
+        let continues = bytes.get(err.valid_up_to()).is_some_and(|byte| byte & 0xc0 == 0x80);
+        ToolError::invalid("/encoding", match err.error_len() {
+            None if !at_end => format!(
+                "the range ends inside the character at byte {at} of {path}; end it before, or use encoding base64"
+            ),
+            Some(_) if offset > 0 && at == offset && continues => format!(
+                "the range begins inside a character, at byte {at} of {path}; begin it elsewhere, or use encoding base64"
+            ),
+            None | Some(_) => format!("{path} is not UTF-8 at byte {at}; use encoding base64"),
+        })
+    })
+}

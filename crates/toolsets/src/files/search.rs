@@ -1,0 +1,213 @@
+//! `files.search`: files by name, lines by what they say.
+
+mod query;
+mod gather;
+mod hunt;
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Settings;
+use crate::world::Root;
+use crate::world::root::Kind;
+
+const LIMIT_MAX: usize = 10_000;
+const CONTEXT_MAX: usize = 50;
+
+/// Searches names and text.
+pub struct Search {
+    root: Root,
+    settings: Arc<Settings>,
+}
+
+/// What to look for, and where.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The directory (or the one file) to search, relative to the workspace root.
+    #[serde(default = "here")]
+    path: String,
+    /// Only entries whose name matches, e.g. `*.rs` or `{Cargo,package}.*`; with a `/`, whose path
+    /// does, e.g. `src/**/*.ts`. A leading `!` turns it round. Without `text`, the matches are listed.
+    glob: Option<String>,
+    /// Lines that match this regular expression (Rust syntax: no look-around, no backreferences).
+    text: Option<String>,
+    /// Take `text` as it is, not as a regular expression.
+    #[serde(default)]
+    literal: bool,
+    /// Whether case matters; `smart`: only if `text` has a capital letter.
+    #[serde(default)]
+    case: Case,
+    /// Show this many lines around each match.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 50))]
+    context: usize,
+    /// Search what .gitignore leaves out, too.
+    #[serde(default)]
+    include_ignored: bool,
+    /// Search names that begin with a dot (`.git` only ever by `path`).
+    #[serde(default = "yes")]
+    hidden: bool,
+    /// Give at most this many matches.
+    #[serde(default = "limit")]
+    #[schemars(range(min = 1, max = 10_000))]
+    limit: usize,
+    /// The `cursor` of an answer to the same search, to go on after it.
+    cursor: Option<String>,
+}
+
+/// Whether case matters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Case {
+    #[default]
+    Smart,
+    Sensitive,
+    Insensitive,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct Output {
+    /// The lines that match `text`, in order of path and line.
+    matches: Vec<Match>,
+    /// The entries that match `glob`, in order of path, where there was no `text`.
+    files: Vec<Named>,
+    /// How many files (without `text`: entries) were looked at.
+    searched: u64,
+    /// Whether there is more to be found.
+    truncated: bool,
+    /// To be passed as `cursor` to go on; null at the end.
+    cursor: Option<String>,
+    /// What could not be searched.
+    skipped: Skipped,
+}
+
+/// A line that matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+struct Match {
+    /// The file, relative to the workspace root.
+    path: String,
+    /// The line's number, from 1.
+    line: u64,
+    /// Where in the line the match begins, in bytes from 1.
+    column: u64,
+    /// The line; of a very long one the part around the match, with `…` for the rest.
+    text: String,
+    /// The lines before.
+    before: Vec<String>,
+    /// The lines after.
+    after: Vec<String>,
+}
+
+/// An entry whose name matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+struct Named {
+    /// Where it is, relative to the workspace root.
+    path: String,
+    /// What it is; a symlink is not followed.
+    kind: Kind,
+}
+
+/// How much was passed over, and why.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+struct Skipped {
+    /// Files that are not text.
+    binary: u64,
+    /// Files and directories that vanished, or may not be read.
+    unreadable: u64,
+    /// Files with a line too long to search.
+    long_lines: u64,
+}
+
+impl Search {
+    /// The tool for files beneath `root`.
+    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+        Self { root: root.clone(), settings: settings.clone() }
+    }
+}
+
+impl Tool for Search {
+    const NAME: &'static str = "files.search";
+    const TITLE: &'static str = "Search files";
+    const ABOUT: &'static str = "Finds lines by regular expression (text), files by name (glob), or \
+        lines in files of that name (both). Leaves out .git, binary files and what .gitignore names. \
+        Results are in order of path; a cursor goes on where an answer was cut.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        if input.limit == 0 || input.limit > LIMIT_MAX {
+            return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
+        }
+        if input.context > CONTEXT_MAX {
+            return Err(ToolError::invalid("/context", format!("it must be at most {CONTEXT_MAX}")));
+        }
+        let answer_bytes = self.settings.answer_bytes;
+        self.root.work(ctx, move |root, watch| hunt::hunt(root, &input, answer_bytes, watch)).await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { matches, files, searched, cursor, skipped, .. } = output;
+        let mut body = String::new();
+        for Named { path, kind } in files {
+            body += &format!("{path}{}\n", if *kind == Kind::Dir { "/" } else { "" });
+        }
+        let context = matches.iter().any(|found| !(found.before.is_empty() && found.after.is_empty()));
+        for (at, found) in matches.iter().enumerate() {
+            if context && at > 0 && !found.follows(&matches[at - 1]) {
+                body += "--\n";
+            }
+            found.write(&mut body);
+        }
+        let found = matches.len() + files.len();
+        let mut note = match (found, cursor) {
+            (0, _) => format!("no matches; {searched} searched"),
+            (found, None) => format!("{found} matches; {searched} searched"),
+            (found, Some(cursor)) => format!("{found} matches and more; go on with cursor: {cursor}"),
+        };
+        let Skipped { binary, unreadable, long_lines } = *skipped;
+        let reasons = [(binary, "not text"), (unreadable, "unreadable or gone"), (long_lines, "lines too long")];
+        for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
+            note += &format!("; {count} skipped ({why})");
+        }
+        Text::body(body).with_note(note)
+    }
+}
+
+impl Match {
+    /// Whether it begins, with the lines before it, where `last` ended.
+    fn follows(&self, last: &Self) -> bool {
+        let first = self.line - self.before.len() as u64;
+        self.path == last.path && first == last.line + last.after.len() as u64 + 1
+    }
+
+    /// As ripgrep writes it.
+    fn write(&self, body: &mut String) {
+        let Self { path, line, text, before, after, .. } = self;
+        for (number, text) in (line - before.len() as u64..).zip(before) {
+            *body += &format!("{path}-{number}-{text}\n");
+        }
+        *body += &format!("{path}:{line}:{text}\n");
+        for (number, text) in (line + 1..).zip(after) {
+            *body += &format!("{path}-{number}-{text}\n");
+        }
+    }
+}
+
+fn here() -> String {
+    ".".into()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn limit() -> usize {
+    200
+}

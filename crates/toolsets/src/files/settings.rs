@@ -1,0 +1,46 @@
+//! What whoever runs the server decides about its files.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::world::Rules;
+
+/// Limits and protected names of the `files` tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How many bytes of a file, a diff or matches one answer holds unless the call asks for more.
+    pub answer_bytes: u64,
+    /// How many bytes of a file a call may ask for at most, with `max_bytes`.
+    pub answer_bytes_max: u64,
+    /// How large a file can be written or edited.
+    pub write_bytes_max: u64,
+    /// How many bytes one call copies at most.
+    pub copy_bytes_max: u64,
+    /// Up to this size a file's etag is a hash of its content; beyond, a weak one of its size and times.
+    pub hashed_bytes_max: u64,
+    /// Names (or paths such as `.github/workflows`) that can be read and never changed, wherever
+    /// in the workspace. Compared without case, invisible characters and dots or blanks at the end.
+    pub protected: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let Rules { protected, hashed_bytes_max } = Rules::default();
+        Self {
+            answer_bytes: 100 << 10,
+            answer_bytes_max: 16 << 20,
+            write_bytes_max: 64 << 20,
+            copy_bytes_max: 4 << 30,
+            hashed_bytes_max,
+            protected,
+        }
+    }
+}
+
+impl Settings {
+    /// The part of these that the root itself keeps.
+    pub(super) fn rules(&self) -> Rules {
+        Rules { protected: self.protected.clone(), hashed_bytes_max: self.hashed_bytes_max }
+    }
+}

@@ -1,0 +1,228 @@
+//! `files.tree`: a directory and what is beneath it, at a glance.
+
+use std::ffi::OsString;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+
+use crate::world::Root;
+use crate::world::root::{Folder, Kind, Sight, Start, Watch, shown};
+
+const LIMIT_MAX: usize = 10_000;
+const DEPTH_MAX: u32 = 100;
+
+/// Shows a directory tree.
+pub struct Tree {
+    root: Root,
+}
+
+/// What to show.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The directory, relative to the workspace root.
+    #[serde(default = "here")]
+    path: String,
+    /// How many levels to show.
+    #[serde(default = "depth")]
+    #[schemars(range(min = 1, max = 100))]
+    depth: u32,
+    /// Show at most this many entries, shared out among the directories.
+    #[serde(default = "limit")]
+    #[schemars(range(min = 1, max = 10_000))]
+    limit: usize,
+    /// Show what .gitignore leaves out, too.
+    #[serde(default)]
+    include_ignored: bool,
+}
+
+/// The tree.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The directory, relative to the workspace root.
+    path: String,
+    /// What is beneath it, directories before what is in them.
+    entries: Vec<Entry>,
+    /// How many entries of the directory itself were left out.
+    left_out: u64,
+    /// How many entries were left out of those looked at.
+    left_out_total: u64,
+    /// Whether anything was left out, or was too deep to be looked at.
+    truncated: bool,
+}
+
+/// One entry of the tree.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Entry {
+    /// Where it is, relative to the workspace root.
+    path: String,
+    /// What it is; a symlink is not followed.
+    kind: Kind,
+    /// How deep it is, from 1.
+    depth: u32,
+    /// How many entries of a directory were left out; null if it was not looked into.
+    left_out: Option<u64>,
+}
+
+impl Tree {
+    /// The tool for directories beneath `root`.
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone() }
+    }
+}
+
+impl Tool for Tree {
+    const NAME: &'static str = "files.tree";
+    const TITLE: &'static str = "Show directory tree";
+    const ABOUT: &'static str = "Shows the files and directories beneath one, indented, without \
+        .git and what .gitignore leaves out. Says where it was cut and how much was left out.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        if input.depth == 0 || input.depth > DEPTH_MAX {
+            return Err(ToolError::invalid("/depth", format!("it must be from 1 to {DEPTH_MAX}")));
+        }
+        if input.limit == 0 || input.limit > LIMIT_MAX {
+            return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
+        }
+        self.root.work(ctx, move |root, watch| tree(root, &input, watch)).await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { path, entries, left_out, left_out_total, truncated } = output;
+        let mut body = format!("{path}/\n");
+        // Directories still open whose left-out entries are to be told at their end.
+        let mut open = vec![(0, *left_out)];
+        for entry in entries {
+            close(&mut body, &mut open, entry.depth);
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            indent(&mut body, entry.depth);
+            match (entry.kind, entry.left_out) {
+                (Kind::Dir, Some(left_out)) => {
+                    body += &format!("{name}/\n");
+                    open.push((entry.depth, left_out));
+                }
+                (Kind::Dir, None) => body += &format!("{name}/ …\n"),
+                (Kind::File, _) => body += &format!("{name}\n"),
+                (Kind::Symlink, _) => body += &format!("{name} (symlink)\n"),
+                (Kind::Other, _) => body += &format!("{name} (special)\n"),
+            }
+        }
+        close(&mut body, &mut open, 0);
+        let mut note = format!("{} entries", entries.len());
+        if *left_out_total > 0 {
+            note += &format!(", {left_out_total} left out: raise limit, or list the directory itself");
+        }
+        if *truncated {
+            note += "; … marks what was not looked into: raise depth, or give its path";
+        }
+        Text::body(body).with_note(note)
+    }
+}
+
+/// A directory on its way into the tree.
+struct Node {
+    folder: Folder,
+    /// Its entries that are shown, each with its place among the nodes if it is a directory.
+    shown: Vec<(OsString, Kind, Option<usize>)>,
+    left_out: Option<u64>,
+}
+
+fn tree(root: &Root, input: &Input, watch: &Watch) -> Result<Output, ToolError> {
+    let folder = match root.start(&input.path)? {
+        Start::Folder(folder) => folder,
+        Start::File(_) => {
+            let message = format!("{} is a file, not a directory", shown(&input.path));
+            return Err(ToolError::invalid("/path", message));
+        }
+    };
+    let sight = Sight { ignored: input.include_ignored, hidden: true };
+    let mut nodes = vec![Node { folder, shown: Vec::new(), left_out: None }];
+    let mut room = input.limit;
+    let mut level = 0..1;
+    for _ in 0..input.depth {
+        for at in level.clone() {
+            if room == 0 {
+                break;
+            }
+            let share = (room / (level.end - at)).max(1);
+            let entries = match nodes[at].folder.look(root, sight, watch) {
+                Ok(entries) => entries,
+                // What vanished or cannot be read is shown unopened; the top must be readable.
+                Err(err) if at == 0 || err.fault == Fault::Canceled => return Err(err),
+                Err(_) => continue,
+            };
+            nodes[at].left_out = Some(entries.len().saturating_sub(share) as u64);
+            for (name, kind) in entries.into_iter().take(share) {
+                room -= 1;
+                let inner = (kind == Kind::Dir).then(|| {
+                    let folder = nodes[at].folder.enter(&name);
+                    nodes.push(Node { folder, shown: Vec::new(), left_out: None });
+                    nodes.len() - 1
+                });
+                nodes[at].shown.push((name, kind, inner));
+            }
+        }
+        level = level.end..nodes.len();
+    }
+    Ok(output(&nodes))
+}
+
+/// The nodes in the order of a tree.
+fn output(nodes: &[Node]) -> Output {
+    let mut entries = Vec::new();
+    let mut waiting: Vec<(usize, usize)> = vec![(0, 0)];
+    while let Some((node, at)) = waiting.pop() {
+        let Some((name, kind, inner)) = nodes[node].shown.get(at) else { continue };
+        waiting.push((node, at + 1));
+        entries.push(Entry {
+            path: nodes[node].folder.path.join(name).to_string_lossy().into_owned(),
+            kind: *kind,
+            depth: u32::try_from(waiting.len()).unwrap_or(u32::MAX),
+            left_out: inner.and_then(|inner| nodes[inner].left_out),
+        });
+        if let Some(inner) = inner {
+            waiting.push((*inner, 0));
+        }
+    }
+    let top = nodes[0].folder.path.to_string_lossy();
+    Output {
+        path: if top.is_empty() { ".".to_owned() } else { top.into_owned() },
+        entries,
+        left_out: nodes[0].left_out.unwrap_or(0),
+        left_out_total: nodes.iter().filter_map(|node| node.left_out).sum(),
+        truncated: nodes.iter().any(|node| node.left_out != Some(0)),
+    }
+}
+
+/// Ends the open directories that an entry at `depth` is not in.
+fn close(body: &mut String, open: &mut Vec<(u32, u64)>, depth: u32) {
+    while let Some((at, left_out)) = open.pop_if(|(at, _)| depth == 0 || *at >= depth) {
+        if left_out > 0 {
+            indent(body, at + 1);
+            *body += &format!("… {left_out} more\n");
+        }
+    }
+}
+
+fn indent(body: &mut String, depth: u32) {
+    for _ in 0..depth {
+        *body += "  ";
+    }
+}
+
+fn here() -> String {
+    ".".into()
+}
+
+fn depth() -> u32 {
+    3
+}
+
+fn limit() -> usize {
+    500
+}

@@ -1,0 +1,153 @@
+//! `files.write`: a file with the content given, whole or not at all.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+
+use super::Settings;
+use crate::world::Root;
+use crate::world::root::{Etag, Existing, Missing, Outcome, Parents, Terms, shown};
+
+/// Writes one file.
+pub struct Write {
+    root: Root,
+    settings: Arc<Settings>,
+}
+
+/// What to write, and on which terms.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// The file, relative to the workspace root.
+    path: String,
+    /// The whole content as text. Either this or `content_base64`.
+    content: Option<String>,
+    /// The whole content as base64 (standard alphabet, padded), for anything but text.
+    content_base64: Option<String>,
+    /// Create the file if it does not exist.
+    #[serde(default = "yes")]
+    create: bool,
+    /// Replace the file if it exists. Left out, it is replaced only if `if_match` is given and fits.
+    overwrite: Option<bool>,
+    /// Create missing directories on the way.
+    #[serde(default = "yes")]
+    mkdirs: bool,
+    /// The permission bits as a number, e.g. 493 for rwxr-xr-x; otherwise those of the file replaced.
+    #[schemars(range(min = 0, max = 511))]
+    mode: Option<u32>,
+    /// Replace the file only if it still has this etag (from a read).
+    if_match: Option<String>,
+}
+
+/// What was written.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The file, as it was named.
+    path: String,
+    /// Its size in bytes.
+    size: u64,
+    /// Its etag now.
+    etag: Etag,
+    /// When it was changed (RFC 3339).
+    mtime: String,
+    /// Whether it is new.
+    created: bool,
+    /// Whether it replaced another.
+    overwritten: bool,
+}
+
+impl Write {
+    /// The tool for files beneath `root`.
+    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+        Self { root: root.clone(), settings: settings.clone() }
+    }
+}
+
+impl Tool for Write {
+    const NAME: &'static str = "files.write";
+    const TITLE: &'static str = "Write file";
+    const ABOUT: &'static str = "Creates a file, or replaces one whole: readers see the old \
+        content or the new, never a part. An existing file is only replaced with overwrite: true, \
+        or with if_match set to the etag of the content you have read. To change a part of a \
+        file use files_edit.";
+    const EFFECTS: Effects = Effects::Changes;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let terms = terms(&input)?;
+        let Input { path, content, content_base64, .. } = input;
+        let content = self.content(content, content_base64)?;
+        self.root
+            .work(ctx, move |root, watch| {
+                let written = root.write(&path, &content, &terms, watch)?;
+                Ok(Output {
+                    path,
+                    size: written.meta.size(),
+                    etag: written.etag,
+                    mtime: written.meta.mtime().to_string(),
+                    created: written.outcome == Outcome::Created,
+                    overwritten: written.outcome == Outcome::Replaced,
+                })
+            })
+            .await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { path, size, etag, created, .. } = output;
+        let did = if *created { "created" } else { "replaced" };
+        Text::body(format!("{did} {}", shown(path))).with_note(format!("etag {etag}; {size} bytes"))
+    }
+}
+
+impl Write {
+    fn content(&self, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, ToolError> {
+        let content = match (text, base64) {
+            (Some(text), None) => text.into_bytes(),
+            (None, Some(base64)) => BASE64_STANDARD.decode(base64).map_err(|err| {
+                let message = format!("it is not padded base64 of the standard alphabet: {err}");
+                ToolError::invalid("/content_base64", message.to_lowercase())
+            })?,
+            (Some(_), Some(_)) => {
+                return Err(ToolError::invalid("", "content and content_base64 are both given; give one"));
+            }
+            (None, None) => {
+                return Err(ToolError::invalid("", "neither content nor content_base64 is given; give one"));
+            }
+        };
+        let (size, most) = (content.len() as u64, self.settings.write_bytes_max);
+        if size > most {
+            let message = format!("the content has {size} bytes; at most {most} can be written");
+            return Err(ToolError::new(Fault::TooLarge, message));
+        }
+        Ok(content)
+    }
+}
+
+fn terms(input: &Input) -> Result<Terms, ToolError> {
+    if let Some(mode) = input.mode
+        && mode > 0o777
+    {
+        let message = format!("{mode} is more than the nine permission bits; 0755 is 493, 0644 is 420");
+        return Err(ToolError::invalid("/mode", message));
+    }
+    Ok(Terms {
+        existing: match (&input.if_match, input.overwrite) {
+            (_, Some(false)) | (None, None) => Existing::Keep,
+            (Some(etag), None | Some(true)) => Existing::Match(etag.clone()),
+            (None, Some(true)) => Existing::Replace,
+        },
+        missing: if input.create { Missing::Create } else { Missing::Refuse },
+        parents: if input.mkdirs && input.create { Parents::Make } else { Parents::Require },
+        mode: input.mode,
+    })
+}
+
+fn yes() -> bool {
+    true
+}

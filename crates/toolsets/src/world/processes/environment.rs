@@ -1,0 +1,85 @@
+//! What a program finds in its environment: a list built from nothing.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use super::Processes;
+
+/// Where programs are sought when the server itself has no `PATH`.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Variables every program gets: questions nobody can answer must not be asked.
+const ADDED: [(&str, &str); 1] = [("GIT_TERMINAL_PROMPT", "0")];
+
+impl Processes {
+    /// The environment of a program that is given nothing: the server's own
+    /// variables named in `keep`, and `path`.
+    pub fn environment(&self, keep: &[String], path: &str) -> BTreeMap<OsString, OsString> {
+        let kept = keep.iter().filter(|name| name.as_str() != "PATH");
+        let kept = kept.filter_map(|name| Some((name.into(), self.variable(name)?.to_owned())));
+        let added = ADDED.iter().map(|(name, value)| (name.into(), value.into()));
+        kept.chain(added).chain([("PATH".into(), path.into())]).collect()
+    }
+
+    /// Where programs are sought: in `configured`, else in the server's own `PATH`.
+    pub fn path(&self, configured: Option<&str>) -> String {
+        let own = || self.variable("PATH").map(|path| path.to_string_lossy().into_owned());
+        let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();
+        let path = absolute_folders(&path);
+        if path.is_empty() { PATH.to_owned() } else { path }
+    }
+}
+
+/// `path` without the folders that mean something else in every directory.
+fn absolute_folders(path: &str) -> String {
+    path.split(':').filter(|folder| folder.starts_with('/')).collect::<Vec<_>>().join(":")
+}
+
+/// What a call could do with the variable `name`, if that is to run code of its own
+/// choice in programs it did not name.
+pub fn refused_variable(name: &str) -> Option<&'static str> {
+    const PREFIXES: [(&str, &str); 5] = [
+        ("LD_", "the dynamic linker loads code by it"),
+        ("DYLD_", "the dynamic linker loads code by it"),
+        ("BASH_FUNC_", "bash takes functions from it"),
+        ("GIT_CONFIG", "git runs programs by it"),
+        ("GIT_SSH", "git runs programs by it"),
+    ];
+    const NAMES: [(&str, &str); 33] = [
+        ("GLIBC_TUNABLES", "the dynamic linker is changed by it"),
+        ("GCONV_PATH", "libc loads code by it"),
+        ("BASH_ENV", "bash runs a file by it"),
+        ("ENV", "sh runs a file by it"),
+        ("IFS", "sh splits words by it"),
+        ("PS4", "sh runs commands by it"),
+        ("SHELLOPTS", "bash is changed by it"),
+        ("BASHOPTS", "bash is changed by it"),
+        ("PROMPT_COMMAND", "bash runs commands by it"),
+        ("ZDOTDIR", "zsh runs files by it"),
+        ("PYTHONSTARTUP", "python runs a file by it"),
+        ("PYTHONHOME", "python loads code by it"),
+        ("PERL5OPT", "perl loads code by it"),
+        ("PERL5DB", "perl runs code by it"),
+        ("RUBYOPT", "ruby loads code by it"),
+        ("NODE_OPTIONS", "node loads code by it"),
+        ("JAVA_TOOL_OPTIONS", "java loads code by it"),
+        ("JDK_JAVA_OPTIONS", "java loads code by it"),
+        ("_JAVA_OPTIONS", "java loads code by it"),
+        ("LESSOPEN", "less runs a program by it"),
+        ("LESSCLOSE", "less runs a program by it"),
+        ("PAGER", "programs run a program by it"),
+        ("EDITOR", "programs run a program by it"),
+        ("VISUAL", "programs run a program by it"),
+        ("BROWSER", "programs run a program by it"),
+        ("SSH_ASKPASS", "ssh runs a program by it"),
+        ("GIT_ASKPASS", "git runs a program by it"),
+        ("GIT_EDITOR", "git runs a program by it"),
+        ("GIT_SEQUENCE_EDITOR", "git runs a program by it"),
+        ("GIT_PAGER", "git runs a program by it"),
+        ("GIT_EXTERNAL_DIFF", "git runs a program by it"),
+        ("GIT_PROXY_COMMAND", "git runs a program by it"),
+        ("GIT_EXEC_PATH", "git runs programs by it"),
+    ];
+    let prefix = PREFIXES.iter().find(|(prefix, _)| name.starts_with(prefix));
+    prefix.or_else(|| NAMES.iter().find(|(refused, _)| *refused == name)).map(|(_, why)| *why)
+}

@@ -1,0 +1,167 @@
+//! A program and all it started: told to stop, killed and buried together.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, set_child_subreaper,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::strays::{self, Stray, Tag};
+
+/// How often a family that was told to stop is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How long the kernel may take to end what was killed.
+const DEATH: Duration = Duration::from_secs(2);
+
+/// Makes orphans of our programs fall to us, so that they can be found and buried.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// A program and all it started.
+///
+/// Its main process is buried last: until then its number, which is the group's
+/// too, cannot pass to another. Dropped before its end, all of it is killed at once.
+pub(super) struct Family {
+    pub(super) child: Child,
+    main: Pid,
+    handle: OwnedFd,
+    tag: Tag,
+    status: Option<ExitStatus>,
+    /// Keeps [`close`](super::Processes::close) waiting.
+    _token: TaskTrackerToken,
+}
+
+impl Family {
+    pub(super) fn of(mut child: Child, tag: Tag, token: TaskTrackerToken) -> io::Result<Self> {
+        let main = Pid::from_child(&child);
+        match pidfd_open(main, PidfdFlags::empty()) {
+            Ok(handle) => Ok(Self { child, main, handle, tag, status: None, _token: token }),
+            Err(err) => {
+                child.kill()?;
+                child.wait()?;
+                Err(err.into())
+            }
+        }
+    }
+
+    /// Waits until the main process has ended. It is not yet buried.
+    #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+    pub(super) async fn exit(&self) -> io::Result<()> {
+        let handle = self.handle.as_fd();
+        // SAFETY: the handle is borrowed from `self`, which owns it and outlives this.
+        let handle = unsafe { AsyncFd::register_with_interest(handle, Interest::READABLE) }?;
+        handle.readable().await.map(drop)
+    }
+
+    /// Asks all of it to stop.
+    pub(super) async fn ask(&self) {
+        self.signal_group(Signal::TERM);
+        // What is stopped must go on to hear it.
+        self.signal_group(Signal::CONT);
+        for stray in self.strays().await {
+            if !stray.is_in_group_of(self.main) {
+                stray.signal(self.tag, Signal::TERM);
+            }
+        }
+    }
+
+    /// Kills all of it.
+    pub(super) async fn kill(&self) {
+        self.signal_group(Signal::KILL);
+        for stray in self.strays().await {
+            stray.signal(self.tag, Signal::KILL);
+        }
+    }
+
+    /// Once the main process has ended: sees to it that nothing is left, and how it ended.
+    ///
+    /// What is left is asked to stop, unless it was at `asked`, and killed `grace` later.
+    pub(super) async fn end(
+        &mut self,
+        asked: Option<Instant>,
+        grace: Duration,
+    ) -> io::Result<ExitStatus> {
+        if self.is_anything_left() {
+            if asked.is_none() {
+                self.ask().await;
+            }
+            let kill_from = asked.unwrap_or_else(Instant::now) + grace;
+            let give_up = kill_from.max(Instant::now()) + DEATH;
+            while self.is_anything_left() && Instant::now() < give_up {
+                if Instant::now() >= kill_from {
+                    self.kill().await;
+                }
+                sleep(LOOK).await;
+            }
+        }
+        self.bury()
+    }
+
+    /// Ends all of it, with `grace` between asking and killing.
+    pub(super) async fn stop(mut self, grace: Duration) -> io::Result<ExitStatus> {
+        let asked = Instant::now();
+        self.ask().await;
+        if timeout(grace, self.exit()).await.is_err() {
+            self.kill().await;
+            timeout(DEATH, self.exit()).await.map_err(io::Error::from)??;
+        }
+        self.end(Some(asked), grace).await
+    }
+
+    fn bury(&mut self) -> io::Result<ExitStatus> {
+        self.status = self.child.try_wait()?;
+        self.status.ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+
+    /// Whether anything but the main process lives, once that has ended.
+    fn is_anything_left(&self) -> bool {
+        let strays = strays::adopted(self.tag, self.main)
+            .unwrap_or_else(|| strays::everywhere(self.tag, self.main));
+        strays.iter().for_each(Stray::reap);
+        strays.iter().any(Stray::is_alive)
+    }
+
+    async fn strays(&self) -> Vec<Stray> {
+        let (tag, main) = (self.tag, self.main);
+        let found = spawn_blocking(move || strays::everywhere(tag, main));
+        timeout(DEATH, found).await.ok().and_then(Result::ok).unwrap_or_default()
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        // The group may have ended by itself.
+        let _ = kill_process_group(self.main, signal);
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        if self.status.is_some() {
+            return;
+        }
+        let mut looks_left = DEATH.as_millis() / LOOK.as_millis();
+        while looks_left > 0 {
+            self.signal_group(Signal::KILL);
+            let strays = strays::everywhere(self.tag, self.main);
+            for stray in &strays {
+                stray.signal(self.tag, Signal::KILL);
+                stray.reap();
+            }
+            if strays.is_empty() && self.bury().is_ok() {
+                return;
+            }
+            thread::sleep(LOOK);
+            looks_left -= 1;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One run: fed, read, timed and ended.
+
+use std::io;
+use std::mem;
+use std::pin::pin;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::Stream;
+
+use super::captured::Capture;
+use super::family::Family;
+use super::{Bounds, Ended, Processes, Start, Stopped};
+
+/// How long the outputs are read on after the main process has ended, when
+/// something it left behind holds them open.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// How long the kernel may take to end a process that was killed.
+const DEATH: Duration = Duration::from_secs(2);
+
+/// Where a run is.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// The main process runs.
+    Going,
+    /// It was asked to stop: why, and when.
+    Asked(Stopped, Instant),
+    /// It was killed; it had been asked before.
+    Killed(Stopped, Instant),
+    /// It has ended, stopped or not, and its outputs are read to their ends.
+    Draining(Option<(Stopped, Instant)>),
+}
+
+/// What a run waits for.
+enum Happened {
+    Read,
+    Fed,
+    Exited,
+    Unwanted,
+    Alarm,
+}
+
+pub(super) async fn run(
+    processes: &Processes,
+    mut start: Start,
+    cancel: &CancellationToken,
+    watch: &(dyn Fn(Stream, &[u8]) + Send + Sync),
+) -> io::Result<Ended> {
+    if cancel.is_cancelled() || processes.0.closing.is_cancelled() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let Bounds { timeout, grace, held_bytes_max, spool_bytes_max } = start.bounds;
+    let input = start.stdin.as_mut().map(mem::take).unwrap_or_default();
+    let started = Instant::now();
+    let mut running = Running::start(processes, start).await?;
+    let (stdin, stdout, stderr) = pipes(&mut running.family_mut().child)?;
+    let family = running.family();
+
+    let mut out = Capture::new(held_bytes_max, spool_bytes_max);
+    let mut err = Capture::new(held_bytes_max, spool_bytes_max);
+    let mut reading = Box::pin(async {
+        tokio::join!(
+            out.read(stdout, |chunk| watch(Stream::Stdout, chunk)),
+            err.read(stderr, |chunk| watch(Stream::Stderr, chunk)),
+        )
+    });
+    let mut feeding = pin!(feed(stdin, input));
+    let mut exit = Box::pin(family.exit());
+    let mut unwanted = pin!(first(cancel.cancelled(), processes.0.closing.cancelled()));
+
+    let (mut is_read, mut is_fed) = (false, false);
+    let mut phase = Phase::Going;
+    let mut alarm = started + timeout;
+    let mut took = timeout;
+    while !(is_read && phase.is_draining()) {
+        let happened = tokio::select! {
+            _ = &mut reading, if !is_read => Happened::Read,
+            () = &mut feeding, if !is_fed => Happened::Fed,
+            ended = &mut exit, if !phase.is_draining() => ended.map(|()| Happened::Exited)?,
+            () = &mut unwanted, if phase.is_going() => Happened::Unwanted,
+            () = sleep_until(alarm) => Happened::Alarm,
+        };
+        let why = match happened {
+            Happened::Read => {
+                is_read = true;
+                continue;
+            }
+            Happened::Fed => {
+                is_fed = true;
+                continue;
+            }
+            Happened::Exited => {
+                took = started.elapsed();
+                phase = Phase::Draining(phase.stopped());
+                alarm = Instant::now() + DRAIN;
+                continue;
+            }
+            Happened::Unwanted => Stopped::Canceled,
+            Happened::Alarm => Stopped::TimedOut,
+        };
+        match phase {
+            Phase::Going => {
+                phase = Phase::Asked(why, Instant::now());
+                alarm = Instant::now() + grace;
+                family.ask().await;
+            }
+            Phase::Asked(why, since) => {
+                phase = Phase::Killed(why, since);
+                alarm = Instant::now() + DEATH;
+                family.kill().await;
+            }
+            Phase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
+            Phase::Draining(_) => break,
+        }
+    }
+    drop((reading, exit));
+    let (stopped, asked) = phase.stopped().unzip();
+    let status = running.end(asked).await?;
+    Ok(Ended { status, stopped, took, stdout: out.finish().await, stderr: err.finish().await })
+}
+
+impl Phase {
+    fn is_going(self) -> bool {
+        matches!(self, Self::Going)
+    }
+
+    fn is_draining(self) -> bool {
+        matches!(self, Self::Draining(_))
+    }
+
+    fn stopped(self) -> Option<(Stopped, Instant)> {
+        match self {
+            Self::Going => None,
+            Self::Asked(why, since) | Self::Killed(why, since) => Some((why, since)),
+            Self::Draining(stopped) => stopped,
+        }
+    }
+}
+
+/// Writes `input` to `stdin` and closes it. The program may have closed it before.
+async fn feed(stdin: Option<ChildStdin>, input: Vec<u8>) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(&input).await;
+    }
+}
+
+async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    tokio::select! {
+        () = one => {}
+        () = other => {}
+    }
+}
+
+/// Our ends of a program's pipes.
+fn pipes(child: &mut Child) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
+    let stdin = child.stdin.take().map(ChildStdin::from_std).transpose()?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    Ok((stdin, ChildStdout::from_std(stdout)?, ChildStderr::from_std(stderr)?))
+}
+
+/// A family that is stopped behind the caller's back when the caller goes away.
+struct Running {
+    /// `None` only once it is over.
+    family: Option<Family>,
+    grace: Duration,
+    /// Keeps the spawning thread alive, whose end would be the family's.
+    processes: Processes,
+}
+
+impl Running {
+    async fn start(processes: &Processes, start: Start) -> io::Result<Self> {
+        let grace = start.bounds.grace;
+        let family = processes.0.spawner.spawn(start, processes.0.running.token()).await?;
+        Ok(Self { family: Some(family), grace, processes: processes.clone() })
+    }
+
+    fn family(&self) -> &Family {
+        self.family.as_ref().expect("the family is there until it has ended")
+    }
+
+    fn family_mut(&mut self) -> &mut Family {
+        self.family.as_mut().expect("the family is there until it has ended")
+    }
+
+    async fn end(&mut self, asked: Option<Instant>) -> io::Result<ExitStatus> {
+        let grace = self.grace;
+        let status = self.family_mut().end(asked, grace).await?;
+        self.family = None;
+        Ok(status)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (Some(family), Ok(runtime)) = (self.family.take(), Handle::try_current()) else {
+            return;
+        };
+        let (grace, processes) = (self.grace, self.processes.clone());
+        runtime.spawn(async move {
+            // If it cannot be stopped, dropping it has killed what could be killed.
+            let _ = family.stop(grace).await;
+            drop(processes);
+        });
+    }
+}

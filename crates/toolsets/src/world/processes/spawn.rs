@@ -1,0 +1,109 @@
+//! The one thread that starts programs, and what is done between fork and exec.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{
+    Resource, Rlimit, Signal, fchdir, getpid, getppid, set_parent_process_death_signal, setrlimit,
+    setsid,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::Start;
+use super::family::Family;
+use super::strays::Tag;
+
+/// How many programs may wait to be started.
+const QUEUE: usize = 64;
+
+/// Starts programs on a thread that lives as long as they may.
+///
+/// A thread of its own for two reasons: a program is to die with the server, and
+/// Linux takes the end of the thread that started it for the end of the server;
+/// and starting waits for the new process, which a worker of the runtime must not.
+pub(super) struct Spawner(mpsc::Sender<Request>);
+
+struct Request {
+    command: Command,
+    tag: Tag,
+    token: TaskTrackerToken,
+    reply: oneshot::Sender<io::Result<Family>>,
+}
+
+impl Spawner {
+    pub(super) fn start() -> io::Result<Self> {
+        let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
+        thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
+            while let Some(Request { command, tag, token, reply }) = requests.blocking_recv() {
+                if !reply.is_closed() {
+                    // If nobody waits for it any more it is dropped here, which kills it.
+                    let _ = reply.send(spawn(command, tag, token));
+                }
+            }
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// Starts a program, with pipes at its outputs.
+    pub(super) async fn spawn(
+        &self,
+        start: Start,
+        token: TaskTrackerToken,
+    ) -> io::Result<Family> {
+        let Start { program, args, cwd, env, stdin, bounds: _ } = start;
+        let tag = Tag::new()?;
+        let mut command = Command::new(program.path);
+        command.arg0(program.name).args(args).env_clear().envs(env);
+        command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        set_apart(&mut command, cwd, tag);
+        let (reply, family) = oneshot::channel();
+        let gone = || io::Error::other("the thread that starts programs has ended");
+        self.0.send(Request { command, tag, token, reply }).await.map_err(|_| gone())?;
+        family.await.map_err(|_| gone())?
+    }
+}
+
+fn spawn(mut command: Command, tag: Tag, token: TaskTrackerToken) -> io::Result<Family> {
+    // A file just written can be held open for an instant by a process just forked.
+    for _ in 0..20 {
+        match command.spawn() {
+            Err(err) if err.kind() == io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(err) => return Err(err),
+            Ok(child) => return Family::of(child, tag, token),
+        }
+    }
+    Err(io::ErrorKind::ExecutableFileBusy.into())
+}
+
+/// Gives the program a session, a directory and a tag of its own, and nothing of ours.
+///
+/// The standard library already resets the signal mask and SIGPIPE.
+#[allow(unsafe_code, reason = "between fork and exec only system calls are made, nothing is allocated")]
+fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
+    let server = getpid();
+    let set_apart = move || -> io::Result<()> {
+        setsid()?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(server) {
+            return Err(rustix::io::Errno::SRCH.into());
+        }
+        fchdir(&cwd)?;
+        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        tag.mark()?;
+        // SAFETY: it only sets a flag on descriptors.
+        let rc = unsafe {
+            libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+        };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.
+    unsafe { command.pre_exec(set_apart) };
+}

@@ -1,0 +1,88 @@
+//! Opening beneath a directory: the one place that resolves a path.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2, readlinkat};
+use rustix::io::Errno;
+
+/// How often a resolution is tried again when the tree moves under it.
+const TRIES: usize = 64;
+
+/// What becomes of a symlink on the way, or at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Symlinks {
+    /// Followed, as long as it stays beneath.
+    Follow,
+    /// Refused with `ELOOP`: for paths that have been walked, not asked for.
+    Refuse,
+}
+
+/// Opens `path` beneath `dir`; an escape is `EXDEV`.
+///
+/// The open never waits, whatever is there: a FIFO without a writer, a device.
+pub(super) fn open(
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    symlinks: Symlinks,
+) -> Result<OwnedFd, Errno> {
+    create(dir, path, flags, Mode::empty(), symlinks)
+}
+
+/// The same for flags that create, with the new file's `mode`.
+pub(super) fn create(
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    symlinks: Symlinks,
+) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | symlinks.flags();
+    let flags = flags | OFlags::CLOEXEC | unwaiting(flags);
+    let mut tries = 0;
+    loop {
+        match openat2(dir, path, flags, mode, resolve) {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Where the kernel says `fd` is now, as an absolute path.
+pub(super) fn whereabouts(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let path = readlinkat(CWD, link, Vec::new())?;
+    Ok(std::ffi::OsString::from_vec(path.into_bytes()).into())
+}
+
+/// Makes sure this system resolves beneath `dir`.
+pub(super) fn probe(dir: BorrowedFd<'_>) -> io::Result<()> {
+    match open(dir, Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Symlinks::Follow) {
+        Ok(_) => Ok(()),
+        Err(err @ (Errno::NOSYS | Errno::PERM)) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "files cannot be confined here: openat2 is missing ({err}); it needs Linux 5.6 \
+                 and a container that does not filter it"
+            ),
+        )),
+        Err(err) => Err(err.into()),
+    }
+}
+
+impl Symlinks {
+    fn flags(self) -> ResolveFlags {
+        match self {
+            Self::Follow => ResolveFlags::empty(),
+            Self::Refuse => ResolveFlags::NO_SYMLINKS,
+        }
+    }
+}
+
+/// `O_PATH` opens nothing and may not be combined with these.
+fn unwaiting(flags: OFlags) -> OFlags {
+    if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY }
+}

@@ -1,0 +1,111 @@
+//! The entries of a directory: all, or a page of them in order.
+
+use std::collections::BinaryHeap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, statat};
+use rustix::io::Errno;
+use toolgate_contract::ToolError;
+
+use super::Root;
+use super::meta::{Kind, Meta};
+use super::refusal::Stopped;
+use super::temp::is_temp;
+use super::work::Watch;
+
+/// One page of a directory, in order of name.
+pub(crate) struct Page {
+    pub(crate) entries: Vec<(OsString, Meta)>,
+    /// How many entries come after.
+    pub(crate) left: u64,
+}
+
+impl Root {
+    /// Up to `limit` entries of the directory at `path`, those after `after`.
+    ///
+    /// However large the directory, no more than a page of it is held.
+    pub(crate) fn page(
+        &self,
+        path: &str,
+        after: Option<&OsStr>,
+        limit: usize,
+        watch: &Watch,
+    ) -> Result<Page, ToolError> {
+        let path = self.relative(path)?;
+        let dir = self
+            .resolve(path, OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|err| self.refusal(path, err))?;
+        let mut first = BinaryHeap::with_capacity(limit.saturating_add(1).min(10_000));
+        let mut left = 0;
+        each(dir.as_fd(), watch, |name, _| {
+            if after.is_none_or(|after| name > after) {
+                if first.len() < limit {
+                    first.push(name.to_owned());
+                } else {
+                    left += 1;
+                    if let Some(mut last) = first.peek_mut()
+                        && name < last.as_os_str()
+                    {
+                        *last = name.to_owned();
+                    }
+                }
+            }
+            Ok(())
+        })
+        .map_err(|err| err.at(path))?;
+        let mut entries = Vec::with_capacity(first.len());
+        for name in first.into_sorted_vec() {
+            // What vanished meanwhile is not there to be listed.
+            if let Ok(stat) = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                entries.push((name, stat.into()));
+            }
+        }
+        Ok(Page { entries, left })
+    }
+}
+
+/// Gives each entry of `dir` to `take`, files half written aside.
+pub(super) fn each(
+    dir: BorrowedFd<'_>,
+    watch: &Watch,
+    mut take: impl FnMut(&OsStr, Kind) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
+    each_of_all(dir, watch, |name, kind| if is_temp(name) { Ok(()) } else { take(name, kind) })
+}
+
+/// Gives each entry of `dir` to `take`.
+pub(super) fn each_of_all(
+    dir: BorrowedFd<'_>,
+    watch: &Watch,
+    mut take: impl FnMut(&OsStr, Kind) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            Err(Errno::INTR) => continue,
+            entry => entry?,
+        };
+        if is_self_or_parent(entry.file_name().to_bytes()) {
+            continue;
+        }
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let kind = match entry.file_type() {
+            FileType::Unknown => match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => Meta::from(stat).kind(),
+                Err(_) => continue,
+            },
+            known => known.into(),
+        };
+        take(name, kind)?;
+        watch.check()?;
+    }
+    Ok(())
+}
+
+/// Whether `name` is the directory itself or its parent.
+fn is_self_or_parent(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}

@@ -1,0 +1,160 @@
+//! A regular file opened for reading.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memchr::memchr_iter;
+use rustix::fs::{OFlags, fstat};
+use rustix::io::{Errno, pread};
+use toolgate_contract::ToolError;
+
+use super::etag::{Etag, Hash};
+use super::meta::{Kind, Meta};
+use super::path::shown;
+use super::refusal::refusal;
+use super::work::Watch;
+use super::Root;
+
+/// How much is read at a time, and between two looks at the cancel token.
+pub(crate) const BLOCK_BYTES: usize = 256 << 10;
+
+/// A regular file beneath a root, open for reading. It is as long as it was when opened.
+pub struct File {
+    fd: OwnedFd,
+    meta: Meta,
+    path: String,
+}
+
+/// What one pass over a whole file tells of it.
+pub(crate) struct Scan {
+    pub(crate) etag: Etag,
+    pub(crate) newlines: u64,
+}
+
+impl Root {
+    /// Opens the regular file at `path`. Nothing else is opened, and nothing waited for.
+    ///
+    /// # Errors
+    /// When it is missing, not a regular file, or not beneath the root.
+    pub fn open_file(&self, path: &str) -> Result<File, ToolError> {
+        let path = self.relative(path)?;
+        let fd = self.resolve(path, OFlags::RDONLY).map_err(|err| self.refusal(path, err))?;
+        File::new(fd, path)
+    }
+
+    /// The etag of `file`: strong up to the size this root hashes, else weak.
+    pub(crate) fn etag(&self, file: &File, watch: &Watch) -> Result<Etag, ToolError> {
+        if self.hashes(&file.meta) { Ok(file.scan(watch)?.etag) } else { Ok(Etag::weak(&file.meta)) }
+    }
+
+    /// The etag of a file like `meta` whose content is `content`.
+    pub(crate) fn etag_of(&self, content: &[u8], meta: &Meta) -> Etag {
+        if self.hashes(meta) { Etag::of(content) } else { Etag::weak(meta) }
+    }
+
+    /// Whether a file like `meta` has a strong etag.
+    pub(crate) fn hashes(&self, meta: &Meta) -> bool {
+        meta.size() <= self.rules.hashed_bytes_max
+    }
+}
+
+impl File {
+    /// `fd` as a regular file that is at `path`, relative to the root.
+    pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
+        let meta = Meta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
+        regular(&meta, path)?;
+        Ok(Self { fd, meta, path: path.to_owned() })
+    }
+
+    /// What was known of it when it was opened.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Where it is, relative to the root.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Reads `len` bytes from `at`, or fewer where the file ends, or ended when it was opened.
+    pub(crate) fn read(&self, at: u64, len: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
+        let len = len.min(self.meta.size().saturating_sub(at));
+        let len = usize::try_from(len).map_err(|err| ToolError::because("too much to read", err))?;
+        let mut bytes = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            watch.check()?;
+            let end = len.min(filled + (BLOCK_BYTES << 2));
+            match self.read_some(at + filled as u64, &mut bytes[filled..end])? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    /// Reads the whole file once, block by block.
+    pub(crate) fn scan(&self, watch: &Watch) -> Result<Scan, ToolError> {
+        let mut hash = Hash::default();
+        let mut newlines = 0;
+        self.blocks(0, watch, |block| {
+            hash.update(block);
+            newlines += memchr_iter(b'\n', block).count() as u64;
+            true
+        })?;
+        Ok(Scan { etag: hash.etag(), newlines })
+    }
+
+    /// Gives every block from `at` to `take`, until that says `false`.
+    pub(crate) fn blocks(
+        &self,
+        mut at: u64,
+        watch: &Watch,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ToolError> {
+        let mut block = vec![0; BLOCK_BYTES];
+        while at < self.meta.size() {
+            watch.check()?;
+            let left = usize::try_from(self.meta.size() - at).unwrap_or(usize::MAX);
+            let end = left.min(BLOCK_BYTES);
+            let read = self.read_some(at, &mut block[..end])?;
+            if read == 0 || !take(&block[..read]) {
+                break;
+            }
+            at += read as u64;
+        }
+        Ok(())
+    }
+
+    fn read_some(&self, at: u64, into: &mut [u8]) -> Result<usize, ToolError> {
+        loop {
+            match pread(&self.fd, &mut *into, at) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome.map_err(|err| refusal(&self.path, err)),
+            }
+        }
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<File> for OwnedFd {
+    fn from(file: File) -> Self {
+        file.fd
+    }
+}
+
+/// Refuses what is not a regular file.
+pub(super) fn regular(meta: &Meta, path: &str) -> Result<(), ToolError> {
+    let what = match meta.kind() {
+        Kind::File => return Ok(()),
+        Kind::Dir => "a directory, not a file",
+        Kind::Symlink => "a symlink, not a file",
+        Kind::Other => "a pipe, a socket or a device, not a regular file",
+    };
+    Err(ToolError::invalid("/path", format!("{} is {what}", shown(path))))
+}

@@ -1,0 +1,50 @@
+//! What is at a path, without opening it.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{OFlags, fstat, readlinkat};
+use rustix::io::Errno;
+use toolgate_contract::ToolError;
+
+use super::Root;
+use super::beneath::{self, Symlinks};
+use super::meta::{Kind, Meta};
+
+/// An entry, itself and not what it leads to.
+pub(crate) struct Look {
+    pub(crate) meta: Meta,
+    /// What a symlink says.
+    pub(crate) target: Option<String>,
+}
+
+impl Root {
+    /// What is at `path`; if that is a symlink, the symlink.
+    pub(crate) fn look(&self, path: &str) -> Result<Look, ToolError> {
+        let path = self.relative(path)?;
+        self.look_at(path).map_err(|err| self.refusal(path, err))
+    }
+
+    /// What kind of entry `path` leads to; of a symlink to nothing, the symlink; `None` if nothing is there.
+    pub(crate) fn exists(&self, path: &str) -> Result<Option<Kind>, ToolError> {
+        let path = self.relative(path)?;
+        let followed = self.resolve(path, OFlags::PATH).and_then(|fd| Ok(Meta::from(fstat(fd)?).kind()));
+        match followed {
+            Ok(kind) => Ok(Some(kind)),
+            Err(Errno::NOENT) => Ok(self.look_at(path).ok().map(|look| look.meta.kind())),
+            Err(Errno::NOTDIR) => Ok(None),
+            Err(err) => Err(self.refusal(path, err)),
+        }
+    }
+
+    fn look_at(&self, path: &str) -> Result<Look, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let fd = beneath::open(self.dir(), Path::new(path), flags, Symlinks::Follow)?;
+        let meta = Meta::from(fstat(&fd)?);
+        let target = match meta.kind() {
+            Kind::Symlink => Some(readlinkat(fd.as_fd(), "", Vec::new())?.to_string_lossy().into_owned()),
+            Kind::File | Kind::Dir | Kind::Other => None,
+        };
+        Ok(Look { meta, target })
+    }
+}

@@ -1,0 +1,74 @@
+//! What the file system says of an entry, its content aside.
+
+use jiff::Timestamp;
+use rustix::fs::{FileType, Stat};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What kind of entry it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A pipe, a socket or a device: named, never opened.
+    Other,
+}
+
+impl From<FileType> for Kind {
+    fn from(kind: FileType) -> Self {
+        if kind.is_file() {
+            Self::File
+        } else if kind.is_dir() {
+            Self::Dir
+        } else if kind.is_symlink() {
+            Self::Symlink
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// What is known of an entry without reading it.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta {
+    pub(super) stat: Stat,
+}
+
+impl Meta {
+    /// What kind of entry it is.
+    pub fn kind(&self) -> Kind {
+        FileType::from_raw_mode(self.stat.st_mode).into()
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        u64::try_from(self.stat.st_size).unwrap_or(0)
+    }
+
+    /// Its POSIX permission bits.
+    pub fn mode(&self) -> u32 {
+        self.stat.st_mode & 0o7777
+    }
+
+    /// When its content was last changed.
+    pub fn mtime(&self) -> Timestamp {
+        let nanos = i32::try_from(self.stat.st_mtime_nsec).unwrap_or(0);
+        Timestamp::new(self.stat.st_mtime, nanos).unwrap_or_default()
+    }
+
+    /// Whether both are the same entry of the same file system.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
+    }
+}
+
+impl From<Stat> for Meta {
+    fn from(stat: Stat) -> Self {
+        Self { stat }
+    }
+}

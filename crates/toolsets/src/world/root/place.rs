@@ -1,0 +1,206 @@
+//! Where a change is made: a name in a directory that is held open.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, statat};
+use rustix::io::Errno;
+use toolgate_contract::ToolError;
+
+use super::Root;
+use super::beneath::{self, Symlinks};
+use super::meta::{Kind, Meta};
+use super::path::{self, shown};
+use super::refusal::refusal;
+use super::temp;
+
+/// What becomes of directories that are missing on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parents {
+    /// They are made.
+    Make,
+    /// The change is refused.
+    Require,
+}
+
+/// A name in a directory beneath the root, which may be changed: nothing about it is protected.
+pub(super) struct Place {
+    /// The directory, open for reading.
+    pub(super) dir: OwnedFd,
+    /// The name in it: one component, never `.` or `..`.
+    pub(super) name: OsString,
+    /// Where the kernel says it is, relative to the root.
+    pub(super) at: PathBuf,
+    /// What the caller called it.
+    pub(super) path: String,
+}
+
+impl Root {
+    /// The place of `path`, for a change.
+    ///
+    /// Both what the caller wrote and where that leads are held against the
+    /// protected names, so neither a spelling nor a symlink gets round them.
+    pub(super) fn place(&self, path: &str, parents: Parents) -> Result<Place, ToolError> {
+        self.place_in(path, |dir, path| self.open_parent(dir, path, parents))
+    }
+
+    /// The place of `path`, where something is to be moved or removed.
+    pub(super) fn place_of(&self, path: &str) -> Result<Place, ToolError> {
+        self.place_in(path, |dir, path| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            self.resolve(dir, flags).map_err(|err| self.refusal(path, err))
+        })
+    }
+
+    fn place_in(
+        &self,
+        path: &str,
+        open: impl FnOnce(&str, &str) -> Result<OwnedFd, ToolError>,
+    ) -> Result<Place, ToolError> {
+        let path = self.relative(path)?;
+        let Some((dir, name)) = path::split(path) else {
+            let path = shown(path);
+            return Err(ToolError::invalid("/path", format!("{path} does not end in a name")));
+        };
+        if temp::is_temp(OsStr::new(name)) {
+            let message = format!("{} is a name kept for half-written files", shown(path));
+            return Err(ToolError::not_allowed(message));
+        }
+        self.guard(path, path)?;
+        let dir = open(dir, path)?;
+        let at = self.real(&dir).map_err(|err| self.refusal(path, err))?.join(name);
+        self.guard(&at.to_string_lossy(), path)?;
+        Ok(Place { dir, name: name.into(), at, path: path.to_owned() })
+    }
+
+    /// Where a file written to `place` goes, and what is there; a symlink that stays inside is followed.
+    pub(super) fn target(&self, place: Place) -> Result<(Place, Option<Meta>), ToolError> {
+        match place.look()? {
+            Some(meta) if meta.kind() == Kind::Symlink => {
+                let place = self.followed(&place)?;
+                let found = place.look()?;
+                Ok((place, found))
+            }
+            found => Ok((place, found)),
+        }
+    }
+
+    /// Refuses what no change to `path` would be allowed for.
+    pub(crate) fn may_change(&self, path: &str) -> Result<(), ToolError> {
+        self.target(self.place_of(path)?).map(|_| ())
+    }
+
+    /// The place that the symlink at `place` leads to.
+    fn followed(&self, place: &Place) -> Result<Place, ToolError> {
+        let path = &place.path;
+        let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
+            Errno::NOENT => {
+                let path = shown(path);
+                ToolError::not_allowed(format!(
+                    "{path} is a symlink to something that does not exist; name that instead"
+                ))
+            }
+            err => self.refusal(path, err),
+        })?;
+        let at = self.real(&target).map_err(|err| self.refusal(path, err))?;
+        self.guard(&at.to_string_lossy(), path)?;
+        let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
+            return Err(refusal(path, Errno::ISDIR));
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let dir = beneath::open(self.dir(), dot(parent), flags, Symlinks::Refuse)
+            .map_err(|err| refusal(path, err))?;
+        Ok(Place { dir, name: name.to_owned(), path: path.clone(), at })
+    }
+
+    /// Refuses to change what is at `at` if any part of it is protected.
+    pub(super) fn guard(&self, at: &str, path: &str) -> Result<(), ToolError> {
+        let Some(name) = self.rules.protected.find(at) else { return Ok(()) };
+        let name = shown(name);
+        Err(ToolError::not_allowed(if at == path {
+            format!("{} is protected by {name}: it can be read, not changed", shown(path))
+        } else {
+            format!("{} leads into {name}, which is protected: it can be read, not changed", shown(path))
+        }))
+    }
+
+    /// Where `fd` is now, relative to the root; `EXDEV` when it is no longer beneath.
+    pub(super) fn real(&self, fd: &OwnedFd) -> Result<PathBuf, Errno> {
+        let root = beneath::whereabouts(self.dir())?;
+        let path = beneath::whereabouts(fd.as_fd())?;
+        path.strip_prefix(&root).map(Path::to_owned).map_err(|_| Errno::XDEV)
+    }
+
+    /// Makes the directory `path` and, if told to, those on the way; says whether it is new.
+    pub(crate) fn make_dir(&self, path: &str, parents: Parents) -> Result<bool, ToolError> {
+        let place = self.place(path, parents)?;
+        match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => {
+                self.open_dir(path)?;
+                Ok(false)
+            }
+            Err(err) => Err(refusal(&place.path, err)),
+        }
+    }
+
+    fn open_parent(&self, dir: &str, path: &str, parents: Parents) -> Result<OwnedFd, ToolError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        match (self.resolve(dir, flags), parents) {
+            (Err(Errno::NOENT), Parents::Make) => self.make_parents(dir, path),
+            (Err(Errno::NOENT), Parents::Require) => {
+                let message = format!("the directory {} does not exist", shown(dir));
+                Err(ToolError::invalid("/path", message))
+            }
+            (opened, Parents::Make | Parents::Require) => {
+                opened.map_err(|err| self.refusal(path, err))
+            }
+        }
+    }
+
+    /// Makes what is missing of `dir`, name by name, each in the directory just opened.
+    fn make_parents(&self, dir: &str, path: &str) -> Result<OwnedFd, ToolError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fail = |err| self.refusal(path, err);
+        let mut open = self.resolve(".", flags).map_err(fail)?;
+        let ends = dir.match_indices('/').map(|(at, _)| at).chain([dir.len()]);
+        for prefix in ends.map(|end| &dir[..end]).filter(|prefix| !prefix.is_empty()) {
+            open = match (self.resolve(prefix, flags), path::split(prefix)) {
+                (Err(Errno::NOENT), Some((_, name))) => {
+                    let at = self.real(&open).map_err(fail)?.join(name);
+                    self.guard(&at.to_string_lossy(), path)?;
+                    match mkdirat(&open, name, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(err) => return Err(fail(err)),
+                    }
+                    self.resolve(prefix, flags).map_err(fail)?
+                }
+                (opened, _) => opened.map_err(fail)?,
+            };
+        }
+        Ok(open)
+    }
+}
+
+impl Place {
+    /// What is there now, itself and not what it leads to.
+    pub(super) fn look(&self) -> Result<Option<Meta>, ToolError> {
+        match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(err) => Err(refusal(&self.path, err)),
+        }
+    }
+
+    /// Makes sure the directory's names survive a power cut.
+    pub(super) fn sync(&self) {
+        // The change is made by now: a file system that cannot do this is no reason to say otherwise.
+        let _ = fsync(&self.dir);
+    }
+}
+
+/// `path`, or `.` where it is empty.
+pub(super) fn dot(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}

@@ -1,0 +1,86 @@
+//! Names that are read and never changed: they steer programs outside the sandbox.
+
+/// What is protected unless configured otherwise.
+pub(super) const DEFAULT: [&str; 8] = [
+    ".git",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".claude",
+    ".codex",
+    "toolgate.toml",
+    "toolgate.lock",
+];
+
+/// The protected paths, each as the folded names it is made of.
+#[derive(Debug)]
+pub(super) struct Protected(Vec<Vec<String>>);
+
+impl Protected {
+    /// Protects `paths`: names, or several joined by `/`, wherever they stand.
+    pub(super) fn new(paths: &[String]) -> Self {
+        let folded = paths.iter().map(|path| names(path).map(fold).collect::<Vec<_>>());
+        Self(folded.filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty())).collect())
+    }
+
+    /// The first part of `path` that is protected, as the caller wrote it.
+    ///
+    /// Compared as the laxest file system would: without case, without code points
+    /// that are not seen, without dots and blanks at the end (the git CVE-2014-9390
+    /// family), and by the short names of DOS (`GIT~1`).
+    pub(super) fn find<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let written: Vec<&str> = names(path).collect();
+        let folded: Vec<String> = written.iter().map(|name| fold(name)).collect();
+        for protected in &self.0 {
+            let at = folded.windows(protected.len()).position(|window| {
+                window.iter().zip(protected).all(|(name, protected)| same(name, protected))
+            });
+            if let Some(at) = at {
+                return Some(written[at + protected.len() - 1]);
+            }
+        }
+        None
+    }
+
+    /// The same for a path whose every directory is known not to be protected.
+    pub(super) fn find_last<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let longest = self.0.iter().map(Vec::len).max().unwrap_or(0);
+        let slashes = path.rmatch_indices('/').nth(longest.saturating_sub(1));
+        self.find(&path[slashes.map_or(0, |(at, _)| at)..])
+    }
+}
+
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !matches!(*name, "" | "."))
+}
+
+fn same(name: &str, protected: &str) -> bool {
+    name == protected || is_short_name(name, protected)
+}
+
+/// Whether `name` is what DOS may call `protected`: `git~1`, `mcp~1.jso`.
+fn is_short_name(name: &str, protected: &str) -> bool {
+    let Some((stem, number)) = name.split_once('~') else { return false };
+    let long = protected.trim_start_matches('.').split('.').next().unwrap_or_default();
+    let cut: String = long.chars().take(6).collect();
+    stem == cut && number.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// `name` as the laxest file system compares it.
+fn fold(name: &str) -> String {
+    let seen: String = name.chars().filter(|&c| !is_unseen(c)).collect();
+    let stream = seen.find(':').unwrap_or(seen.len());
+    let seen = seen[..stream].trim_end_matches(|c: char| c == '.' || c.is_whitespace());
+    seen.to_uppercase().to_lowercase()
+}
+
+/// Whether `c` may be left out of a name without it looking different.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}

@@ -1,0 +1,111 @@
+//! A file being written that nobody can see before it is whole.
+
+use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat};
+use rustix::io::Errno;
+
+const PREFIX: &str = ".toolgate-";
+const SUFFIX: &str = ".tmp";
+
+/// A file in a directory, nameless or under a name no tool shows; gone when dropped.
+pub(super) struct Temp<'d> {
+    dir: BorrowedFd<'d>,
+    fd: OwnedFd,
+    name: Option<OsString>,
+}
+
+/// What may be at the name a file is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Nothing: else `EEXIST`.
+    Nothing,
+    /// Anything a file can replace.
+    Anything,
+}
+
+/// Whether `name` is that of a file half written, perhaps by a process that died.
+pub(crate) fn is_temp(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
+}
+
+/// A name such as [`is_temp`] knows, that nothing else has.
+pub(super) fn temp_name() -> OsString {
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("{PREFIX}{random:016x}{SUFFIX}").into()
+}
+
+impl<'d> Temp<'d> {
+    /// A new empty file in `dir` with `mode` less the umask.
+    pub(super) fn create(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
+        let dir = dir.as_fd();
+        let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(dir, ".", nameless, mode) {
+            // Not every file system has nameless files; old ones take the flag for a directory's.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+            fd => return Ok(Self { dir, fd: fd?, name: None }),
+        }
+        let name = temp_name();
+        let named =
+            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+        let fd = openat(dir, &name, named, mode)?;
+        Ok(Self { dir, fd, name: Some(name) })
+    }
+
+    /// Gives the file the name `name`, at once and whole.
+    pub(super) fn publish(&mut self, name: &OsStr, over: Over) -> Result<(), Errno> {
+        match over {
+            Over::Nothing => self.link_or_move(name)?,
+            Over::Anything => {
+                self.name_it()?;
+                if let Some(temp) = &self.name {
+                    renameat(self.dir, temp, self.dir, name)?;
+                }
+            }
+        }
+        self.name = None;
+        Ok(())
+    }
+
+    fn link_or_move(&mut self, name: &OsStr) -> Result<(), Errno> {
+        let Some(temp) = &self.name else { return self.link(name) };
+        match renameat_with(self.dir, temp, self.dir, name, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                linkat(self.dir, temp, self.dir, name, AtFlags::empty())?;
+                unlinkat(self.dir, temp, AtFlags::empty())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn name_it(&mut self) -> Result<(), Errno> {
+        if self.name.is_none() {
+            let name = temp_name();
+            self.link(&name)?;
+            self.name = Some(name);
+        }
+        Ok(())
+    }
+
+    fn link(&self, name: &OsStr) -> Result<(), Errno> {
+        let fd = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        linkat(CWD, fd, self.dir, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+impl AsFd for Temp<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Temp<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            let _ = unlinkat(self.dir, name, AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A directory and all beneath it, visited without ever following a symlink.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use toolgate_contract::ToolError;
+
+use super::Root;
+use super::beneath::{self, Symlinks};
+use super::entries::each_of_all;
+use super::meta::Kind;
+use super::path::shown;
+use super::place::dot;
+use super::refusal::refusal;
+use super::work::Watch;
+
+/// More entries than this are not gone through to change them all.
+const ENTRIES_MAX: u64 = 2_000_000;
+
+/// One directory of a tree.
+pub(super) struct Branch<'t> {
+    /// Where it is, relative to the tree's top; empty for the top itself.
+    pub(super) at: &'t Path,
+    pub(super) dir: OwnedFd,
+    pub(super) entries: Vec<(OsString, Kind)>,
+}
+
+/// Gives `top` and each directory beneath to `visit`, parents first.
+///
+/// Directories are opened by their path from `top`, one at a time, so neither the
+/// stack nor the table of open files grows with the depth. `path` is for messages.
+pub(super) fn each_branch(
+    top: &OwnedFd,
+    path: &str,
+    watch: &Watch,
+    mut visit: impl FnMut(Branch<'_>) -> Result<(), ToolError>,
+) -> Result<(), ToolError> {
+    let mut waiting = vec![PathBuf::new()];
+    let mut seen = 0;
+    while let Some(at) = waiting.pop() {
+        let inner = || Path::new(path).join(&at).to_string_lossy().into_owned();
+        let dir = open_branch(top, &at).map_err(|err| refusal(&inner(), err))?;
+        let mut entries = Vec::new();
+        each_of_all(dir.as_fd(), watch, |name, kind| {
+            entries.push((name.to_owned(), kind));
+            Ok(())
+        })
+        .map_err(|err| err.at(&inner()))?;
+        seen += entries.len() as u64;
+        if seen > ENTRIES_MAX {
+            let path = shown(path);
+            let message = format!("{path} has more than {ENTRIES_MAX} entries; name a part of it");
+            return Err(ToolError::new(toolgate_contract::Fault::TooLarge, message));
+        }
+        let dirs = entries.iter().filter(|(_, kind)| *kind == Kind::Dir);
+        waiting.extend(dirs.map(|(name, _)| at.join(name)));
+        visit(Branch { at: &at, dir, entries })?;
+    }
+    Ok(())
+}
+
+/// Opens the directory `at` in the tree of `top`.
+pub(super) fn open_branch(top: &OwnedFd, at: &Path) -> Result<OwnedFd, rustix::io::Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    beneath::open(top.as_fd(), dot(at), flags, Symlinks::Refuse)
+}
+
+impl Root {
+    /// Refuses the tree of `top` if anything in it is protected, seen from any of `places`.
+    pub(super) fn guard_tree(
+        &self,
+        top: &OwnedFd,
+        places: &[&Path],
+        path: &str,
+        watch: &Watch,
+    ) -> Result<(), ToolError> {
+        each_branch(top, path, watch, |branch| {
+            for (name, _) in &branch.entries {
+                let inner = branch.at.join(name);
+                for place in places {
+                    self.guard_entry(&place.join(&inner), &inner, path)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Refuses the entry at `at` if it is protected; it is `inner` in the tree at `path`.
+    pub(super) fn guard_entry(&self, at: &Path, inner: &Path, path: &str) -> Result<(), ToolError> {
+        if self.rules.protected.find_last(&at.to_string_lossy()).is_none() {
+            return Ok(());
+        }
+        let inner = Path::new(path).join(inner);
+        Err(ToolError::not_allowed(format!(
+            "{} contains {}, which is protected: it can be read, not changed; name the parts around it",
+            shown(path),
+            shown(&inner.to_string_lossy())
+        )))
+    }
+}

@@ -1,0 +1,188 @@
+//! Walking a workspace: every directory by its own path, in order, never through a symlink.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::vec;
+
+use rustix::fs::OFlags;
+use toolgate_contract::{Fault, ToolError};
+
+use super::Root;
+use super::beneath::{self, Symlinks};
+use super::entries::each;
+use super::file::File;
+use super::ignores::{Ignores, RuleFiles};
+use super::meta::Kind;
+use super::place::dot;
+use super::refusal::{Stopped, refusal};
+use super::work::Watch;
+
+/// Which entries a walk leaves out. `.git` is only walked when it is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// Entries the workspace ignores are seen too.
+    pub(crate) ignored: bool,
+    /// Entries whose names begin with a dot are seen too.
+    pub(crate) hidden: bool,
+}
+
+/// A directory that can be looked into, and the rules that hold there.
+#[derive(Clone)]
+pub(crate) struct Folder {
+    /// Where it is, relative to the root; empty for the root itself.
+    pub(crate) path: PathBuf,
+    rules: Option<Arc<Ignores>>,
+}
+
+/// An entry a walk came by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Where it is, relative to the root.
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+/// Where a walk starts.
+pub(crate) enum Start {
+    Folder(Folder),
+    File(Found),
+}
+
+impl Root {
+    /// Where `path` is, and, if it is a directory, the rules that hold there.
+    pub(crate) fn start(&self, path: &str) -> Result<Start, ToolError> {
+        let path = self.relative(path)?;
+        let fail = |err| self.refusal(path, err);
+        let fd = self.resolve(path, OFlags::PATH).map_err(fail)?;
+        let meta = super::Meta::from(rustix::fs::fstat(&fd).map_err(fail)?);
+        let at = self.real(&fd).map_err(fail)?;
+        if meta.kind() != Kind::Dir {
+            super::file::regular(&meta, path)?;
+            return Ok(Start::File(Found { path: at, kind: meta.kind() }));
+        }
+        let mut above = PathBuf::new();
+        let mut rules = None;
+        for name in &at {
+            if let Ok(dir) = self.open_found(&above, OFlags::RDONLY | OFlags::DIRECTORY) {
+                let names = RuleFiles { git: true, ignore: true };
+                rules = Ignores::of(&dir, &above, rules, names);
+            }
+            above.push(name);
+        }
+        Ok(Start::Folder(Folder { path: at, rules }))
+    }
+
+    /// Opens the file `found` by a walk, if that is still what it is.
+    pub(crate) fn open_walked(&self, path: &Path) -> Result<File, ToolError> {
+        let shown = path.to_string_lossy();
+        let fd = self.open_found(path, OFlags::RDONLY).map_err(|err| refusal(&shown, err))?;
+        File::new(fd, &shown)
+    }
+
+    fn open_found(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, rustix::io::Errno> {
+        beneath::open(self.dir(), dot(path), flags, Symlinks::Refuse)
+    }
+}
+
+impl Folder {
+    /// What is in it, in order of name, and from here on the rules that hold in it.
+    pub(crate) fn look(
+        &mut self,
+        root: &Root,
+        sight: Sight,
+        watch: &Watch,
+    ) -> Result<Vec<(OsString, Kind)>, ToolError> {
+        self.read(root, sight, watch).map_err(|err| err.at(&self.path.to_string_lossy()))
+    }
+
+    fn read(
+        &mut self,
+        root: &Root,
+        sight: Sight,
+        watch: &Watch,
+    ) -> Result<Vec<(OsString, Kind)>, Stopped> {
+        let dir = root.open_found(&self.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut entries = Vec::new();
+        let mut names = RuleFiles::default();
+        each(dir.as_fd(), watch, |name, kind| {
+            names.git |= name == ".git";
+            names.ignore |= name == ".gitignore" || name == ".ignore";
+            let hidden = name.as_encoded_bytes().starts_with(b".");
+            if name != ".git" && (sight.hidden || !hidden) {
+                entries.push((name.to_owned(), kind));
+            }
+            Ok(())
+        })?;
+        if !sight.ignored {
+            self.rules = Ignores::of(&dir, &self.path, self.rules.take(), names);
+            if let Some(rules) = &self.rules {
+                entries.retain(|(name, kind)| !rules.ignore(&self.path.join(name), *kind));
+            }
+        }
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    /// The directory `name` in it. To be called after [`Folder::look`].
+    pub(crate) fn enter(&self, name: &OsString) -> Self {
+        Self { path: self.path.join(name), rules: self.rules.clone() }
+    }
+}
+
+/// A walk from a folder down, parents before what is in them, in order of path.
+pub(crate) struct Walk<'r> {
+    root: &'r Root,
+    sight: Sight,
+    watch: &'r Watch,
+    /// Where to go on: what comes before is passed over.
+    from: Option<PathBuf>,
+    open: Vec<(Folder, vec::IntoIter<(OsString, Kind)>)>,
+    /// How many directories could not be looked into.
+    pub(crate) unread: u64,
+}
+
+impl<'r> Walk<'r> {
+    /// A walk of `folder`, from the entry at `from` on.
+    pub(crate) fn new(
+        root: &'r Root,
+        mut folder: Folder,
+        sight: Sight,
+        from: Option<PathBuf>,
+        watch: &'r Watch,
+    ) -> Result<Self, ToolError> {
+        let entries = folder.look(root, sight, watch)?;
+        let open = vec![(folder, entries.into_iter())];
+        Ok(Self { root, sight, watch, from, open, unread: 0 })
+    }
+
+    /// The next entry.
+    pub(crate) fn next(&mut self) -> Result<Option<Found>, ToolError> {
+        while let Some((folder, entries)) = self.open.last_mut() {
+            self.watch.check()?;
+            let Some((name, kind)) = entries.next() else {
+                self.open.pop();
+                continue;
+            };
+            let path = folder.path.join(&name);
+            let from = self.from.as_deref().unwrap_or(Path::new(""));
+            let passed = path.as_path() < from;
+            if passed && !from.starts_with(&path) {
+                continue;
+            }
+            if kind == Kind::Dir {
+                let mut inner = folder.enter(&name);
+                match inner.look(self.root, self.sight, self.watch) {
+                    Ok(entries) => self.open.push((inner, entries.into_iter())),
+                    Err(err) if err.fault == Fault::Canceled => return Err(err),
+                    Err(_) => self.unread += 1,
+                }
+            }
+            if !passed {
+                return Ok(Some(Found { path, kind }));
+            }
+        }
+        Ok(None)
+    }
+}

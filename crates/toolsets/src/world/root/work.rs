@@ -1,0 +1,60 @@
+//! Work that waits for a disk, off the threads that serve calls.
+
+use std::panic::resume_unwind;
+
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{Ctx, EventSink, ToolError};
+
+use super::Root;
+
+/// How many pieces of work may wait for the disk at a time; each holds a few files open.
+pub(super) const AT_ONCE: usize = 16;
+
+impl Root {
+    /// Runs `work` on a thread of its own, when there is room for it.
+    pub(crate) async fn work<T: Send + 'static>(
+        &self,
+        ctx: &Ctx,
+        work: impl FnOnce(&Self, &Watch) -> Result<T, ToolError> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        let watch = Watch { cancel: ctx.cancel.clone(), events: ctx.events.clone() };
+        let room = tokio::select! {
+            room = self.held.room.clone().acquire_owned() => room,
+            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+        };
+        let root = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _room = room;
+            work(&root, &watch)
+        });
+        match done.await {
+            Ok(outcome) => outcome,
+            Err(err) if err.is_panic() => resume_unwind(err.into_panic()),
+            Err(_) => Err(ToolError::canceled()),
+        }
+    }
+}
+
+/// Who wants the work, and who watches it.
+#[derive(Clone, Default)]
+pub(crate) struct Watch {
+    cancel: CancellationToken,
+    events: EventSink,
+}
+
+impl Watch {
+    /// Fails once nobody wants the work any more.
+    pub(crate) fn check(&self) -> Result<(), ToolError> {
+        if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
+    }
+
+    /// Says how far the work is.
+    pub(crate) fn progress(&self, done: u64, total: Option<u64>, unit: &str) {
+        if self.events.is_watched() {
+            #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
+            let (part, whole) = (done as f64, total.map(|total| total as f64));
+            let message = Some(format!("{done} {unit}"));
+            self.events.send(toolgate_contract::Event::Progress { done: part, total: whole, message });
+        }
+    }
+}

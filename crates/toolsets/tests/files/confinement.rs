@@ -1,0 +1,211 @@
+//! No path leads out of the workspace, however it is spelled and whatever is on the way.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::json;
+use toolgate_toolsets::files::{self, Settings};
+use toolgate_toolsets::world::Root;
+
+use crate::space::Space;
+
+/// `files.read` of `path` is refused for `reason`.
+async fn refused(space: &Space, path: &str, reason: &str) -> String {
+    let failed = space.fails("files.read", json!({ "path": path })).await;
+    assert_eq!(failed.reason, reason, "{path}: {failed:?}");
+    assert!(!failed.message.contains("canary"));
+    failed.message
+}
+
+#[tokio::test]
+async fn dots_and_absolute_paths_do_not_leave_the_workspace() {
+    let space = Space::new();
+    fs::create_dir(space.ws.join("a")).unwrap();
+    let evil = space.evil.join("secret");
+    refused(&space, "../ws_evil/secret", "not_allowed").await;
+    refused(&space, "a/../../ws_evil/secret", "not_allowed").await;
+    refused(&space, "/etc/passwd", "not_allowed").await;
+    refused(&space, "/", "not_allowed").await;
+    refused(&space, evil.to_str().unwrap(), "not_allowed").await;
+    refused(&space, &format!("{}/../ws_evil/secret", space.ws.display()), "not_allowed").await;
+    refused(&space, "/proc/self/root/etc/passwd", "not_allowed").await;
+}
+
+#[tokio::test]
+async fn an_absolute_path_inside_is_the_relative_one() {
+    let space = Space::new();
+    space.put("ok.txt", "ok");
+    let path = format!("{}//ok.txt", space.ws.display());
+    let read = space.ok("files.read", json!({ "path": path })).await;
+    assert_eq!((&read["content"], &read["path"]), (&json!("ok"), &json!("ok.txt")));
+}
+
+#[tokio::test]
+async fn nothing_in_a_path_is_decoded_or_expanded() {
+    let space = Space::new();
+    refused(&space, "%2e%2e/ws_evil/secret", "not_found").await;
+    refused(&space, "~/.bashrc", "not_found").await;
+    refused(&space, "\u{ff0e}\u{ff0e}\u{ff0f}ws_evil\u{ff0f}secret", "not_found").await;
+    refused(&space, "..\\ws_evil\\secret", "not_found").await;
+}
+
+#[tokio::test]
+async fn a_path_that_cannot_be_one_is_invalid() {
+    let space = Space::new();
+    space.put("ok.txt", "ok");
+    let long_name = "a".repeat(300);
+    let long_path = "a/".repeat(2500);
+    for path in ["", "   ", "ok.txt\0.png", &long_name, &long_path, ".", "ok.txt/.", "ok.txt/"] {
+        let failed = space.fails("files.read", json!({ "path": path })).await;
+        assert_eq!(failed.pointer(), "/path", "{path:?}");
+        let failed = space.fails("files.write", json!({ "path": path, "content": "x", "overwrite": true })).await;
+        assert_eq!(failed.pointer(), "/path", "{path:?}");
+    }
+    assert_eq!(space.get("ok.txt"), b"ok");
+}
+
+#[tokio::test]
+async fn symlinks_that_lead_out_are_refused_and_those_inside_followed() {
+    let space = Space::new();
+    space.put("real/file", "inside");
+    space.symlink(space.evil.join("secret"), "absolute");
+    space.symlink("../ws_evil", "relative");
+    space.symlink("real", "inside");
+    space.symlink("round", "round");
+    assert!(refused(&space, "absolute", "not_allowed").await.contains("out of the workspace"));
+    refused(&space, "relative/secret", "not_allowed").await;
+    refused(&space, "round", "invalid_input").await;
+    assert_eq!(space.ok("files.read", json!({ "path": "inside/file" })).await["content"], "inside");
+    let listed = space.ok("files.list", json!({ "path": "inside" })).await;
+    assert_eq!(listed["entries"][0]["name"], "file");
+}
+
+#[tokio::test]
+async fn an_absolute_symlink_back_inside_is_refused_with_the_path_to_use() {
+    let space = Space::new();
+    space.put("ok.txt", "ok");
+    space.symlink(space.ws.join("ok.txt"), "link");
+    let message = refused(&space, "link", "not_allowed").await;
+    assert!(message.contains("`link` is a symlink to an absolute path"), "{message}");
+    assert!(message.contains("use `ok.txt` instead"), "{message}");
+}
+
+#[tokio::test]
+async fn a_dangling_symlink_is_never_written_through() {
+    let space = Space::new();
+    space.symlink(space.evil.join("planted"), "outside");
+    space.symlink("nothing", "inside");
+    for (path, overwrite) in [("outside", true), ("outside", false), ("inside", true)] {
+        let input = json!({ "path": path, "content": "x", "overwrite": overwrite });
+        assert_eq!(space.fails("files.write", input).await.reason, "not_allowed");
+    }
+    assert!(!space.has("nothing"));
+    space.assert_outside_unchanged();
+}
+
+#[tokio::test]
+async fn directories_outside_are_not_reached_through_a_symlink_by_any_tool() {
+    let space = Space::new();
+    space.put("mine", "mine");
+    space.symlink(&space.evil, "out");
+    let calls = [
+        ("files.mkdir", json!({ "path": "out/newdir/x" })),
+        ("files.write", json!({ "path": "out/new", "content": "x" })),
+        ("files.write", json!({ "path": "out/deep/new", "content": "x" })),
+        ("files.edit", json!({ "path": "out/secret", "edits": [{ "old": "canary", "new": "x" }] })),
+        ("files.move", json!({ "source": "out/secret", "destination": "stolen" })),
+        ("files.move", json!({ "source": "mine", "destination": "out/mine" })),
+        ("files.copy", json!({ "source": "out/secret", "destination": "stolen" })),
+        ("files.copy", json!({ "source": "out", "destination": "stolen", "recursive": true })),
+        ("files.copy", json!({ "source": "mine", "destination": "out/mine" })),
+        ("files.delete", json!({ "path": "out/secret" })),
+        ("files.list", json!({ "path": "out" })),
+        ("files.tree", json!({ "path": "out" })),
+        ("files.info", json!({ "path": "out/secret" })),
+        ("files.exists", json!({ "path": "out/secret" })),
+        ("files.search", json!({ "path": "out", "text": "canary" })),
+    ];
+    for (tool, input) in calls {
+        let failed = space.fails(tool, input.clone()).await;
+        assert_eq!(failed.reason, "not_allowed", "{tool} {input}: {failed:?}");
+    }
+    assert!(!space.has("stolen"));
+    space.assert_outside_unchanged();
+}
+
+#[tokio::test]
+async fn walks_never_follow_symlinks() {
+    let space = Space::new();
+    space.put("a/mine", "canary of my own");
+    space.symlink(&space.evil, "out");
+    space.symlink("../a", "a/cycle");
+    let found = space.ok("files.search", json!({ "text": "canary" })).await;
+    assert_eq!(found["matches"].as_array().unwrap().len(), 1);
+    let tree = space.text("files.tree", json!({ "depth": 50 })).await;
+    assert!(!tree.contains("secret") && tree.contains("cycle (symlink)"), "{tree}");
+    space.ok("files.copy", json!({ "source": "a", "destination": "b", "recursive": true })).await;
+    assert_eq!(fs::read_link(space.ws.join("b/cycle")).unwrap().to_str(), Some("../a"));
+    space.ok("files.delete", json!({ "path": "out" })).await;
+    space.ok("files.delete", json!({ "path": "a", "recursive": true })).await;
+    space.assert_outside_unchanged();
+}
+
+#[tokio::test]
+async fn a_hard_link_is_broken_and_not_written_through() {
+    let space = Space::new();
+    fs::hard_link(space.evil.join("secret"), space.ws.join("hard")).unwrap();
+    space.ok("files.write", json!({ "path": "hard", "content": "x", "overwrite": true })).await;
+    assert_eq!(space.get("hard"), b"x");
+    fs::remove_file(space.ws.join("hard")).unwrap();
+    fs::hard_link(space.evil.join("secret"), space.ws.join("hard")).unwrap();
+    space.ok("files.edit", json!({ "path": "hard", "edits": [{ "old": "canary", "new": "x" }] })).await;
+    space.assert_outside_unchanged();
+    assert_eq!(fs::metadata(space.evil.join("secret")).unwrap().nlink(), 1);
+}
+
+#[tokio::test]
+async fn pipes_sockets_and_devices_are_refused_without_waiting() {
+    let space = Space::new();
+    mknodat(CWD, space.ws.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    let _socket = UnixListener::bind(space.ws.join("socket")).unwrap();
+    let since = Instant::now();
+    for path in ["pipe", "socket"] {
+        refused(&space, path, "invalid_input").await;
+        let edits = json!([{ "old": "a", "new": "b" }]);
+        for (tool, input) in [
+            ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
+            ("files.edit", json!({ "path": path, "edits": edits })),
+            ("files.copy", json!({ "source": path, "destination": "copy" })),
+            ("files.search", json!({ "path": path, "text": "x" })),
+        ] {
+            assert_eq!(space.fails(tool, input).await.reason, "invalid_input");
+        }
+    }
+    space.ok("files.search", json!({ "text": "x" })).await;
+    assert_eq!(space.ok("files.info", json!({ "path": "pipe" })).await["kind"], "other");
+    assert!(since.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_root_stays_the_directory_it_was_opened_as() {
+    let space = Space::new();
+    space.put("ok.txt", "ok");
+    let link = space.evil.parent().unwrap().join("link");
+    std::os::unix::fs::symlink(&space.ws, &link).unwrap();
+    let root = Root::open(&link).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&space.evil, &link).unwrap();
+    assert_eq!(root.path(), space.ws);
+    assert!(root.open_file("ok.txt").is_ok());
+    assert!(root.open_file("secret").is_err());
+    assert!(root.open_dir(".").is_ok());
+    // Moved as a whole, it is still the same.
+    let elsewhere = space.ws.with_file_name("elsewhere");
+    fs::rename(&space.ws, &elsewhere).unwrap();
+    let tools = files::tools(&root, &Settings::default());
+    assert_eq!(tools.len(), 12);
+    assert!(root.open_file("ok.txt").is_ok());
+}

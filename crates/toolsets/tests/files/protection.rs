@@ -1,0 +1,168 @@
+//! What steers programs outside the sandbox is read and never changed.
+
+use std::fs;
+
+use serde_json::json;
+use toolgate_toolsets::files::Settings;
+
+use crate::space::Space;
+
+/// Every tool that changes refuses to touch `path`.
+async fn protected(space: &Space, path: &str) {
+    let edits = json!([{ "old": "a", "new": "b" }]);
+    let calls = [
+        ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
+        ("files.edit", json!({ "path": path, "edits": edits })),
+        ("files.mkdir", json!({ "path": path })),
+        ("files.delete", json!({ "path": path, "recursive": true })),
+        ("files.move", json!({ "source": path, "destination": "stolen" })),
+        ("files.move", json!({ "source": "mine", "destination": path, "overwrite": true })),
+        ("files.copy", json!({ "source": "mine", "destination": path, "overwrite": true })),
+    ];
+    for (tool, input) in calls {
+        let failed = space.fails(tool, input.clone()).await;
+        assert_eq!(failed.reason, "not_allowed", "{tool} {input}: {failed:?}");
+        assert!(failed.message.contains("protected"), "{failed:?}");
+    }
+}
+
+#[tokio::test]
+async fn protected_names_are_refused_however_they_are_spelled_and_though_missing() {
+    let space = Space::new();
+    space.put("mine", "a");
+    for path in [
+        ".git",
+        ".git/hooks/pre-commit",
+        ".git/config",
+        "sub/.git",
+        "deep/er/.git/config",
+        ".GIT/config",
+        ".git./config",
+        ".git /config",
+        ".g\u{200c}it/config",
+        ".git\u{200c}",
+        "\u{feff}.git",
+        ".git::$INDEX_ALLOCATION/config",
+        "GIT~1/config",
+        ".mcp.json",
+        ".MCP.json",
+        ".vscode/tasks.json",
+        ".vſcode/tasks.json",
+        ".idea/workspace.xml",
+        ".claude/settings.json",
+        ".codex/config.toml",
+        "toolgate.toml",
+        "Toolgate.TOML",
+        "toolgate.lock",
+        "./x/../.git/config",
+    ] {
+        protected(&space, path).await;
+    }
+    assert_eq!(space.get("mine"), b"a");
+    assert_eq!(fs::read_dir(&space.ws).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn names_that_only_look_protected_are_not() {
+    let space = Space::new();
+    for path in [".gitignore", ".github/x", "git", ".git2", "toolgate.toml.md", "a.git", ".vscode2"] {
+        space.ok("files.write", json!({ "path": path, "content": "x" })).await;
+    }
+}
+
+#[tokio::test]
+async fn protected_files_can_be_read() {
+    let space = Space::new();
+    space.put(".git/config", "[core]\n");
+    assert_eq!(space.ok("files.read", json!({ "path": ".git/config" })).await["content"], "[core]\n");
+    assert_eq!(space.ok("files.list", json!({ "path": ".git" })).await["entries"][0]["name"], "config");
+    let found = space.ok("files.search", json!({ "path": ".git", "text": "core" })).await;
+    assert_eq!(found["matches"][0]["path"], ".git/config");
+}
+
+#[tokio::test]
+async fn a_symlink_does_not_get_round_protection() {
+    let space = Space::new();
+    space.put(".git/hooks/sample", "a");
+    space.put("mine", "a");
+    space.symlink(".git", "x");
+    space.symlink(".git/hooks/sample", "y");
+    for path in ["x/hooks/pre-commit", "x/hooks/deep/er", "x/hooks/sample"] {
+        let failed = space.fails("files.write", json!({ "path": path, "content": "x", "overwrite": true })).await;
+        assert_eq!(failed.reason, "not_allowed");
+        assert!(failed.message.contains("leads into `.git`"), "{failed:?}");
+    }
+    let edits = json!([{ "old": "a", "new": "b" }]);
+    for (tool, input) in [
+        ("files.write", json!({ "path": "y", "content": "x", "overwrite": true })),
+        ("files.edit", json!({ "path": "y", "edits": edits })),
+        ("files.delete", json!({ "path": "x/hooks", "recursive": true })),
+        ("files.mkdir", json!({ "path": "x/new/deep" })),
+        ("files.move", json!({ "source": "mine", "destination": "x/hooks/pre-commit" })),
+        ("files.copy", json!({ "source": "mine", "destination": "x/hooks/pre-commit" })),
+        ("files.copy", json!({ "source": "mine", "destination": "y", "overwrite": true })),
+    ] {
+        assert_eq!(space.fails(tool, input.clone()).await.reason, "not_allowed", "{tool} {input}");
+    }
+    assert_eq!(space.get(".git/hooks/sample"), b"a");
+    assert_eq!(fs::read_dir(space.ws.join(".git/hooks")).unwrap().count(), 1);
+    // The link itself is not protected.
+    space.ok("files.delete", json!({ "path": "x" })).await;
+    assert!(space.has(".git/hooks/sample"));
+}
+
+#[tokio::test]
+async fn a_directory_that_contains_a_protected_one_is_neither_moved_nor_deleted_nor_copied() {
+    let space = Space::new();
+    space.put("sub/repo/.git/config", "a");
+    space.put("sub/file", "a");
+    for (tool, input) in [
+        ("files.delete", json!({ "path": "sub", "recursive": true })),
+        ("files.move", json!({ "source": "sub", "destination": "moved" })),
+        ("files.copy", json!({ "source": "sub", "destination": "copied", "recursive": true })),
+    ] {
+        let failed = space.fails(tool, input).await;
+        assert_eq!(failed.reason, "not_allowed");
+        assert!(failed.message.contains("`sub/repo/.git`"), "{failed:?}");
+    }
+    assert!(space.has("sub/file") && space.has("sub/repo/.git/config"));
+    assert_eq!(fs::read_dir(&space.ws).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn settings_say_what_is_protected_paths_included() {
+    let protected = vec![".github/workflows".to_owned(), "secret".to_owned()];
+    let space = Space::with(&Settings { protected, ..Settings::default() });
+    space.put("flows/ci.yml", "a");
+    let write = |path: &str| json!({ "path": path, "content": "x" });
+    for path in [".github/workflows/ci.yml", "a/.GitHub/Workflows", "secret", "a/Secret/b"] {
+        assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed");
+    }
+    for path in [".github/x", "workflows/x", ".git/config"] {
+        space.ok("files.write", write(path)).await;
+    }
+    let into = json!({ "source": "flows", "destination": ".github/workflows" });
+    assert_eq!(space.fails("files.move", into).await.reason, "not_allowed");
+    space.put("parts/workflows/ci.yml", "a");
+    fs::remove_dir_all(space.ws.join(".github")).unwrap();
+    let under = json!({ "source": "parts", "destination": ".github" });
+    assert_eq!(space.fails("files.move", under).await.reason, "not_allowed");
+}
+
+#[tokio::test]
+async fn the_root_itself_is_not_changed() {
+    let space = Space::new();
+    space.put("a/b", "x");
+    let root = space.ws.to_str().unwrap().to_owned();
+    for path in [".", "./", "a/..", "a/../", &root] {
+        for (tool, input) in [
+            ("files.delete", json!({ "path": path, "recursive": true })),
+            ("files.move", json!({ "source": path, "destination": "b" })),
+            ("files.move", json!({ "source": "a", "destination": path, "overwrite": true })),
+            ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
+        ] {
+            assert_eq!(space.fails(tool, input.clone()).await.reason, "invalid_input", "{tool} {input}");
+        }
+    }
+    assert!(space.has("a/b"));
+}

@@ -1,0 +1,147 @@
+//! A workspace for one test, and the tools on it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{AnyTool, Caller, Ctx, EventSink, Fault, Output, ToolError};
+use toolgate_toolsets::files::{self, Settings};
+use toolgate_toolsets::world::Root;
+
+/// A workspace `ws` beside a directory `ws_evil` that holds a secret.
+pub(crate) struct Space {
+    _dir: TempDir,
+    pub(crate) ws: PathBuf,
+    pub(crate) evil: PathBuf,
+    tools: Vec<Arc<dyn AnyTool>>,
+}
+
+/// How a call failed: its reason as the contract words it, and what was said.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) error: ToolError,
+}
+
+impl Space {
+    pub(crate) fn new() -> Self {
+        Self::with(&Settings::default())
+    }
+
+    pub(crate) fn with(settings: &Settings) -> Self {
+        let dir = TempDir::new().unwrap();
+        let (ws, evil) = (dir.path().join("ws"), dir.path().join("ws_evil"));
+        fs::create_dir(&ws).unwrap();
+        fs::create_dir(&evil).unwrap();
+        fs::write(evil.join("secret"), "canary").unwrap();
+        let root = Root::open(&ws).unwrap();
+        let tools = files::tools(&root, settings);
+        Self { _dir: dir, ws: root.path().to_owned(), evil, tools }
+    }
+
+    /// Puts `content` at `path` in the workspace, behind the tools' back.
+    pub(crate) fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.ws.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// What is at `path` in the workspace.
+    pub(crate) fn get(&self, path: &str) -> Vec<u8> {
+        fs::read(self.ws.join(path)).unwrap()
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.ws.join(path).symlink_metadata().is_ok()
+    }
+
+    pub(crate) fn symlink(&self, target: impl AsRef<std::path::Path>, path: &str) {
+        std::os::unix::fs::symlink(target, self.ws.join(path)).unwrap();
+    }
+
+    pub(crate) async fn run(&self, tool: &str, input: Value) -> Result<Output, Failed> {
+        self.run_until(tool, input, CancellationToken::new()).await
+    }
+
+    pub(crate) async fn run_until(
+        &self,
+        tool: &str,
+        input: Value,
+        cancel: CancellationToken,
+    ) -> Result<Output, Failed> {
+        let ctx = Ctx {
+            caller: Caller::local(),
+            cancel,
+            deadline: Instant::now() + Duration::from_secs(60),
+            events: EventSink::none(),
+        };
+        let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
+        tool.run(&ctx, input).await.map_err(|error| Failed {
+            reason: toolgate_contract::CallError::from(error.clone()).reason(),
+            message: error.message.clone(),
+            error,
+        })
+    }
+
+    /// The value of a call that succeeds.
+    pub(crate) async fn ok(&self, tool: &str, input: Value) -> Value {
+        match self.run(tool, input.clone()).await {
+            Ok(output) => output.value,
+            Err(failed) => panic!("{tool} {input}: {failed:?}"),
+        }
+    }
+
+    /// The text of a call that succeeds, its note in brackets.
+    pub(crate) async fn text(&self, tool: &str, input: Value) -> String {
+        match self.run(tool, input.clone()).await {
+            Ok(output) => {
+                let note = output.text.note.map(|note| format!("[{note}]")).unwrap_or_default();
+                output.text.body + &note
+            }
+            Err(failed) => panic!("{tool} {input}: {failed:?}"),
+        }
+    }
+
+    /// The failure of a call that fails, and says nothing of where the workspace is.
+    pub(crate) async fn fails(&self, tool: &str, input: Value) -> Failed {
+        match self.run(tool, input.clone()).await {
+            Ok(output) => panic!("{tool} {input} succeeded: {}", output.value),
+            Err(failed) => {
+                let place = self.ws.parent().unwrap().to_str().unwrap();
+                if !input.to_string().contains(place) {
+                    assert!(!failed.message.contains(place), "{failed:?}");
+                }
+                assert!(!failed.message.ends_with('.'), "{failed:?}");
+                failed
+            }
+        }
+    }
+
+    /// Nothing outside was changed.
+    pub(crate) fn assert_outside_unchanged(&self) {
+        let names: Vec<_> = fs::read_dir(&self.evil).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["secret"]);
+        assert_eq!(fs::read(self.evil.join("secret")).unwrap(), b"canary");
+    }
+}
+
+impl Failed {
+    pub(crate) fn details(&self) -> &Value {
+        match &self.error.fault {
+            Fault::Conflict(details) => details,
+            other => panic!("no conflict: {other:?}"),
+        }
+    }
+
+    pub(crate) fn pointer(&self) -> &str {
+        match &self.error.fault {
+            Fault::Invalid { pointer } => pointer,
+            other => panic!("not invalid input: {other:?}: {}", self.message),
+        }
+    }
+}

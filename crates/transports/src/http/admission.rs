@@ -1,0 +1,119 @@
+//! Which requests a browser was tricked into, told by their `Host` and `Origin`.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use http::header::{HOST, ORIGIN};
+use http::{Request, StatusCode};
+
+/// The names under which a server answers and the pages that may call it.
+///
+/// A page elsewhere can point its own name at this machine and then speak to it
+/// (DNS rebinding); its requests carry that name as `Host` and its own as
+/// `Origin`. So both must be known, to the letter.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    hosts: HashSet<String>,
+    origins: HashSet<String>,
+}
+
+/// Why a request is not admitted.
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) why: String,
+}
+
+impl Admission {
+    /// Admits requests to the loopback names at `addr`'s port, to `hosts`, and from `origins`.
+    pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
+        let port = addr.port();
+        let mut known: HashSet<String> = hosts.iter().cloned().collect();
+        for name in ["localhost", "127.0.0.1", "[::1]", &literal(addr)] {
+            known.insert(format!("{name}:{port}"));
+            if port == 80 {
+                known.insert(name.to_owned());
+            }
+        }
+        let own = known.iter().map(|host| format!("http://{host}"));
+        let origins = own.chain(origins.iter().cloned()).collect();
+        Self { hosts: known, origins }
+    }
+
+    pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
+        let mut hosts = request.headers().get_all(HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else {
+            let why = "a request names one host, in one `Host` header\n".to_owned();
+            return Err(Refusal { status: StatusCode::BAD_REQUEST, why });
+        };
+        let host = String::from_utf8_lossy(host.as_bytes());
+        let target = request.uri().authority().map(|authority| authority.as_str());
+        if !self.hosts.contains(host.as_ref()) || target.is_some_and(|target| target != host) {
+            return Err(forbidden("Host", &host, "server.allowed_hosts"));
+        }
+        for origin in request.headers().get_all(ORIGIN) {
+            let origin = String::from_utf8_lossy(origin.as_bytes());
+            if !self.origins.contains(origin.as_ref()) {
+                return Err(forbidden("Origin", &origin, "server.allowed_origins"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn forbidden(header: &str, value: &str, setting: &str) -> Refusal {
+    let why = format!(
+        "the {header} `{value}` is not known here; if it should be, add it to `{setting}`\n"
+    );
+    Refusal { status: StatusCode::FORBIDDEN, why }
+}
+
+/// The address as a `Host` header writes it.
+fn literal(addr: SocketAddr) -> String {
+    match addr {
+        SocketAddr::V4(addr) => addr.ip().to_string(),
+        SocketAddr::V6(addr) => format!("[{}]", addr.ip()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(headers: &[(&str, &str)]) -> u16 {
+        let admission = Admission::new(([127, 0, 0, 1], 8000).into(), &[], &["https://a.example".into()]);
+        let request = headers.iter().fold(Request::builder().uri("/mcp"), |r, (n, v)| r.header(*n, *v));
+        let request = request.body(()).expect("a request");
+        admission.check(&request).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn only_the_loopback_names_at_the_own_port_are_hosts() {
+        for host in ["localhost:8000", "127.0.0.1:8000", "[::1]:8000"] {
+            assert_eq!(check(&[("host", host)]), 200, "{host}");
+        }
+        let strangers = [
+            "evil.example:8000", "0.0.0.0:8000", "localhost.:8000", "LOCALHOST:8000", "127.1:8000",
+            "[::ffff:127.0.0.1]:8000", "2130706433:8000", "localhost", "localhost:8001",
+            "a@localhost:8000", "localhost:8000.evil.example", "",
+        ];
+        for host in strangers {
+            assert_eq!(check(&[("host", host)]), 403, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_host_or_with_two_is_malformed() {
+        assert_eq!(check(&[]), 400);
+        assert_eq!(check(&[("host", "localhost:8000"), ("host", "localhost:8000")]), 400);
+    }
+
+    #[test]
+    fn an_origin_must_be_known_even_if_the_host_is() {
+        let host = ("host", "localhost:8000");
+        assert_eq!(check(&[host, ("origin", "http://localhost:8000")]), 200);
+        assert_eq!(check(&[host, ("origin", "https://a.example")]), 200);
+        for origin in ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8000"] {
+            assert_eq!(check(&[host, ("origin", origin)]), 403, "{origin}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! How bytes travel: stdio, HTTP and, for tests, memory.
+//!
+//! A transport frames, caps sizes before anything is parsed, and passes
+//! back-pressure on. It never looks inside a body.
+
+pub mod stdio;
+pub mod http;
+pub mod memory;

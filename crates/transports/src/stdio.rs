@@ -1,0 +1,210 @@
+//! Messages as lines on a pair of streams.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bytes::{Bytes, BytesMut};
+use memchr::memchr;
+use rustix::fs::FileType;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+/// How much is read at once; lines that come together are served together.
+const CHUNK: usize = 64 << 10;
+/// Above this a message is written by itself instead of copied beside others.
+const COPY_MAX: usize = 32 << 10;
+
+/// One line, without its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A line within the cap.
+    Whole(Bytes),
+    /// One beyond it, which was skipped unread.
+    TooLong,
+}
+
+/// Gives every line of `input` to `take`, in order, until the input ends.
+///
+/// While `take` waits nothing more is read, so a client that does not read its
+/// answers is soon not read either. Blank lines are skipped, `\r\n` ends a line
+/// too, and a last line need not end.
+pub async fn read_lines(
+    mut input: impl AsyncRead + Unpin,
+    line_bytes_max: usize,
+    mut take: impl AsyncFnMut(Line),
+) -> io::Result<()> {
+    let mut buffer = BytesMut::with_capacity(CHUNK);
+    let mut searched = 0;
+    let mut skipping = false;
+    loop {
+        while let Some(at) = memchr(b'\n', &buffer[searched..]) {
+            let line = buffer.split_to(searched + at + 1);
+            searched = 0;
+            if !std::mem::take(&mut skipping) {
+                give(line, line_bytes_max, &mut take).await;
+            }
+        }
+        let too_long = buffer.len() > line_bytes_max.saturating_add(1);
+        if too_long && !std::mem::replace(&mut skipping, true) {
+            take(Line::TooLong).await;
+        }
+        if skipping {
+            buffer.clear();
+        }
+        searched = buffer.len();
+        buffer.reserve(CHUNK);
+        if input.read_buf(&mut buffer).await? == 0 {
+            if !skipping {
+                give(buffer, line_bytes_max, &mut take).await;
+            }
+            return Ok(());
+        }
+    }
+}
+
+async fn give(line: BytesMut, line_bytes_max: usize, take: &mut impl AsyncFnMut(Line)) {
+    let mut line = line.freeze();
+    while let [rest @ .., b'\n' | b'\r'] = &line[..] {
+        line.truncate(rest.len());
+    }
+    if line.len() > line_bytes_max {
+        take(Line::TooLong).await;
+    } else if !line.iter().all(u8::is_ascii_whitespace) {
+        take(Line::Whole(line)).await;
+    }
+}
+
+/// Writes each message of `queue` as a line until the queue closes; all that is ready goes out together.
+pub async fn write_lines(
+    mut output: impl AsyncWrite + Unpin,
+    mut queue: mpsc::Receiver<Bytes>,
+) -> io::Result<()> {
+    let mut ready = Vec::new();
+    let mut together = Vec::with_capacity(CHUNK);
+    while queue.recv_many(&mut ready, 128).await > 0 {
+        for message in ready.drain(..) {
+            if message.len() > COPY_MAX {
+                output.write_all(&together).await?;
+                together.clear();
+                output.write_all(&message).await?;
+            } else {
+                together.extend_from_slice(&message);
+            }
+            together.push(b'\n');
+            if together.len() > CHUNK {
+                output.write_all(&together).await?;
+                together.clear();
+            }
+        }
+        output.write_all(&together).await?;
+        together.clear();
+        output.flush().await?;
+    }
+    Ok(())
+}
+
+/// This process's standard input.
+pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
+    match Kind::of(&io::stdin()) {
+        Kind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
+            Ok(pipe) => Box::new(pipe),
+            Err(_) => Box::new(tokio::io::stdin()),
+        },
+        Kind::Socket => match socket(&io::stdin()) {
+            Ok(socket) => Box::new(socket),
+            Err(_) => Box::new(tokio::io::stdin()),
+        },
+        Kind::Other => Box::new(tokio::io::stdin()),
+    }
+}
+
+/// This process's standard output.
+pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
+    match Kind::of(&io::stdout()) {
+        Kind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
+            Ok(pipe) => Box::new(pipe),
+            Err(_) => Box::new(tokio::io::stdout()),
+        },
+        Kind::Socket => match socket(&io::stdout()) {
+            Ok(socket) => Box::new(socket),
+            Err(_) => Box::new(tokio::io::stdout()),
+        },
+        Kind::Other => Box::new(tokio::io::stdout()),
+    }
+}
+
+/// What stands behind a standard stream.
+///
+/// A pipe or a socket is waited for without a thread, which costs a call two
+/// hand-overs less. A pipe is opened anew for that, so that whoever else holds
+/// it does not find it non-blocking.
+enum Kind {
+    Pipe,
+    Socket,
+    Other,
+}
+
+impl Kind {
+    fn of(stream: &impl AsFd) -> Self {
+        match rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Fifo) => Self::Pipe,
+            Ok(FileType::Socket) => Self::Socket,
+            Ok(_) | Err(_) => Self::Other,
+        }
+    }
+}
+
+fn socket(stream: &impl AsFd) -> io::Result<UnixStream> {
+    let fd: OwnedFd = rustix::io::fcntl_dupfd_cloexec(stream, 3)?;
+    let socket = std::os::unix::net::UnixStream::from(fd);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    async fn lines_of(chunks: Vec<Vec<u8>>, max: usize) -> Vec<Line> {
+        let (mut client, server) = tokio::io::duplex(16);
+        let writing = tokio::spawn(async move {
+            for chunk in chunks {
+                client.write_all(&chunk).await.expect("the reader lives");
+            }
+        });
+        let mut lines = Vec::new();
+        read_lines(server, max, async |line| lines.push(line)).await.expect("memory does not fail");
+        writing.await.expect("the writer ends");
+        lines
+    }
+
+    #[tokio::test]
+    async fn a_line_at_the_cap_is_whole_and_one_beyond_is_skipped_and_the_next_is_served() {
+        let input = [vec![b'a'; 100], b"\n".to_vec(), vec![b'b'; 101], b"\nc\n".to_vec()].concat();
+        let lines = lines_of(vec![input], 100).await;
+        let whole = |bytes: &[u8]| Line::Whole(Bytes::copy_from_slice(bytes));
+        assert_eq!(lines, [whole(&[b'a'; 100]), Line::TooLong, whole(b"c")]);
+    }
+
+    proptest! {
+        #[test]
+        fn however_lines_are_cut_into_chunks_they_come_out_the_same(
+            lines in proptest::collection::vec("[a-z]{1,30}", 0..20),
+            cuts in proptest::collection::vec(0usize..600, 0..8),
+        ) {
+            let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let chunks = cuts.windows(2).map(|w| text.as_bytes()[w[0]..w[1]].to_vec()).collect();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            let got = runtime.block_on(lines_of(chunks, 1000));
+            let expected: Vec<_> = lines.into_iter().map(|line| Line::Whole(line.into())).collect();
+            prop_assert_eq!(got, expected);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+#!/usr/bin/env node
+// The MCP Inspector's command line (and so the TypeScript SDK's client) against a
+// server of ours.
+//
+// The server must serve a workspace that has a `README.md`, and allow the program
+// `printf`. Prints `ok NAME` or `FAIL NAME: why` for each check, then
+// `N passed, M failed`; exits 0 only if nothing failed. Lines that begin with `#`
+// are for the reader. Each check is one run of the Inspector, with a connection,
+// and over stdio a server, of its own.
+//
+//     inspector.mjs --workspace DIR --era modern --url http://127.0.0.1:8000/mcp
+//     inspector.mjs --workspace DIR --era legacy --stdio toolgate stdio DIR
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+
+const REVISIONS = { legacy: "2025-11-25", auto: "2026-07-28", modern: "2026-07-28" };
+const ONE_RUN_MS = 15_000;
+const TOOL_ERROR = 5; // the Inspector's exit code for a result with `isError`
+const MISSING = "no-such-file-7f3a.txt";
+const PRINTED = "hi-7f3a";
+const LOAD = { requests: 60, concurrency: 20 };
+
+const options = readOptions();
+const readme = readFileSync(join(options.workspace, "README.md"), "utf8");
+const home = mkdtempSync(join(tmpdir(), "inspector-home-"));
+const startedAt = Date.now();
+let passed = 0;
+let failed = 0;
+let tools = [];
+
+console.log(`# inspector ${options.version}, node ${process.version}, ${options.transport}, ${options.era}`);
+
+await check("negotiate", async () => {
+  const { result } = await succeeds(["--method", "initialize"]);
+  want(result.protocolVersion === options.expect, `${result.protocolVersion}, not ${options.expect}`);
+  want(result.serverInfo?.name, "the server does not say its name");
+  want(result.capabilities?.tools, "the server does not declare `tools`");
+});
+
+await check("tools-list", async () => {
+  // With --strict it exits with 6 if a schema would not travel to a model's API.
+  const { result } = await succeeds(["--method", "tools/list", "--strict"]);
+  tools = result.tools;
+  const names = tools.map((tool) => tool.name);
+  console.log(`# ${names.length} tools`);
+  for (const name of ["files_read", "exec_run"]) want(names.includes(name), `${name} is not among ${names}`);
+  want(new Set(names).size === names.length, `not unique: ${names}`);
+  want(`${names}` === `${[...names].sort()}`, `not sorted: ${names}`);
+  for (const tool of tools) want(tool.inputSchema?.type === "object", `${tool.name}: inputSchema is not of type object`);
+});
+
+await check("read", async () => {
+  const { result } = await succeeds(call("files_read", "--tool-arg", "path=README.md"));
+  want(!result.isError, `isError: ${text(result)}`);
+  want(text(result).includes(readme), `not the file's text: ${text(result)}`);
+  const found = JSON.stringify(result.structuredContent);
+  want(strings(result.structuredContent).includes(readme), `the file's text is not in structuredContent: ${found}`);
+});
+
+await check("missing-file", async () => {
+  const { result } = await fails(TOOL_ERROR, call("files_read", "--tool-arg", `path=${MISSING}`));
+  want(result.isError === true, "not isError");
+  want(text(result).includes(MISSING), `does not name the path: ${text(result)}`);
+});
+
+await check("invalid-argument", async () => {
+  const { result } = await fails(TOOL_ERROR, call("files_read", "--tool-args-json", '{"path": 5}'));
+  want(result.isError === true, "not isError");
+  want(text(result).includes("/path"), `does not point at /path: ${text(result)}`);
+});
+
+await check("exec", async () => {
+  const { result } = await succeeds(call("exec_run", "--tool-args-json", JSON.stringify(command("printf", PRINTED))));
+  want(text(result).includes(PRINTED), `stdout is not in the text: ${text(result)}`);
+  const found = JSON.stringify(result.structuredContent);
+  want(strings(result.structuredContent).includes(PRINTED), `stdout is not in structuredContent: ${found}`);
+});
+
+await check("load", async () => {
+  const bounds = ["--load", "--load-requests", `${LOAD.requests}`, "--load-concurrency", `${LOAD.concurrency}`];
+  const { result } = await succeeds(call("files_read", "--tool-arg", "path=README.md", ...bounds));
+  want(result.ok === LOAD.requests, `${result.ok} of ${LOAD.requests} succeeded: ${JSON.stringify(result.errorMessages)}`);
+});
+
+rmSync(home, { recursive: true, force: true });
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 && passed > 0 ? 0 : 1;
+
+// What they share
+
+/** Runs one check; whatever it throws is its failure. */
+async function check(name, work) {
+  try {
+    await work();
+    passed += 1;
+    console.log(`ok ${name}`);
+  } catch (err) {
+    failed += 1;
+    console.log(`FAIL ${name}: ${`${err.message}`.replace(/\s+/g, " ").slice(0, 600)}`);
+  }
+}
+
+function want(holds, otherwise) {
+  if (!holds) throw new Error(otherwise);
+}
+
+/** The flags that call `tool`. */
+function call(tool, ...flags) {
+  return ["--method", "tools/call", "--tool-name", tool, ...flags];
+}
+
+/** What the Inspector prints when it should end well. */
+function succeeds(flags) {
+  return fails(0, flags);
+}
+
+/** What the Inspector prints when it should exit with `code`. */
+async function fails(code, flags) {
+  const run = await inspect(flags);
+  want(!run.timedOut, `the inspector did not end within ${run.within_ms} ms: ${run.stderr}`);
+  want(run.code === code, `the inspector exited with ${run.code}, not ${code}: ${run.stderr || run.stdout}`);
+  want(run.stdout.trim(), `the inspector printed nothing: ${run.stderr}`);
+  return JSON.parse(run.stdout);
+}
+
+/** One run of the Inspector. */
+function inspect(flags) {
+  const within_ms = Math.max(1, Math.min(ONE_RUN_MS, startedAt + options.timeout_ms - Date.now()));
+  const header = options.header.flatMap((line) => ["--header", line]);
+  const server = options.url
+    ? ["--transport", "http", "--server-url", options.url, ...header]
+    : ["--transport", "stdio", "--", ...options.stdio];
+  const args = [options.cli, "--cli", "--format", "json", "--protocol-era", options.era, ...flags, ...server];
+  const env = { ...process.env, HOME: home, NO_COLOR: "1" };
+  return new Promise((settle) => {
+    // A process group of its own, so that what hangs goes together with the server it started.
+    const child = spawn(process.execPath, args, { env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
+    const run = { code: null, stdout: "", stderr: "", within_ms, timedOut: false };
+    child.stdout.setEncoding("utf8").on("data", (part) => (run.stdout += part));
+    child.stderr.setEncoding("utf8").on("data", (part) => (run.stderr += part));
+    const clock = setTimeout(() => {
+      run.timedOut = true;
+      try {
+        process.kill(-child.pid, "SIGKILL");
+      } catch {
+        // It ended just now.
+      }
+    }, within_ms);
+    child.on("error", (err) => (run.stderr += err.message));
+    child.on("close", (code, signal) => {
+      clearTimeout(clock);
+      settle({ ...run, code: code ?? signal });
+    });
+  });
+}
+
+/** `exec_run`'s arguments for one command, as its own schema names them. */
+function command(program, ...args) {
+  const properties = tools.find((tool) => tool.name === "exec_run")?.inputSchema.properties;
+  want(properties, "exec_run is not listed");
+  for (const name of ["argv", "command", "program", "cmd"]) {
+    if (!(name in properties)) continue;
+    if (properties[name].type === "array") return { [name]: [program, ...args] };
+    if ("args" in properties) return { [name]: program, args };
+    return { [name]: [program, ...args].join(" ") };
+  }
+  throw new Error(`no known way to name a command in ${Object.keys(properties)}`);
+}
+
+function text(result) {
+  return result.content.map((block) => block.text ?? "").join("\n");
+}
+
+/** Every string anywhere inside a JSON value. */
+function strings(value) {
+  if (typeof value === "string") return [value];
+  return value && typeof value === "object" ? Object.values(value).flatMap(strings) : [];
+}
+
+function readOptions() {
+  const argv = process.argv.slice(2);
+  const at = argv.indexOf("--stdio");
+  const stdio = at < 0 ? [] : argv.splice(at).slice(1);
+  const { values } = parseArgs({
+    args: argv,
+    options: {
+      url: { type: "string" },
+      workspace: { type: "string" },
+      era: { type: "string", default: "auto" },
+      expect: { type: "string" },
+      header: { type: "string", multiple: true, default: [] },
+      modules: { type: "string" },
+      timeout: { type: "string", default: "60" },
+    },
+  });
+  const usage =
+    "usage: inspector.mjs --workspace DIR [--era legacy|auto|modern] [--expect REVISION] [--header 'NAME: VALUE']… " +
+    "[--modules DIR] [--timeout SECONDS] (--url URL | --stdio CMD ARGS…)";
+  if (!values.workspace || !(values.era in REVISIONS) || (stdio.length > 0) === Boolean(values.url)) {
+    console.error(usage);
+    process.exit(2);
+  }
+  const here = dirname(fileURLToPath(import.meta.url));
+  const modules = resolve(values.modules ?? join(here, "../../.tools/node/node_modules"));
+  const inspector = join(modules, "@modelcontextprotocol/inspector");
+  return {
+    ...values,
+    stdio,
+    transport: values.url ? "http" : "stdio",
+    expect: values.expect ?? REVISIONS[values.era],
+    timeout_ms: Number(values.timeout) * 1000,
+    cli: join(inspector, "clients/launcher/build/index.js"),
+    version: JSON.parse(readFileSync(join(inspector, "package.json"), "utf8")).version,
+  };
+}

@@ -1,0 +1,38 @@
+//! Writes `docs/reference/` from the code, or says which page is stale.
+
+use anyhow::bail;
+
+use crate::shell::{cargo, checkout, output};
+
+/// Each page and the words that print it.
+const PAGES: [(&str, &str); 4] = [
+    ("config.md", "config"),
+    ("config.schema.json", "config-schema"),
+    ("tools.md", "tools"),
+    ("cli.md", "cli"),
+];
+
+pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
+    let folder = checkout().join("docs/reference");
+    std::fs::create_dir_all(&folder)?;
+    let mut stale = Vec::new();
+    for (name, page) in PAGES {
+        let args = ["run", "--quiet", "--locked", "--package", "toolgate", "--", "reference", page];
+        let text = output(&cargo(), &args)?;
+        let path = folder.join(name);
+        if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            continue;
+        }
+        if check {
+            stale.push(name);
+        } else {
+            std::fs::write(path, text)?;
+            eprintln!("wrote docs/reference/{name}");
+        }
+    }
+    if !stale.is_empty() {
+        bail!("docs/reference is stale ({}); run `cargo xtask codegen`", stale.join(", "));
+    }
+    eprintln!("docs/reference says what the code does");
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! What a developer runs: `cargo xtask WORD`. Plain Rust; CI only calls it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "a developer's tool, which owns the checkout it runs in and talks to a person"
+)]
+
+mod shell;
+mod setup;
+mod test;
+mod codegen;
+mod tidy;
+mod bench;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask WORD
+
+  test [--quick]       everything CI runs: format, clippy, tests, docs, tidy, generated
+                       files, real clients; installs what is missing. --quick leaves the
+                       real clients out
+  setup                install what the tests need, into .tools
+  bench [--quick]      measure against the floors, in one run, and print the table
+  codegen [--check]    write docs/reference from the code, or say what is stale
+  tidy                 the rules no compiler knows: arrows between crates, licences, files
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let flag = |name: &str| words.iter().any(|word| word == name);
+    let done = match words.first().map(String::as_str) {
+        Some("test") => test::everything(flag("--quick")),
+        Some("setup") => setup::everything(),
+        Some("bench") => bench::measure(&words[1..]),
+        Some("codegen") => codegen::pages(flag("--check")),
+        Some("tidy") => tidy::check(),
+        Some("help" | "--help" | "-h") | None => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Some(word) => {
+            eprintln!("xtask: no word `{word}`\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) => {
+            eprintln!("xtask: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Installs what the tests need: programs of the system where they are missing, the clients of
+//! other people into `.tools`, which git ignores.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+use crate::shell::{cargo, checkout, run, tools, works};
+
+pub(crate) fn everything() -> anyhow::Result<()> {
+    the_least()?;
+    python()?;
+    node()
+}
+
+/// What even the quick tests need.
+pub(crate) fn the_least() -> anyhow::Result<()> {
+    debian("git", &["--version"], &["git"])?;
+    debian("perl", &["--version"], &["perl"])?;
+    debian("python3", &["--version"], &["python3"])?;
+    if !works(&cargo(), &["nextest", "--version"]) {
+        eprintln!("cargo-nextest is missing; building it takes some minutes, once");
+        run(&cargo(), &["install", "--locked", "cargo-nextest"])?;
+    }
+    Ok(())
+}
+
+/// The Python clients, in an environment of their own.
+fn python() -> anyhow::Result<()> {
+    debian("python3", &["-c", "import venv, ensurepip"], &["python3-venv", "python3-pip"])?;
+    let wanted = checkout().join("tests/clients/requirements.txt");
+    let home = tools().join("python");
+    once(&home, &wanted, || {
+        eprintln!("installing the Python clients into .tools/python");
+        let home = home.display().to_string();
+        run("python3", &["-m", "venv", "--clear", &home])?;
+        let wanted = wanted.display().to_string();
+        run(&format!("{home}/bin/pip"), &["install", "--quiet", "--requirement", &wanted])
+    })
+}
+
+/// The Node clients, and the newer Node they need.
+fn node() -> anyhow::Result<()> {
+    debian("npm", &["--version"], &["nodejs", "npm"])?;
+    let wanted = checkout().join("tests/clients/package-lock.json");
+    let home = tools().join("node");
+    once(&home, &wanted, || {
+        eprintln!("installing the Node clients into .tools/node");
+        for name in ["package.json", "package-lock.json"] {
+            std::fs::copy(checkout().join("tests/clients").join(name), home.join(name))?;
+        }
+        let home = home.display().to_string();
+        run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", &home])
+    })
+}
+
+/// Runs `install` unless `folder` was filled from the same `wanted` before.
+fn once(
+    folder: &Path,
+    wanted: &Path,
+    install: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let list = std::fs::read(wanted).with_context(|| wanted.display().to_string())?;
+    let stamp = folder.join(".installed");
+    if std::fs::read(&stamp).is_ok_and(|installed| installed == list) {
+        return Ok(());
+    }
+    std::fs::create_dir_all(folder)?;
+    install()?;
+    Ok(std::fs::write(stamp, list)?)
+}
+
+/// Sees to it that `program` works, from Debian's packages if it does not.
+fn debian(program: &str, probe: &[&str], packages: &[&str]) -> anyhow::Result<()> {
+    if works(program, probe) {
+        return Ok(());
+    }
+    let names = packages.join(" ");
+    eprintln!("`{program}` does not do; installing {names}");
+    if !works("apt-get", &["--version"]) || !works("test", &["-w", "/var/lib/dpkg"]) {
+        bail!("`{program}` is needed and cannot be installed from here; install {names} and try again");
+    }
+    run("apt-get", &["update", "-qq"])?;
+    let install = [&["install", "-qq", "-y", "--no-install-recommends"], packages].concat();
+    run("apt-get", &install)
+}

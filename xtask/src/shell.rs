@@ -1,0 +1,70 @@
+//! Runs programs in the checkout and says which.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+/// The checkout.
+pub(crate) fn checkout() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
+/// The folder that setup owns.
+pub(crate) fn tools() -> PathBuf {
+    checkout().join(".tools")
+}
+
+/// The cargo that runs this.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// Runs a program in the checkout, its output shown; fails if it does.
+pub(crate) fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
+    run_with(program, args, &[])
+}
+
+/// The same with variables added to the environment.
+pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<()> {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    eprintln!("\n==> {name} {}", args.join(" "));
+    let begun = Instant::now();
+    let status = Command::new(program)
+        .args(args)
+        .envs(env.iter().copied())
+        .current_dir(checkout())
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("`{program}` cannot be started"))?;
+    eprintln!("    {:.1} s", begun.elapsed().as_secs_f64());
+    if !status.success() {
+        bail!("`{name} {}` failed: {status}", args.join(" "));
+    }
+    Ok(())
+}
+
+/// What a program prints, run in the checkout.
+pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(checkout())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("`{program}` cannot be started"))?;
+    if !output.status.success() {
+        bail!("`{program} {}` failed: {}", args.join(" "), output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether a program runs and is content with `args`.
+pub(crate) fn works(program: &str, args: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(checkout());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

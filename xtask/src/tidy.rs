@@ -1,0 +1,126 @@
+//! The rules no compiler knows: which crate may see which, whose licences we take, how files read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::shell::{cargo, checkout, output};
+
+/// The arrows of ARCHITECTURE.md: which of our crates each may depend on, and no other.
+const ARROWS: [(&str, &[&str]); 6] = [
+    ("toolgate-contract", &[]),
+    ("toolgate-transports", &["toolgate-contract"]),
+    ("toolgate-dialects", &["toolgate-contract"]),
+    ("toolgate-host", &["toolgate-contract"]),
+    ("toolgate-toolsets", &["toolgate-contract"]),
+    (
+        "toolgate",
+        &[
+            "toolgate-contract",
+            "toolgate-transports",
+            "toolgate-dialects",
+            "toolgate-host",
+            "toolgate-toolsets",
+        ],
+    ),
+];
+
+/// What the pure crates must not depend on: each would let them do IO.
+const PURE: [&str; 2] = ["toolgate-contract", "toolgate-dialects"];
+const IMPURE: [&str; 6] = ["tokio", "hyper", "rustix", "axum", "reqwest", "tempfile"];
+
+/// Longer than this, a file is more than a person holds in mind.
+const FILE_LINES_MAX: usize = 600;
+
+pub(crate) fn check() -> anyhow::Result<()> {
+    let metadata: Value = serde_json::from_str(&output(
+        &cargo(),
+        &["metadata", "--format-version", "1", "--locked"],
+    )?)?;
+    let mut wrong = Vec::new();
+    wrong.extend(arrows(&metadata));
+    wrong.extend(licences(&metadata)?);
+    wrong.extend(files()?);
+    if !wrong.is_empty() {
+        bail!("tidy found:\n  {}", wrong.join("\n  "));
+    }
+    eprintln!("tidy: arrows, licences and files are in order");
+    Ok(())
+}
+
+fn arrows(metadata: &Value) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ARROWS.into_iter().collect();
+    let mut wrong = Vec::new();
+    for package in ours(metadata) {
+        let name = package["name"].as_str().unwrap_or_default();
+        let dependencies: BTreeSet<_> = package["dependencies"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|dependency| dependency["kind"].is_null())
+            .filter_map(|dependency| dependency["name"].as_str())
+            .collect();
+        if let Some(allowed) = allowed.get(name) {
+            let stray = dependencies
+                .iter()
+                .filter(|d| d.starts_with("toolgate") && !allowed.contains(*d));
+            wrong.extend(stray.map(|d| format!("`{name}` must not see `{d}` (ARCHITECTURE.md)")));
+        }
+        if PURE.contains(&name) {
+            let impure = dependencies.iter().filter(|d| IMPURE.contains(*d));
+            wrong.extend(impure.map(|d| format!("`{name}` is pure and must not use `{d}`")));
+        }
+    }
+    wrong
+}
+
+fn ours(metadata: &Value) -> impl Iterator<Item = &Value> {
+    let all = metadata["packages"].as_array().into_iter().flatten();
+    all.filter(|package| package["source"].is_null())
+}
+
+/// Dependencies whose licence `deny.toml` does not allow.
+fn licences(metadata: &Value) -> anyhow::Result<Vec<String>> {
+    let deny: toml::Table = std::fs::read_to_string(checkout().join("deny.toml"))?.parse()?;
+    let allowed = deny["licenses"]["allow"].as_array().context("deny.toml allows no licences")?;
+    let allowed: BTreeSet<_> = allowed.iter().filter_map(|licence| licence.as_str()).collect();
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let stray = packages.filter_map(|package| {
+        let name = package["name"].as_str()?;
+        let licence = package["license"].as_str().unwrap_or("none");
+        (!permits(licence, &allowed)).then(|| format!("`{name}` is under `{licence}`, which deny.toml does not allow"))
+    });
+    Ok(stray.collect())
+}
+
+/// Whether some choice that the SPDX expression leaves is allowed whole.
+fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
+    let expression = expression.replace('/', " OR ");
+    let flat = expression.replace(['(', ')'], "");
+    let every = |choice: &str| choice.split(" AND ").all(|licence| allowed.contains(licence.trim()));
+    // `A AND (B OR C)` read flat is `A AND B OR C`: right whenever all parts are allowed, and else
+    // at worst asks for a look.
+    flat.split(" OR ").any(every)
+}
+
+/// Files that are too long, or that hold what a file of ours does not.
+fn files() -> anyhow::Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for name in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines() {
+        let Ok(text) = std::fs::read_to_string(checkout().join(name)) else { continue };
+        let lines = text.lines().count();
+        if name.ends_with(".rs") {
+            if lines > FILE_LINES_MAX {
+                wrong.push(format!("{name} has {lines} lines; more than {FILE_LINES_MAX} are too many to hold in mind"));
+            }
+            if !text.starts_with("//!") {
+                wrong.push(format!("{name} does not begin with a `//!` sentence"));
+            }
+        }
+        if !text.is_empty() && !text.ends_with('\n') {
+            wrong.push(format!("{name} does not end in a line break"));
+        }
+    }
+    Ok(wrong)
+}
