@@ -58,7 +58,11 @@ pub(crate) fn rate(
             let line = &buffer[done..done + length];
             done += length + 1;
             ensure!(waiting.remove(&id(line)?), "an answer to nothing: {}", shown(line));
-            ensure!(line.windows(18).any(|w| w == b"toolgate toolgate "), "a wrong answer: {}", shown(line));
+            ensure!(
+                line.windows(18).any(|w| w == b"toolgate toolgate "),
+                "a wrong answer: {}",
+                shown(line)
+            );
             answered += 1;
         }
         buffer.drain(..done);
@@ -81,7 +85,11 @@ pub(crate) fn first_answer(start: impl FnOnce() -> anyhow::Result<Child>) -> any
         line.extend_from_slice(&byte[..read]);
     }
     let taken = begun.elapsed();
-    ensure!(line.windows(18).any(|w| w == b"toolgate toolgate "), "a wrong answer: {}", shown(&line));
+    ensure!(
+        line.windows(18).any(|w| w == b"toolgate toolgate "),
+        "a wrong answer: {}",
+        shown(&line)
+    );
     Ok(taken.as_secs_f64() * 1000.0)
 }
 

@@ -52,7 +52,11 @@ fn main() -> anyhow::Result<()> {
         let floor = || Child::stdio(&program("floor")?, &["stdio", &text(&file)]);
         let ours = || toolgate_stdio(folder.path());
         rows.push(rates(
-            if depth == 1 { "files_read 1 KiB, stdio, depth 1" } else { "files_read 1 KiB, stdio, depth 32" },
+            if depth == 1 {
+                "files_read 1 KiB, stdio, depth 1"
+            } else {
+                "files_read 1 KiB, stdio, depth 32"
+            },
             rounds,
             || lines::rate(&mut ours()?, depth, time, &requests::read_in_session),
             || lines::rate(&mut floor()?, depth, time, &requests::read_in_session),
@@ -62,8 +66,16 @@ fn main() -> anyhow::Result<()> {
     let floor = start_server(&program("floor")?, &["http"])?;
     let echo = start_server(&program("example-echo")?, &["127.0.0.1:0"])?;
     for (what, request, asked) in [
-        ("echo, HTTP, 16 connections, in a session", requests::echo_in_session(&echo.address)?, Asked::Ratio(0.5)),
-        ("echo, HTTP, 16 connections, stateless", requests::echo_stateless(&echo.address), Asked::Ratio(0.5)),
+        (
+            "echo, HTTP, 16 connections, in a session",
+            requests::echo_in_session(&echo.address)?,
+            Asked::Ratio(0.5),
+        ),
+        (
+            "echo, HTTP, 16 connections, stateless",
+            requests::echo_stateless(&echo.address),
+            Asked::Ratio(0.5),
+        ),
     ] {
         let canned = requests::echo_stateless(&floor.address);
         rows.push(rates(
@@ -110,13 +122,20 @@ fn cold_start(folder: &Path, file: &Path, rounds: usize) -> anyhow::Result<Row> 
         })?);
     }
     let (ours, floor) = (median(ours), median(floors));
-    Ok(Row { what: "cold start to first answer, stdio", ours, floor, unit: " ms", asked: Asked::Over(15.0) })
+    Ok(Row {
+        what: "cold start to first answer, stdio",
+        ours,
+        floor,
+        unit: " ms",
+        asked: Asked::Over(15.0),
+    })
 }
 
 fn idle_memory(folder: &Path) -> anyhow::Result<Vec<Row>> {
     let mut stdio = toolgate_stdio(folder)?;
     lines::rate(&mut stdio, 1, Duration::from_millis(100), &requests::read_in_session)?;
-    let http = start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
+    let http =
+        start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
     let row = |what, ours| Row { what, ours, floor: 0.0, unit: " MiB", asked: Asked::Most(12.0) };
     Ok(vec![
         row("idle RSS, stdio", stdio.resident_mib()?),
@@ -162,6 +181,10 @@ fn print_table(rows: &[Row]) {
         };
         let ratio = if *floor > 0.0 { format!("{:.2}", ours / floor) } else { "–".to_owned() };
         let held = if held { "held" } else { "MISSED" };
-        println!("| {what} | {} | {} | {ratio} | {asked} | {held} |", number(*ours), number(*floor));
+        println!(
+            "| {what} | {} | {} | {ratio} | {asked} | {held} |",
+            number(*ours),
+            number(*floor)
+        );
     }
 }

@@ -32,7 +32,8 @@ pub(crate) fn echo_stateless(address: &str) -> Vec<u8> {
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{META},"name":"example_echo","arguments":{{"text":"hello"}}}}}}"#
     );
-    let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: example_echo\r\n";
+    let headers =
+        "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: example_echo\r\n";
     post(address, headers, &body)
 }
 
@@ -81,7 +82,8 @@ pub(crate) fn rate(
                 while begun.elapsed() < time {
                     let answer = exchange(&mut stream, &request, &mut buffer).await?;
                     ensure!(
-                        answer.starts_with(b"HTTP/1.1 200") && answer.windows(7).any(|w| w == b"\"hello\""),
+                        answer.starts_with(b"HTTP/1.1 200")
+                            && answer.windows(7).any(|w| w == b"\"hello\""),
                         "a wrong answer: {}",
                         String::from_utf8_lossy(&answer)
                     );
@@ -105,7 +107,8 @@ fn with_id(request: &[u8], connection: u8) -> anyhow::Result<Vec<u8>> {
     let with_id = text.replacen("\"id\":1,", &format!("\"id\":\"{id}\","), 1);
     let (head, body) = with_id.split_once("\r\n\r\n").context("no body")?;
     let old = text.len() - text.find("\r\n\r\n").context("no body")? - 4;
-    let head = head.replace(&format!("Content-Length: {old}"), &format!("Content-Length: {}", body.len()));
+    let head =
+        head.replace(&format!("Content-Length: {old}"), &format!("Content-Length: {}", body.len()));
     Ok(format!("{head}\r\n\r\n{body}").into_bytes())
 }
 

@@ -78,7 +78,9 @@ fn debian(program: &str, probe: &[&str], packages: &[&str]) -> anyhow::Result<()
     let names = packages.join(" ");
     eprintln!("`{program}` does not do; installing {names}");
     if !works("apt-get", &["--version"]) || !works("test", &["-w", "/var/lib/dpkg"]) {
-        bail!("`{program}` is needed and cannot be installed from here; install {names} and try again");
+        bail!(
+            "`{program}` is needed and cannot be installed from here; install {names} and try again"
+        );
     }
     run("apt-get", &["update", "-qq"])?;
     let install = [&["install", "-qq", "-y", "--no-install-recommends"], packages].concat();

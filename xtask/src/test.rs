@@ -14,7 +14,10 @@ fn all(quick: bool) -> anyhow::Result<()> {
     }
     run(&cargo, &["fmt", "--all", "--check"])?;
     tidy::check()?;
-    run(&cargo, &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"])?;
+    run(
+        &cargo,
+        &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"],
+    )?;
     let filter = if quick { "not test(/^clients::/)" } else { "all()" };
     run(&cargo, &["nextest", "run", "--workspace", "--locked", "-E", filter])?;
     run(&cargo, &["test", "--workspace", "--locked", "--doc", "--quiet"])?;

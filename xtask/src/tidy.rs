@@ -62,9 +62,8 @@ fn arrows(metadata: &Value) -> Vec<String> {
             .filter_map(|dependency| dependency["name"].as_str())
             .collect();
         if let Some(allowed) = allowed.get(name) {
-            let stray = dependencies
-                .iter()
-                .filter(|d| d.starts_with("toolgate") && !allowed.contains(*d));
+            let stray =
+                dependencies.iter().filter(|d| d.starts_with("toolgate") && !allowed.contains(*d));
             wrong.extend(stray.map(|d| format!("`{name}` must not see `{d}` (ARCHITECTURE.md)")));
         }
         if PURE.contains(&name) {
@@ -89,7 +88,8 @@ fn licences(metadata: &Value) -> anyhow::Result<Vec<String>> {
     let stray = packages.filter_map(|package| {
         let name = package["name"].as_str()?;
         let licence = package["license"].as_str().unwrap_or("none");
-        (!permits(licence, &allowed)).then(|| format!("`{name}` is under `{licence}`, which deny.toml does not allow"))
+        (!permits(licence, &allowed))
+            .then(|| format!("`{name}` is under `{licence}`, which deny.toml does not allow"))
     });
     Ok(stray.collect())
 }
@@ -98,7 +98,8 @@ fn licences(metadata: &Value) -> anyhow::Result<Vec<String>> {
 fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let expression = expression.replace('/', " OR ");
     let flat = expression.replace(['(', ')'], "");
-    let every = |choice: &str| choice.split(" AND ").all(|licence| allowed.contains(licence.trim()));
+    let every =
+        |choice: &str| choice.split(" AND ").all(|licence| allowed.contains(licence.trim()));
     // `A AND (B OR C)` read flat is `A AND B OR C`: right whenever all parts are allowed, and else
     // at worst asks for a look.
     flat.split(" OR ").any(every)
@@ -107,7 +108,8 @@ fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
 /// Files that are too long, or that hold what a file of ours does not.
 fn files() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
-    for name in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines() {
+    for name in output("git", &["ls-files", "--cached", "--others", "--exclude-standard"])?.lines()
+    {
         let Ok(text) = std::fs::read_to_string(checkout().join(name)) else { continue };
         let lines = text.lines().count();
         if name.ends_with(".rs") {

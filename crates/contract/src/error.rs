@@ -227,7 +227,11 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 fn list(problems: &[Problem]) -> String {
     let mut lines = Vec::with_capacity(problems.len());
     for Problem { pointer, message } in problems {
-        lines.push(if pointer.is_empty() { message.clone() } else { format!("{pointer}: {message}") });
+        lines.push(if pointer.is_empty() {
+            message.clone()
+        } else {
+            format!("{pointer}: {message}")
+        });
     }
     lines.join("; ")
 }

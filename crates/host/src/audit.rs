@@ -134,7 +134,9 @@ impl OpenRecord<'_> {
 
 impl Drop for OpenRecord<'_> {
     fn drop(&mut self) {
-        let (Some(mut record), Some(queue)) = (self.record.take(), &self.audit.queue) else { return };
+        let (Some(mut record), Some(queue)) = (self.record.take(), &self.audit.queue) else {
+            return;
+        };
         record.duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         // The writer only ends when the queue is closed, which this borrow prevents.
         let _ = queue.send(Entry::Record(record));

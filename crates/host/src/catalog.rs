@@ -67,7 +67,8 @@ impl Catalog {
 
     fn offer(&mut self, tool: Arc<dyn AnyTool>) -> Result<(), CatalogError> {
         let spec = tool.spec();
-        let unusable = |which, why: String| CatalogError::Schema { tool: spec.id.clone(), which, why };
+        let unusable =
+            |which, why: String| CatalogError::Schema { tool: spec.id.clone(), which, why };
         let input = validate::compile(&spec.input_schema).map_err(|why| unusable("input", why))?;
         let output = spec.output_schema.as_ref().map(validate::compile).transpose();
         let output = output.map_err(|why| unusable("output", why))?;
@@ -105,14 +106,17 @@ impl Catalog {
         let start = after.map_or(0, |id| self.entries.partition_point(|e| e.spec().id <= *id));
         let mut rest = self.entries[start..].iter().filter(|entry| shown(entry.spec()));
         let tools: Vec<_> = rest.by_ref().take(size).map(|entry| entry.tool.clone()).collect();
-        let next = tools.last().filter(|_| rest.next().is_some()).map(|last| last.spec().id.clone());
+        let next =
+            tools.last().filter(|_| rest.next().is_some()).map(|last| last.spec().id.clone());
         ToolPage { tools, next }
     }
 
     fn nearest(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
         let folded = fold(name);
-        let ids = self.entries.iter().map(Entry::spec).filter(|spec| shown(spec)).map(|spec| &spec.id);
-        let close = ids.map(|id| (strsim::normalized_damerau_levenshtein(&folded, &fold(id.as_str())), id));
+        let ids =
+            self.entries.iter().map(Entry::spec).filter(|spec| shown(spec)).map(|spec| &spec.id);
+        let close =
+            ids.map(|id| (strsim::normalized_damerau_levenshtein(&folded, &fold(id.as_str())), id));
         let best = close.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (best.0 >= 0.6).then(|| best.1.to_string())
     }

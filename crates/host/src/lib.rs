@@ -12,8 +12,8 @@ mod audit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{Answer, Call, CallError, Caller, EventSink, Request, ToolPage};
 use tokio_util::sync::CancellationToken;
+use toolgate_contract::{Answer, Call, CallError, Caller, EventSink, Request, ToolPage};
 
 pub use audit::{Audit, Destination as AuditDestination, Record};
 pub use catalog::{Catalog, CatalogError};

@@ -15,7 +15,9 @@ pub struct Limits {
 }
 
 /// Proof that limits admitted a call; what it holds is given back when it is dropped.
-pub(crate) struct Slot(#[allow(dead_code, reason = "held, and given back on drop")] OwnedSemaphorePermit);
+pub(crate) struct Slot(
+    #[allow(dead_code, reason = "held, and given back on drop")] OwnedSemaphorePermit,
+);
 
 struct Pool {
     what: &'static str,
@@ -120,7 +122,9 @@ mod tests {
         let cancel = CancellationToken::new();
         let slot = limits.admit(&spec(Effects::Reads), &cancel).await.expect("the first fits");
         let refused = limits.admit(&spec(Effects::Reads), &cancel).await;
-        assert!(matches!(refused, Err(CallError::Limited { retry_after, .. }) if !retry_after.is_zero()));
+        assert!(
+            matches!(refused, Err(CallError::Limited { retry_after, .. }) if !retry_after.is_zero())
+        );
         drop(slot);
         assert!(limits.admit(&spec(Effects::Reads), &cancel).await.is_ok());
     }

@@ -69,7 +69,8 @@ fn shortened(message: String) -> String {
     match message.char_indices().nth(MESSAGE_CHARS_MAX) {
         None => message,
         Some((cut, _)) => {
-            let tail: String = message.chars().rev().take(80).collect::<Vec<_>>().into_iter().rev().collect();
+            let tail: String =
+                message.chars().rev().take(80).collect::<Vec<_>>().into_iter().rev().collect();
             format!("{}… {tail}", &message[..cut])
         }
     }

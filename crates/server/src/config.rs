@@ -1,5 +1,8 @@
 //! Every setting: its default, its environment variable, its meaning. Read once, at start.
-#![allow(clippy::disallowed_methods, reason = "the one place that reads the environment and the file")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the environment and the file"
+)]
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -97,10 +97,11 @@ impl Counter {
     async fn work(&self, session: &Arc<Session>, ask: Ask) -> Outgoing {
         let (say, mut events) = mpsc::channel(EVENTS_WAITING);
         let (on_leave, accepts) = (ask.on_leave, ask.events);
-        let Begun { work, cancel } = match session.begin(ask, move |event| drop(say.try_send(event))) {
-            Ok(begun) => begun,
-            Err(refusal) => return Outgoing::Whole(refusal),
-        };
+        let Begun { work, cancel } =
+            match session.begin(ask, move |event| drop(say.try_send(event))) {
+                Ok(begun) => begun,
+                Err(refusal) => return Outgoing::Whole(refusal),
+            };
         let mut work = tokio::spawn(work);
         let presence = Presence::new(on_leave, cancel);
         let first = match accepts {

@@ -41,16 +41,17 @@ pub async fn serve_http(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let desk = Desk::new(host.clone());
-    let paths = toolgate_dialects::all(&wiring::facts()).into_iter().map(|dialect| {
-        (format!("/{}", dialect.name()), dialect)
-    });
+    let paths = toolgate_dialects::all(&wiring::facts())
+        .into_iter()
+        .map(|dialect| (format!("/{}", dialect.name()), dialect));
     let counter = Counter::new(desk.clone(), paths, wiring::session_bounds(config));
     let server = &config.server;
     let admission =
         Admission::new(listener.local_addr()?, &server.allowed_hosts, &server.allowed_origins);
     let bounds = wiring::http_bounds(config);
     let served =
-        toolgate_transports::http::serve(listener, Arc::new(counter), admission, bounds, shutdown).await;
+        toolgate_transports::http::serve(listener, Arc::new(counter), admission, bounds, shutdown)
+            .await;
     desk.stop.cancel();
     host.flush();
     served
@@ -65,8 +66,7 @@ pub async fn serve_stdio(
 ) -> io::Result<()> {
     let desk = Desk::new(host.clone());
     let streams = (stdio::stdin(), stdio::stdout());
-    let served =
-        serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;
+    let served = serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;
     host.flush();
     served
 }

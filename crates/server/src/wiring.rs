@@ -140,7 +140,9 @@ fn audit(to: &str) -> anyhow::Result<Audit> {
     match Audit::open(&destination) {
         Ok(audit) => Ok(audit),
         Err(err) if to == "state" => {
-            tracing::warn!("calls are recorded here, since the state folder cannot be written: {err}");
+            tracing::warn!(
+                "calls are recorded here, since the state folder cannot be written: {err}"
+            );
             Audit::open(&AuditDestination::Stderr).context("no audit log can be opened")
         }
         Err(err) => Err(err).with_context(|| format!("the audit log {to} cannot be opened")),

@@ -195,7 +195,8 @@ impl Door {
             }
         };
         let path = path.to_owned();
-        let frame = Frame { head: Head::Http { method: parts.method, headers: parts.headers }, body };
+        let frame =
+            Frame { head: Head::Http { method: parts.method, headers: parts.headers }, body };
         match self.exchange.exchange(Incoming { path, peer, frame }).await {
             Outgoing::Whole(reply) => whole(reply),
             Outgoing::Events(events) => self.events(events),
@@ -204,7 +205,8 @@ impl Door {
 
     async fn read(&self, headers: &HeaderMap, body: IncomingBody) -> Result<Bytes, Unread> {
         let max = self.bounds.body_bytes_max;
-        let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let declared =
+            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         if declared.is_some_and(|length: u64| length > max as u64) {
             return Err(Unread::TooLarge);
         }
@@ -265,7 +267,8 @@ fn whole(reply: Reply) -> Response<Sent> {
             response
         }
     };
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().insert(HeaderName::from_static(name), value);
@@ -339,7 +342,9 @@ impl HttpBody for Sent {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
+            }
             Self::Events(_) => SizeHint::default(),
         }
     }

@@ -21,9 +21,11 @@ impl Id {
         match value {
             Value::String(text) => Some(Self::Text(text.clone())),
             Value::Number(number) if !number.is_f64() => Some(Self::Number(number.clone())),
-            Value::Number(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
-                None
-            }
+            Value::Number(_)
+            | Value::Null
+            | Value::Bool(_)
+            | Value::Array(_)
+            | Value::Object(_) => None,
         }
     }
 
@@ -44,8 +46,15 @@ pub(crate) fn cancelled_key(params: &Map<String, Value>) -> Option<Key> {
 /// One message, its envelope taken off.
 #[derive(Debug)]
 pub(crate) enum Message {
-    Request { id: Id, method: String, params: Map<String, Value> },
-    Notification { method: String, params: Map<String, Value> },
+    Request {
+        id: Id,
+        method: String,
+        params: Map<String, Value>,
+    },
+    Notification {
+        method: String,
+        params: Map<String, Value>,
+    },
     /// An answer to something the server asked.
     Response,
 }
@@ -61,7 +70,10 @@ impl Message {
             Some(value) => match Id::read(value) {
                 Some(id) => Some(id),
                 None => {
-                    return Err(Failure::invalid_request(None, "`id` must be a string or an integer"));
+                    return Err(Failure::invalid_request(
+                        None,
+                        "`id` must be a string or an integer",
+                    ));
                 }
             },
         };

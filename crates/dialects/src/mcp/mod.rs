@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Frame, Head, Level, Reply, Request, fold};
 
-pub use revision::{Batches, BadInput, Era, NEWEST_SESSION, REVISIONS, Revision};
+pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision};
 
 use self::message::{
     Failure, HEADER_MISMATCH, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key, success,
@@ -137,9 +137,11 @@ impl McpConversation {
         };
         match value {
             Value::Array(items) => self.read_batch(frame, items),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                self.read_value(frame, value)
-            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => self.read_value(frame, value),
         }
     }
 
@@ -167,8 +169,12 @@ impl McpConversation {
 
     fn read_value(&mut self, frame: &Frame, value: Value) -> Reading {
         let read = Message::read(value).and_then(|message| match message {
-            Message::Request { id, method, params } => self.read_request(frame, id, &method, params),
-            Message::Notification { method, params } => Ok(self.read_notification(&method, &params)),
+            Message::Request { id, method, params } => {
+                self.read_request(frame, id, &method, params)
+            }
+            Message::Notification { method, params } => {
+                Ok(self.read_notification(&method, &params))
+            }
             // Nothing of ours asks the client anything yet, so no answer is awaited.
             Message::Response => Ok(Reading::Reply(Reply::empty(202))),
         });
@@ -272,8 +278,8 @@ impl McpConversation {
                 "`params.protocolVersion` must be a string",
             ));
         };
-        let revision = Revision::named(wanted, Era::Session)
-            .unwrap_or_else(|| Revision::newest(Era::Session));
+        let revision =
+            Revision::named(wanted, Era::Session).unwrap_or_else(|| Revision::newest(Era::Session));
         self.session = Some(Session { revision, log_level: Level::Warning });
         let result = json!({
             "protocolVersion": revision.name,
@@ -388,11 +394,7 @@ fn stateless_revision(
         (Head::Http { .. }, Some(_)) | (Head::Line, _) => {}
     }
     let Some(revision) = Revision::named(name, Era::Stateless) else {
-        return Err(Failure::unsupported(
-            Some(id.clone()),
-            name,
-            &Revision::names(Era::Stateless),
-        ));
+        return Err(Failure::unsupported(Some(id.clone()), name, &Revision::names(Era::Stateless)));
     };
     if !meta.get(META_CAPABILITIES).is_some_and(Value::is_object) {
         return Err(invalid(format!("`params._meta[\"{META_CAPABILITIES}\"]` must be an object")));
@@ -431,7 +433,10 @@ fn read_list(id: &Id, params: &Map<String, Value>) -> Result<Request, Failure> {
             }
         },
         Some(_) => {
-            return Err(Failure::invalid_params(Some(id.clone()), "`params.cursor` must be a string"));
+            return Err(Failure::invalid_params(
+                Some(id.clone()),
+                "`params.cursor` must be a string",
+            ));
         }
     };
     Ok(Request::ListTools { after })

@@ -52,7 +52,13 @@ pub enum BadInput {
 pub const REVISIONS: [Revision; 5] = [
     Revision { name: "2026-07-28", era: Era::Stateless, ..NEWEST_SESSION },
     NEWEST_SESSION,
-    Revision { name: "2025-06-18", bad_input: BadInput::Error, describes_itself: false, anonymous_errors: false, ..NEWEST_SESSION },
+    Revision {
+        name: "2025-06-18",
+        bad_input: BadInput::Error,
+        describes_itself: false,
+        anonymous_errors: false,
+        ..NEWEST_SESSION
+    },
     Revision {
         name: "2025-03-26",
         era: Era::Session,

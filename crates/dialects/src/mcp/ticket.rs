@@ -1,7 +1,7 @@
 //! Spells answers, refusals and events for one MCP request.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -72,7 +72,8 @@ impl McpTicket {
             #[serde(flatten)]
             stamp: Map<String, Value>,
         }
-        let tools = page.tools.iter().map(|tool| Listed::new(tool.as_ref(), self.revision)).collect();
+        let tools =
+            page.tools.iter().map(|tool| Listed::new(tool.as_ref(), self.revision)).collect();
         let next_cursor = page.next.as_ref().map(cursor::write);
         let stamp = self.stamp(Some(LIST_TTL_MS));
         success(&self.id, &List { tools, next_cursor, stamp })
@@ -91,7 +92,9 @@ impl McpTicket {
         match error {
             CallError::UnknownTool { .. } => self.protocol_error(&message, None),
             CallError::InvalidInput { problems } => match self.revision.bad_input {
-                BadInput::Error => self.protocol_error(&message, Some(json!({ "problems": problems }))),
+                BadInput::Error => {
+                    self.protocol_error(&message, Some(json!({ "problems": problems })))
+                }
                 BadInput::Result => self.told(&message),
             },
             CallError::Conflict { details, .. } => self.told(&format!("{message}\n{details}")),
@@ -122,7 +125,12 @@ impl McpTicket {
         self.result(vec![Content::text(message)], None, true)
     }
 
-    fn result(&self, content: Vec<Content<'_>>, structured: Option<&Value>, is_error: bool) -> Reply {
+    fn result(
+        &self,
+        content: Vec<Content<'_>>,
+        structured: Option<&Value>,
+        is_error: bool,
+    ) -> Reply {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct CallResult<'a> {
@@ -138,12 +146,20 @@ impl McpTicket {
     }
 
     fn protocol_error(&self, message: &str, data: Option<Value>) -> Reply {
-        Failure { data: data.map(Box::new), ..Failure::new(Some(self.id.clone()), INVALID_PARAMS, message) }
-            .with_status(200)
-            .reply(self.revision.anonymous_errors)
+        Failure {
+            data: data.map(Box::new),
+            ..Failure::new(Some(self.id.clone()), INVALID_PARAMS, message)
+        }
+        .with_status(200)
+        .reply(self.revision.anonymous_errors)
     }
 
-    fn progress_event(&self, done: f64, total: Option<f64>, message: Option<&str>) -> Option<Bytes> {
+    fn progress_event(
+        &self,
+        done: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+    ) -> Option<Bytes> {
         let token = self.progress_token.as_ref()?;
         let grows = |last: u64| (done > f64::from_bits(last)).then(|| done.to_bits());
         self.progress.fetch_update(Ordering::AcqRel, Ordering::Acquire, grows).ok()?;

@@ -96,7 +96,9 @@ async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, 
 
 fn was_run(error: &CallError) -> bool {
     match error {
-        CallError::UnknownTool { .. } | CallError::InvalidInput { .. } | CallError::Limited { .. } => false,
+        CallError::UnknownTool { .. }
+        | CallError::InvalidInput { .. }
+        | CallError::Limited { .. } => false,
         CallError::NotAllowed { .. }
         | CallError::NotFound { .. }
         | CallError::Conflict { .. }

@@ -28,7 +28,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // What is only seen when rooms are wired: patterns, folders, schemas.
     Workspace::open(&args.path, &loaded.config)?;
     match &loaded.file {
-        Some(file) => complain(&format!("{} is sound; with it and the environment:", file.display())),
+        Some(file) => {
+            complain(&format!("{} is sound; with it and the environment:", file.display()))
+        }
         None => complain("there is no toolgate.toml here, and none is needed; the settings are:"),
     }
     print(&as_toml(&loaded.config)?)?;

@@ -46,7 +46,9 @@ enum Command {
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate")]
+    #[command(
+        after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

@@ -48,9 +48,9 @@ pub(super) async fn ask(
         bail!("`{url}` is not a URL such as http://127.0.0.1:8000/mcp; only http is spoken here");
     };
     let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
-    let stream = TcpStream::connect(address)
-        .await
-        .with_context(|| format!("no server answers at {authority}; is `toolgate serve` running?"))?;
+    let stream = TcpStream::connect(address).await.with_context(|| {
+        format!("no server answers at {authority}; is `toolgate serve` running?")
+    })?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);

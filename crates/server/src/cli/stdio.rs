@@ -31,10 +31,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
     let Some(dialect) = dialect(&args.dialect) else {
-        let known: Vec<_> = toolgate_dialects::all(&facts())
-            .iter()
-            .map(|dialect| dialect.name())
-            .collect();
+        let known: Vec<_> =
+            toolgate_dialects::all(&facts()).iter().map(|dialect| dialect.name()).collect();
         bail!("no dialect is named `{}`; there is {}", args.dialect, known.join(", "));
     };
     let runtime = small_runtime()?;

@@ -32,8 +32,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
     let host = Workspace::open(&args.root, &loaded.config)?.host;
     let page = host.tools(&Caller::local());
-    let wanted = |spec: &ToolSpec| args.tool.as_ref().is_none_or(|t| fold(t) == fold(spec.id.as_str()));
-    let specs: Vec<_> = page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
+    let wanted =
+        |spec: &ToolSpec| args.tool.as_ref().is_none_or(|t| fold(t) == fold(spec.id.as_str()));
+    let specs: Vec<_> =
+        page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
     if specs.is_empty() {
         anyhow::bail!("no such tool is on offer; `toolgate tools` lists them");
     }

@@ -5,13 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How bytes are written as a string.
+/// How bytes are written as a string: as they are, or in base64 where that is not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) enum Encoding {
-    /// As they are.
     #[serde(rename = "utf-8")]
     Utf8,
-    /// In base64, because they are not UTF-8.
     #[serde(rename = "base64")]
     Base64,
 }

@@ -64,5 +64,7 @@ impl Kept {
 }
 
 fn bytes(runs: &VecDeque<Run>) -> u64 {
-    runs.iter().map(|run| run.streams.stdout.spooled_bytes() + run.streams.stderr.spooled_bytes()).sum()
+    runs.iter()
+        .map(|run| run.streams.stdout.spooled_bytes() + run.streams.stderr.spooled_bytes())
+        .sum()
 }

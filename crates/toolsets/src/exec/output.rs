@@ -40,10 +40,8 @@ fn default_max_bytes() -> u32 {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Stream {
-    /// Standard output.
     #[default]
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
@@ -95,14 +93,13 @@ impl Tool for ReadOutput {
         let piece = captured.piece(offset, max_bytes.min(BYTES_MAX) as usize).await;
         let mut piece =
             piece.map_err(|err| ToolError::because("the kept output could not be read", err))?;
+        // Text is cut between characters, but not where what follows was lost.
         let whole = whole_chars(&piece.bytes);
-        if piece.next.is_some() && whole > 0 && std::str::from_utf8(&piece.bytes[..whole]).is_ok() {
-            // Where bytes were lost the character is too; it is shown as it is.
-            let end = piece.offset + piece.bytes.len() as u64;
-            if piece.next == Some(end) {
-                piece.bytes.truncate(whole);
-                piece.next = Some(piece.offset + whole as u64);
-            }
+        let end = piece.offset + piece.bytes.len() as u64;
+        let is_text = whole > 0 && std::str::from_utf8(&piece.bytes[..whole]).is_ok();
+        if is_text && piece.next == Some(end) {
+            piece.bytes.truncate(whole);
+            piece.next = Some(piece.offset + whole as u64);
         }
         let bytes = piece.bytes.len() as u64;
         let (text, encoding) = encode(piece.bytes);

@@ -109,9 +109,10 @@ impl Tool for Run {
 
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
         let this = self.clone();
-        let start = spawn_blocking(move || start(input, &this.root, &this.processes, &this.settings))
-            .await
-            .map_err(|err| ToolError::because("the program could not be looked up", err))??;
+        let start =
+            spawn_blocking(move || start(input, &this.root, &this.processes, &this.settings))
+                .await
+                .map_err(|err| ToolError::because("the program could not be looked up", err))??;
         let name = start.program.name.clone();
         let ended = self.watched(ctx, start).await.map_err(|err| not_run(&name, &err))?;
         match ended.stopped {

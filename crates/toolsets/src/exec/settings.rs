@@ -20,7 +20,7 @@ pub struct Settings {
     pub env_path: bool,
     /// How long a program may run when the call does not say, at most 600000.
     pub timeout_ms: u64,
-    /// How long a program that is asked to stop may go on before it is killed.
+    /// How long a program that is asked to stop may go on before it is killed, at most 5000.
     pub grace_ms: u64,
     /// How much of each stream a result shows when the call does not say.
     pub output_bytes: usize,

@@ -13,6 +13,9 @@ use super::run::{Input, TIMEOUT_MS_MAX};
 use crate::world::processes::{Bounds, Start, refused_variable};
 use crate::world::{Processes, Root};
 
+/// More would take a program past the deadline of its call.
+const GRACE_MS_MAX: u64 = 5000;
+
 /// The program `input` asks for, ready to be started.
 pub(super) fn start(
     input: Input,
@@ -24,7 +27,10 @@ pub(super) fn start(
     let path = processes.path(settings.path.as_deref());
     let cwd = root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(at_cwd)?;
     if let Some(at) = args.iter().position(|arg| arg.contains('\0')) {
-        return Err(ToolError::invalid(format!("/args/{at}"), "the argument contains a NUL character"));
+        return Err(ToolError::invalid(
+            format!("/args/{at}"),
+            "the argument contains a NUL character",
+        ));
     }
     let (program, args) = match shell {
         false => (choose(&command, cwd.as_fd(), &path, &settings.allow)?, args),
@@ -48,7 +54,7 @@ pub(super) fn start(
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = Bounds {
         timeout: Duration::from_millis(timeout_ms),
-        grace: Duration::from_millis(settings.grace_ms),
+        grace: Duration::from_millis(settings.grace_ms.min(GRACE_MS_MAX)),
         held_bytes_max: max_output_bytes
             .unwrap_or(settings.output_bytes)
             .clamp(1, settings.output_bytes_max.max(1)),
@@ -95,7 +101,9 @@ fn environment(
 /// The root speaks of a path; the call gave it as `cwd`.
 fn at_cwd(err: ToolError) -> ToolError {
     match err.fault {
-        Fault::Invalid { .. } => ToolError { fault: Fault::Invalid { pointer: "/cwd".into() }, ..err },
+        Fault::Invalid { .. } => {
+            ToolError { fault: Fault::Invalid { pointer: "/cwd".into() }, ..err }
+        }
         Fault::NotAllowed
         | Fault::NotFound
         | Fault::Conflict(_)

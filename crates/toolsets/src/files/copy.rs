@@ -76,7 +76,8 @@ impl Tool for Copy {
         self.root
             .work(ctx, move |root, watch| {
                 let Input { source, destination, .. } = input;
-                let Copied { entries, bytes, skipped } = root.copy(&source, &destination, bounds, watch)?;
+                let Copied { entries, bytes, skipped } =
+                    root.copy(&source, &destination, bounds, watch)?;
                 Ok(Output { source, destination, entries, bytes, skipped })
             })
             .await

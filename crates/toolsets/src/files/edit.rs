@@ -111,11 +111,17 @@ impl Tool for Edit {
         let times = if *replacements == 1 { "place" } else { "places" };
         let did = if *dry_run { "would be changed (dry run)" } else { "changed" };
         let cut = if *diff_truncated { "; the diff is cut here, the edit is not" } else { "" };
-        Text::body(body).with_note(format!("{replacements} {times} {did}; etag {etag}; {size} bytes{cut}"))
+        Text::body(body)
+            .with_note(format!("{replacements} {times} {did}; etag {etag}; {size} bytes{cut}"))
     }
 }
 
-fn edit(root: &Root, settings: &Settings, input: &Input, watch: &Watch) -> Result<Output, ToolError> {
+fn edit(
+    root: &Root,
+    settings: &Settings,
+    input: &Input,
+    watch: &Watch,
+) -> Result<Output, ToolError> {
     let changes = plan::read(&input.edits)?;
     root.may_change(&input.path)?;
     // Lines may have moved in a file that changed; text is where it is.

@@ -41,7 +41,8 @@ impl Exists {
 impl Tool for Exists {
     const NAME: &'static str = "files.exists";
     const TITLE: &'static str = "Check path";
-    const ABOUT: &'static str = "Tells whether a path exists and whether it is a file or a directory.";
+    const ABOUT: &'static str =
+        "Tells whether a path exists and whether it is a file or a directory.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;

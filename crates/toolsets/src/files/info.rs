@@ -82,7 +82,8 @@ impl Tool for Info {
             Kind::Symlink => "symlink",
             Kind::Other => "special file",
         };
-        let mut body = format!("{}: {kind}, {size} bytes, mode {mode}, changed {mtime}", shown(path));
+        let mut body =
+            format!("{}: {kind}, {size} bytes, mode {mode}, changed {mtime}", shown(path));
         match (output.text, output.lines) {
             (Some(true), Some(lines)) => body += &format!(", text of {lines} lines"),
             (Some(true), None) => body += ", text",
@@ -104,7 +105,9 @@ fn info(root: &Root, input: Input, watch: &Watch) -> Result<Output, ToolError> {
     let Look { meta, target } = root.look(&input.path)?;
     let leads_to = match meta.kind() {
         // A symlink out of the workspace leads nowhere that can be told.
-        Kind::Symlink => root.exists(&input.path).ok().flatten().filter(|&kind| kind != Kind::Symlink),
+        Kind::Symlink => {
+            root.exists(&input.path).ok().flatten().filter(|&kind| kind != Kind::Symlink)
+        }
         Kind::File | Kind::Dir | Kind::Other => None,
     };
     let mut output = Output {

@@ -81,7 +81,8 @@ impl Tool for List {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
         let question = format!("list {}", input.path);
-        let after = input.cursor.as_ref().map(|given| cursor::read(&question, given)).transpose()?;
+        let after =
+            input.cursor.as_ref().map(|given| cursor::read(&question, given)).transpose()?;
         self.root
             .work(ctx, move |root, watch| {
                 let limit = usize::try_from(input.limit).unwrap_or(usize::MAX);
@@ -104,7 +105,9 @@ impl Tool for List {
         }
         let shown = output.entries.len();
         Text::body(body).with_note(match &output.cursor {
-            Some(cursor) => format!("{shown} entries, {} more; go on with cursor: {cursor}", output.left),
+            Some(cursor) => {
+                format!("{shown} entries, {} more; go on with cursor: {cursor}", output.left)
+            }
             None => format!("{shown} entries"),
         })
     }

@@ -61,7 +61,11 @@ impl Tool for Mkdir {
 
     fn text(output: &Output) -> Text {
         let path = shown(&output.path);
-        Text::body(if output.created { format!("made {path}") } else { format!("{path} was there") })
+        Text::body(if output.created {
+            format!("made {path}")
+        } else {
+            format!("{path} was there")
+        })
     }
 }
 

@@ -165,7 +165,9 @@ impl Tool for Read {
             (Some(Lines { start, count, total }), _) if next.is_some() || *start != 1 => {
                 note += &match count {
                     0 => "; no such lines".to_owned(),
-                    count => format!("; lines {start} to {}", start.saturating_add_unsigned(count - 1)),
+                    count => {
+                        format!("; lines {start} to {}", start.saturating_add_unsigned(count - 1))
+                    }
                 };
                 note += &total.map(|total| format!(" of {total}")).unwrap_or_default();
             }
@@ -175,7 +177,9 @@ impl Tool for Read {
             (Some(_) | None, Some(_) | None) => {}
         }
         match next {
-            Some(Next { start_line: Some(line), .. }) => note += &format!("; go on with start_line: {line}"),
+            Some(Next { start_line: Some(line), .. }) => {
+                note += &format!("; go on with start_line: {line}")
+            }
             Some(Next { offset, .. }) => note += &format!("; go on with offset: {offset}"),
             None => {}
         }
@@ -186,14 +190,17 @@ impl Tool for Read {
 /// Which range `input` asks for.
 fn range(input: &Input) -> Result<Range, ToolError> {
     let Input { offset, length, start_line, line_count, .. } = *input;
-    for (pointer, value) in [("/length", length), ("/line_count", line_count), ("/max_bytes", input.max_bytes)] {
+    for (pointer, value) in
+        [("/length", length), ("/line_count", line_count), ("/max_bytes", input.max_bytes)]
+    {
         if value == Some(0) {
             return Err(ToolError::invalid(pointer, "it must be at least 1"));
         }
     }
     let bytes = offset.is_some() || length.is_some();
     if bytes && (start_line.is_some() || line_count.is_some()) {
-        let message = "bytes (offset, length) and lines (start_line, line_count) cannot both be asked for";
+        let message =
+            "bytes (offset, length) and lines (start_line, line_count) cannot both be asked for";
         return Err(ToolError::invalid("", message));
     }
     if start_line == Some(0) {
@@ -236,7 +243,12 @@ fn read(
 }
 
 /// Puts the part of `content` that is in `range` and within `limit` bytes into `output`.
-fn give(content: &Content<'_>, range: &Range, limit: u64, output: &mut Output) -> Result<(), ToolError> {
+fn give(
+    content: &Content<'_>,
+    range: &Range,
+    limit: u64,
+    output: &mut Output,
+) -> Result<(), ToolError> {
     let size = content.size();
     let (offset, first_line) = match *range {
         Range::Bytes { offset, .. } => (offset.min(size), None),

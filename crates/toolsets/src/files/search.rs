@@ -146,7 +146,10 @@ impl Tool for Search {
             return Err(ToolError::invalid("/limit", format!("it must be from 1 to {LIMIT_MAX}")));
         }
         if input.context > CONTEXT_MAX {
-            return Err(ToolError::invalid("/context", format!("it must be at most {CONTEXT_MAX}")));
+            return Err(ToolError::invalid(
+                "/context",
+                format!("it must be at most {CONTEXT_MAX}"),
+            ));
         }
         let answer_bytes = self.settings.answer_bytes;
         self.root.work(ctx, move |root, watch| hunt::hunt(root, &input, answer_bytes, watch)).await
@@ -158,7 +161,8 @@ impl Tool for Search {
         for Named { path, kind } in files {
             body += &format!("{path}{}\n", if *kind == Kind::Dir { "/" } else { "" });
         }
-        let context = matches.iter().any(|found| !(found.before.is_empty() && found.after.is_empty()));
+        let context =
+            matches.iter().any(|found| !(found.before.is_empty() && found.after.is_empty()));
         for (at, found) in matches.iter().enumerate() {
             if context && at > 0 && !found.follows(&matches[at - 1]) {
                 body += "--\n";
@@ -169,10 +173,16 @@ impl Tool for Search {
         let mut note = match (found, cursor) {
             (0, _) => format!("no matches; {searched} searched"),
             (found, None) => format!("{found} matches; {searched} searched"),
-            (found, Some(cursor)) => format!("{found} matches and more; go on with cursor: {cursor}"),
+            (found, Some(cursor)) => {
+                format!("{found} matches and more; go on with cursor: {cursor}")
+            }
         };
         let Skipped { binary, unreadable, long_lines } = *skipped;
-        let reasons = [(binary, "not text"), (unreadable, "unreadable or gone"), (long_lines, "lines too long")];
+        let reasons = [
+            (binary, "not text"),
+            (unreadable, "unreadable or gone"),
+            (long_lines, "lines too long"),
+        ];
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
             note += &format!("; {count} skipped ({why})");
         }

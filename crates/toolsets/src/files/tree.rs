@@ -115,7 +115,8 @@ impl Tool for Tree {
         close(&mut body, &mut open, 0);
         let mut note = format!("{} entries", entries.len());
         if *left_out_total > 0 {
-            note += &format!(", {left_out_total} left out: raise limit, or list the directory itself");
+            note +=
+                &format!(", {left_out_total} left out: raise limit, or list the directory itself");
         }
         if *truncated {
             note += "; … marks what was not looked into: raise depth, or give its path";

@@ -110,14 +110,22 @@ impl Write {
         let content = match (text, base64) {
             (Some(text), None) => text.into_bytes(),
             (None, Some(base64)) => BASE64_STANDARD.decode(base64).map_err(|err| {
-                let message = format!("it is not padded base64 of the standard alphabet: {err}");
-                ToolError::invalid("/content_base64", message.to_lowercase())
+                let why = err.to_string().to_lowercase();
+                let why = why.trim_end_matches('.');
+                let message = format!("it is not padded base64 of the standard alphabet: {why}");
+                ToolError::invalid("/content_base64", message)
             })?,
             (Some(_), Some(_)) => {
-                return Err(ToolError::invalid("", "content and content_base64 are both given; give one"));
+                return Err(ToolError::invalid(
+                    "",
+                    "content and content_base64 are both given; give one",
+                ));
             }
             (None, None) => {
-                return Err(ToolError::invalid("", "neither content nor content_base64 is given; give one"));
+                return Err(ToolError::invalid(
+                    "",
+                    "neither content nor content_base64 is given; give one",
+                ));
             }
         };
         let (size, most) = (content.len() as u64, self.settings.write_bytes_max);
@@ -133,7 +141,8 @@ fn terms(input: &Input) -> Result<Terms, ToolError> {
     if let Some(mode) = input.mode
         && mode > 0o777
     {
-        let message = format!("{mode} is more than the nine permission bits; 0755 is 493, 0644 is 420");
+        let message =
+            format!("{mode} is more than the nine permission bits; 0755 is 493, 0644 is 420");
         return Err(ToolError::invalid("/mode", message));
     }
     Ok(Terms {

@@ -3,5 +3,5 @@
 pub mod processes;
 pub mod root;
 
-pub use root::{Root, Rules};
 pub use processes::Processes;
+pub use root::{Root, Rules};

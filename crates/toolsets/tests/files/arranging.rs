@@ -1,1 +1,147 @@
-//! soon
+//! How `files.move`, `copy`, `delete` and `mkdir` arrange things.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde_json::{Value, json};
+use toolgate_toolsets::files::Settings;
+
+use crate::space::Space;
+
+#[tokio::test]
+async fn a_move_gives_a_new_name_and_makes_the_directories_for_it() {
+    let space = Space::new();
+    space.put("a", "a");
+    space.put("dir/inner/f", "f");
+    space.ok("files.move", json!({ "source": "a", "destination": "new/dir/b" })).await;
+    assert_eq!(space.get("new/dir/b"), b"a");
+    let moved =
+        space.ok("files.move", json!({ "source": "dir", "destination": "new/moved" })).await;
+    assert_eq!(moved["kind"], "dir");
+    assert_eq!(space.get("new/moved/inner/f"), b"f");
+    assert!(!space.has("a") && !space.has("dir"));
+    let input = json!({ "source": "new/dir/b", "destination": "no/b", "mkdirs": false });
+    assert_eq!(space.fails("files.move", input).await.pointer(), "/destination");
+    assert_eq!(
+        space.fails("files.move", json!({ "source": "none", "destination": "b" })).await.reason,
+        "not_found"
+    );
+    assert_eq!(
+        space.fails("files.move", json!({ "source": "", "destination": "b" })).await.pointer(),
+        "/source"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_moved_or_copied_over_unless_that_is_said() {
+    let space = Space::new();
+    space.put("a", "a");
+    space.put("b", "b");
+    space.put("d/f", "f");
+    for tool in ["files.move", "files.copy"] {
+        let failed = space.fails(tool, json!({ "source": "a", "destination": "b" })).await;
+        assert_eq!(failed.reason, "conflict");
+        assert!(failed.message.contains("overwrite: true"), "{failed:?}");
+        for (source, destination) in
+            [("a", "d"), ("d", "a"), ("a", "a"), ("d", "d"), ("d", "d/e"), ("a", "a/b")]
+        {
+            let input = json!({ "source": source, "destination": destination, "overwrite": true, "recursive": true });
+            let mut input = input;
+            if tool == "files.move" {
+                input.as_object_mut().unwrap().remove("recursive");
+            }
+            let failed = space.fails(tool, input.clone()).await;
+            assert_eq!(failed.pointer(), "/destination", "{tool} {input} {failed:?}");
+        }
+    }
+    assert_eq!(
+        (space.get("a"), space.get("b"), space.get("d/f")),
+        (b"a".into(), b"b".into(), b"f".into())
+    );
+    space.ok("files.copy", json!({ "source": "a", "destination": "b", "overwrite": true })).await;
+    assert_eq!(space.get("b"), b"a");
+    space.put("b", "b");
+    space.ok("files.move", json!({ "source": "b", "destination": "a", "overwrite": true })).await;
+    assert_eq!(space.get("a"), b"b");
+    assert!(!space.has("b"));
+}
+
+#[tokio::test]
+async fn a_symlink_is_moved_and_deleted_itself() {
+    let space = Space::new();
+    space.put("target", "t");
+    space.symlink("target", "link");
+    let moved = space.ok("files.move", json!({ "source": "link", "destination": "other" })).await;
+    assert_eq!(moved["kind"], "symlink");
+    space.ok("files.delete", json!({ "path": "other", "recursive": true })).await;
+    assert_eq!(space.get("target"), b"t");
+}
+
+#[tokio::test]
+async fn a_file_is_copied_with_its_mode_and_content() {
+    let space = Space::new();
+    let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    space.put("f", &content);
+    fs::set_permissions(space.ws.join("f"), std::os::unix::fs::PermissionsExt::from_mode(0o751))
+        .unwrap();
+    let copied = space.ok("files.copy", json!({ "source": "f", "destination": "x/g" })).await;
+    assert_eq!((&copied["entries"], &copied["bytes"]), (&json!(1), &json!(12_000_000)));
+    assert!(space.get("x/g") == content);
+    assert_eq!(fs::metadata(space.ws.join("x/g")).unwrap().mode() & 0o7777, 0o751);
+}
+
+#[tokio::test]
+async fn a_directory_is_copied_whole_or_not_at_all() {
+    let space = Space::with(&Settings { copy_bytes_max: 10, ..Settings::default() });
+    space.put("d/a/f", "12345");
+    space.put("d/g", "12345");
+    assert_eq!(
+        space.fails("files.copy", json!({ "source": "d", "destination": "e" })).await.pointer(),
+        "/recursive"
+    );
+    let copied = space
+        .ok("files.copy", json!({ "source": "d", "destination": "e", "recursive": true }))
+        .await;
+    assert_eq!(copied["entries"], 4);
+    assert_eq!(space.get("e/a/f"), b"12345");
+    space.put("d/h", "1");
+    let failed = space
+        .fails("files.copy", json!({ "source": "d", "destination": "x/y", "recursive": true }))
+        .await;
+    assert_eq!(failed.reason, "too_large");
+    assert_eq!(fs::read_dir(space.ws.join("x")).unwrap().count(), 0);
+    let into = json!({ "source": "d", "destination": "e", "recursive": true });
+    assert_eq!(space.fails("files.copy", into).await.pointer(), "/destination");
+}
+
+#[tokio::test]
+async fn a_directory_is_deleted_with_all_in_it_only_when_that_is_said() {
+    let space = Space::new();
+    space.put("d/a/b/f", "");
+    space.put("d/g", "");
+    fs::create_dir(space.ws.join("empty")).unwrap();
+    let failed = space.fails("files.delete", json!({ "path": "d" })).await;
+    assert_eq!(failed.pointer(), "/recursive");
+    space.ok("files.delete", json!({ "path": "empty" })).await;
+    let deleted = space.ok("files.delete", json!({ "path": "d", "recursive": true })).await;
+    assert_eq!(deleted, json!({ "path": "d", "deleted": true, "entries": 5 }));
+    assert_eq!(fs::read_dir(&space.ws).unwrap().count(), 0);
+    assert_eq!(space.fails("files.delete", json!({ "path": "d" })).await.reason, "not_found");
+    assert_eq!(space.fails("files.delete", json!({ "path": "x/y/z" })).await.reason, "not_found");
+    let deleted = space.ok("files.delete", json!({ "path": "x/y/z", "missing_ok": true })).await;
+    assert_eq!((&deleted["deleted"], &deleted["entries"]), (&json!(false), &json!(0)));
+}
+
+#[tokio::test]
+async fn a_directory_is_made_once() {
+    let space = Space::new();
+    space.put("f", "");
+    let made = |value: Value| value["created"].as_bool().unwrap();
+    assert!(made(space.ok("files.mkdir", json!({ "path": "a/b/c/" })).await));
+    assert!(!made(space.ok("files.mkdir", json!({ "path": "a/b/c" })).await));
+    assert!(space.ws.join("a/b/c").is_dir());
+    let failed = space.fails("files.mkdir", json!({ "path": "x/y", "parents": false })).await;
+    assert_eq!(failed.pointer(), "/path");
+    assert_eq!(space.fails("files.mkdir", json!({ "path": "f" })).await.pointer(), "/path");
+    assert!(!space.has("x"));
+}

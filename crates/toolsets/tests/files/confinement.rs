@@ -61,7 +61,9 @@ async fn a_path_that_cannot_be_one_is_invalid() {
     for path in ["", "   ", "ok.txt\0.png", &long_name, &long_path, ".", "ok.txt/.", "ok.txt/"] {
         let failed = space.fails("files.read", json!({ "path": path })).await;
         assert_eq!(failed.pointer(), "/path", "{path:?}");
-        let failed = space.fails("files.write", json!({ "path": path, "content": "x", "overwrite": true })).await;
+        let failed = space
+            .fails("files.write", json!({ "path": path, "content": "x", "overwrite": true }))
+            .await;
         assert_eq!(failed.pointer(), "/path", "{path:?}");
     }
     assert_eq!(space.get("ok.txt"), b"ok");
@@ -161,7 +163,9 @@ async fn a_hard_link_is_broken_and_not_written_through() {
     assert_eq!(space.get("hard"), b"x");
     fs::remove_file(space.ws.join("hard")).unwrap();
     fs::hard_link(space.evil.join("secret"), space.ws.join("hard")).unwrap();
-    space.ok("files.edit", json!({ "path": "hard", "edits": [{ "old": "canary", "new": "x" }] })).await;
+    space
+        .ok("files.edit", json!({ "path": "hard", "edits": [{ "old": "canary", "new": "x" }] }))
+        .await;
     space.assert_outside_unchanged();
     assert_eq!(fs::metadata(space.evil.join("secret")).unwrap().nlink(), 1);
 }

@@ -1,1 +1,332 @@
-//! soon
+//! What `files.edit` changes, what it leaves alone and what it says when it cannot.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use toolgate_toolsets::files::Settings;
+
+use crate::space::Space;
+
+/// What `edits` make of the file `before`.
+async fn edited(before: impl AsRef<[u8]>, edits: Value) -> Vec<u8> {
+    let space = Space::new();
+    space.put("f", before);
+    space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
+    space.get("f")
+}
+
+/// Where and why `edits` of the file `before` are refused; it stays as it was.
+async fn refused(before: impl AsRef<[u8]>, edits: Value) -> (String, String) {
+    let space = Space::new();
+    space.put("f", &before);
+    let failed = space.fails("files.edit", json!({ "path": "f", "edits": edits })).await;
+    assert_eq!(space.get("f"), before.as_ref());
+    (failed.pointer().to_owned(), failed.message)
+}
+
+#[tokio::test]
+async fn an_edit_gives_the_diff_and_what_the_file_has_become() {
+    let space = Space::new();
+    space.put("src/f", "one\ntwo\nthree\n");
+    let input = json!({ "path": "src/f", "edits": [{ "old": "two", "new": "TWO" }] });
+    let edit = space.ok("files.edit", input).await;
+    assert_eq!(
+        edit["diff"],
+        "--- a/src/f\n+++ b/src/f\n@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n"
+    );
+    assert_eq!(
+        (&edit["replacements"], &edit["size"], &edit["dry_run"]),
+        (&json!(1), &json!(14), &json!(false))
+    );
+    let read = space.ok("files.read", json!({ "path": "src/f" })).await;
+    assert_eq!((&edit["etag"], &edit["mtime"]), (&read["etag"], &read["mtime"]));
+    let input =
+        json!({ "path": "src/f", "edits": [{ "old": "TWO", "new": "2" }], "dry_run": true });
+    let text = space.text("files.edit", input).await;
+    assert!(
+        text.ends_with(&format!(
+            "+2\n three\n[1 place would be changed (dry run); etag {}; 14 bytes]",
+            read["etag"].as_str().unwrap()
+        )),
+        "{text}"
+    );
+    assert_eq!(space.get("src/f"), b"one\nTWO\nthree\n");
+}
+
+#[tokio::test]
+async fn an_edit_keeps_crlf_line_endings() {
+    let file = "one\r\ntwo\r\nthree\r\n";
+    assert_eq!(
+        edited(file, json!([{ "old": "two", "new": "TWO" }])).await,
+        b"one\r\nTWO\r\nthree\r\n"
+    );
+    let over_lines = json!([{ "old": "one\ntwo\n", "new": "1\n2\n2.5\n" }]);
+    assert_eq!(edited(file, over_lines).await, b"1\r\n2\r\n2.5\r\nthree\r\n");
+    let lines = json!([{ "start_line": 2, "end_line": 3, "new": "2\n3" }]);
+    assert_eq!(edited(file, lines).await, b"one\r\n2\r\n3\r\n");
+    // CRLF in the edit of a file with LF is LF, too.
+    assert_eq!(edited("a\nb\n", json!([{ "old": "a\r\nb", "new": "c\r\nd" }])).await, b"c\nd\n");
+}
+
+#[tokio::test]
+async fn a_file_with_mixed_endings_keeps_each_line_s() {
+    let file = "a\r\nb\nc\r\nd\n";
+    assert_eq!(
+        edited(file, json!([{ "old": "a\nb\nc", "new": "A\nB\nC" }])).await,
+        b"A\r\nB\nC\r\nd\n"
+    );
+    // A line put in between moves none of the endings around it.
+    assert_eq!(
+        edited(file, json!([{ "old": "a\nb\nc\n", "new": "a\nnew\nb\nc\n" }])).await,
+        b"a\r\nnew\r\nb\nc\r\nd\n"
+    );
+    assert_eq!(
+        edited(file, json!([{ "start_line": 2, "new": "x\ny" }])).await,
+        b"a\r\nx\ny\nc\r\nd\n"
+    );
+    assert_eq!(edited(file, json!([{ "old": "b\n", "new": "" }])).await, b"a\r\nc\r\nd\n");
+}
+
+#[tokio::test]
+async fn byte_order_mark_mode_and_missing_final_newline_stay() {
+    let space = Space::new();
+    space.put("f", b"\xef\xbb\xbfa");
+    fs::set_permissions(space.ws.join("f"), fs::Permissions::from_mode(0o750)).unwrap();
+    space.ok("files.edit", json!({ "path": "f", "edits": [{ "old": "a", "new": "b" }] })).await;
+    assert_eq!(space.get("f"), b"\xef\xbb\xbfb");
+    assert_eq!(fs::metadata(space.ws.join("f")).unwrap().mode() & 0o7777, 0o750);
+    for (edits, after) in [
+        (json!([{ "start_line": 2, "new": "B\n" }]), "a\nB"),
+        (json!([{ "start_line": 2, "new": "B" }]), "a\nB"),
+        (json!([{ "start_line": 3, "end_line": 2, "new": "c\n" }]), "a\nb\nc"),
+        (json!([{ "start_line": 1, "end_line": 0, "new": "0" }]), "0\na\nb"),
+        (json!([{ "start_line": 2, "new": "" }]), "a\n"),
+        (json!([{ "start_line": 1, "new": "" }]), "b"),
+    ] {
+        assert_eq!(edited("a\nb", edits.clone()).await, after.as_bytes(), "{edits}");
+    }
+    assert_eq!(edited("", json!([{ "start_line": 1, "end_line": 0, "new": "a" }])).await, b"a\n");
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_utf_8_is_edited_byte_for_byte() {
+    let edits = json!([{ "old": "x", "new": "y" }]);
+    assert_eq!(edited(b"\xff\xfe\0x", edits).await, b"\xff\xfe\0y");
+    let latin = b"caf\xe9\r\nth\xe9\r\n";
+    assert_eq!(
+        edited(latin, json!([{ "old": "th", "new": "T\nh" }])).await,
+        b"caf\xe9\r\nT\r\nh\xe9\r\n"
+    );
+    assert_eq!(
+        edited(latin, json!([{ "start_line": 2, "new": "tea" }])).await,
+        b"caf\xe9\r\ntea\r\n"
+    );
+}
+
+#[tokio::test]
+async fn several_edits_refer_to_the_file_as_it_was() {
+    let edits = json!([
+        { "start_line": 3, "new": "C\nC2" },
+        { "old": "a", "new": "A\nA2" },
+        { "start_line": 5, "end_line": 4, "new": "d2" },
+    ]);
+    assert_eq!(edited("a\nb\nc\nd\n", edits).await, b"A\nA2\nb\nC\nC2\nd\nd2\n");
+    // Side by side is not overlapping.
+    let edits = json!([{ "old": "b", "new": "B" }, { "old": "a", "new": "A" }]);
+    assert_eq!(edited("abc", edits).await, b"ABc");
+    let edits = json!([
+        { "start_line": 2, "end_line": 1, "new": "first" },
+        { "start_line": 2, "end_line": 1, "new": "second" },
+    ]);
+    assert_eq!(edited("a\nb\n", edits).await, b"a\nfirst\nsecond\nb\n");
+}
+
+#[tokio::test]
+async fn one_edit_that_does_not_fit_undoes_them_all() {
+    let edits = json!([{ "old": "a", "new": "A" }, { "old": "missing entirely", "new": "B" }]);
+    let (pointer, message) = refused("a\nb\n", edits).await;
+    assert_eq!(pointer, "/edits/1/old");
+    assert!(message.contains("nor anything like it"), "{message}");
+}
+
+#[tokio::test]
+async fn overlapping_edits_are_refused() {
+    let edits = json!([{ "old": "abcd", "new": "X" }, { "old": "cdef", "new": "Y" }]);
+    let (pointer, message) = refused("abcdef\n", edits).await;
+    assert_eq!(
+        (pointer.as_str(), message.as_str()),
+        ("/edits/1", "it overlaps edit 0 at line 1; make them one edit")
+    );
+    let edits = json!([{ "start_line": 1, "end_line": 2, "new": "X" }, { "old": "b", "new": "Y" }]);
+    assert_eq!(
+        refused("a\r\nb\r\nc\r\n", edits).await.1,
+        "it overlaps edit 0 at line 2; make them one edit"
+    );
+    let edits = json!([{ "old": "a", "new": "X" }, { "old": "a", "new": "Y" }]);
+    assert_eq!(refused("abc", edits).await.0, "/edits/1");
+}
+
+#[tokio::test]
+async fn text_that_occurs_more_than_once_is_refused_unless_that_is_meant() {
+    let file = "x = 1\ny\nx = 1\nx = 1\n";
+    let (pointer, message) = refused(file, json!([{ "old": "x = 1", "new": "x = 2" }])).await;
+    assert_eq!(pointer, "/edits/0/old");
+    assert!(message.starts_with("it occurs 3 times, at lines 1, 3, 4; "), "{message}");
+    let all = json!([{ "old": "x = 1", "new": "x = 2", "replace_all": true }]);
+    assert_eq!(edited(file, all).await, b"x = 2\ny\nx = 2\nx = 2\n");
+    let three = json!([{ "old": "x = 1", "new": "x = 2", "count": 3 }]);
+    assert_eq!(edited(file, three).await, b"x = 2\ny\nx = 2\nx = 2\n");
+    let two = json!([{ "old": "x = 1", "new": "x = 2", "count": 2 }]);
+    assert!(refused(file, two).await.1.starts_with("it occurs 3 times"));
+    // Occurrences that overlap each other are as ambiguous.
+    assert!(
+        refused("aaa\n", json!([{ "old": "aa", "new": "b" }]))
+            .await
+            .1
+            .starts_with("it occurs 2 times")
+    );
+    let (_, message) = refused("x\n".repeat(50), json!([{ "old": "x", "new": "y" }])).await;
+    assert!(
+        message.starts_with("it occurs 50 times, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 …;"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn text_that_is_almost_there_is_shown_with_its_difference_and_the_text_to_use() {
+    for (file, old, says) in [
+        (
+            "fn a() {\n\tlet x = 1;\n}\n",
+            "    let x = 1;\n",
+            r#"at line 2: tabs or spaces differ in the indentation at line 2: the file has "\tlet x = 1;", old has "    let x = 1;"; use as old: "\tlet x = 1;\n""#,
+        ),
+        (
+            "if a {  \n    b\n}\n",
+            "if a {\n    b\n}",
+            r#"blanks at the end differ at line 1: the file has "if a {  ", old has "if a {"; use as old: "if a {  \n    b\n}""#,
+        ),
+        (
+            "say(“hi”)\n",
+            "say(\"hi\")",
+            r#"quotes, dashes or unusual blanks differ at line 1: the file has "say(“hi”)", old has "say(\"hi\")"; use as old: "say(“hi”)""#,
+        ),
+        ("a\u{a0}= b;\n", "a = b;", r#"the file has "a\u00a0= b;", old has "a = b;""#),
+        (
+            "foo(a, b)\n",
+            "foo(a,b)",
+            r#"blanks differ at line 1: the file has "foo(a, b)", old has "foo(a,b)"; use as old: "foo(a, b)""#,
+        ),
+        (
+            "foo(\n    a,\n)\n",
+            "foo(a,)",
+            r#"line 1: the file has "foo(", old has "foo(a,)"; use as old: "foo(\n    a,\n)""#,
+        ),
+    ] {
+        let (pointer, message) = refused(file, json!([{ "old": old, "new": "new" }])).await;
+        assert_eq!(pointer, "/edits/0/old");
+        assert!(message.contains(says), "{message}\n{says}");
+    }
+}
+
+#[tokio::test]
+async fn the_text_to_use_that_is_told_can_be_used() {
+    let space = Space::new();
+    space.put("f", "a\r\n\tif (x) {\u{a0} \r\n\t\treturn ‘y’;\r\n\t}\r\nz\r\n");
+    let old = "  if (x) {\n    return 'y';\n  }\n";
+    let failed = space
+        .fails("files.edit", json!({ "path": "f", "edits": [{ "old": old, "new": "" }] }))
+        .await;
+    let told = failed.message.split("use as old: ").nth(1).unwrap();
+    let told: String = serde_json::from_str(told).unwrap();
+    space.ok("files.edit", json!({ "path": "f", "edits": [{ "old": told, "new": "" }] })).await;
+    assert_eq!(space.get("f"), b"a\r\nz\r\n");
+}
+
+#[tokio::test]
+async fn text_that_is_partly_there_is_shown_where_it_stops_being() {
+    let file = "fn first() {\n    one();\n    two();\n    three();\n}\n";
+    let (_, message) =
+        refused(file, json!([{ "old": "    one();\n    TWO();\n", "new": "" }])).await;
+    assert!(
+        message.contains(
+            r#"the same up to line 3, where the file has "    two();" and old has "    TWO();""#
+        ),
+        "{message}"
+    );
+    let (_, message) =
+        refused(file, json!([{ "old": "    zero();\n    three();\n}", "new": "" }])).await;
+    assert!(message.contains("the same after line 3"), "{message}");
+    let edits =
+        json!([{ "old": "one();", "new": "brand_new();" }, { "old": "brand_new();", "new": "x" }]);
+    let (pointer, message) = refused(file, edits).await;
+    assert_eq!(pointer, "/edits/1/old");
+    assert!(message.contains("only in what edit 0 puts there"), "{message}");
+}
+
+#[tokio::test]
+async fn an_edit_that_cannot_be_meant_is_invalid() {
+    for (edit, pointer) in [
+        (json!({ "new": "x" }), "/edits/0"),
+        (json!({ "old": "a", "start_line": 1, "new": "x" }), "/edits/0"),
+        (json!({ "old": "", "new": "x" }), "/edits/0/old"),
+        (json!({ "old": "a", "new": "a" }), "/edits/0/new"),
+        (json!({ "old": "a", "end_line": 1, "new": "x" }), "/edits/0/end_line"),
+        (json!({ "start_line": 0, "new": "x" }), "/edits/0/start_line"),
+        (json!({ "start_line": 3, "new": "x" }), "/edits/0/end_line"),
+        (json!({ "start_line": 4, "end_line": 3, "new": "x" }), "/edits/0/start_line"),
+        (json!({ "start_line": 2, "end_line": 9, "new": "x" }), "/edits/0/end_line"),
+        (json!({ "start_line": 2, "end_line": 0, "new": "x" }), "/edits/0/end_line"),
+        (json!({ "start_line": 1, "end_line": u64::MAX, "new": "x" }), "/edits/0/end_line"),
+        (json!({ "start_line": u64::MAX, "new": "x" }), "/edits/0/start_line"),
+        (json!({ "start_line": 1, "new": "x", "replace_all": true }), "/edits/0"),
+    ] {
+        assert_eq!(refused("a\nb\n", json!([edit])).await.0, pointer, "{edit}");
+    }
+}
+
+#[tokio::test]
+async fn an_etag_guards_an_edit() {
+    let space = Space::new();
+    space.put("f", "v1");
+    let stale = space.ok("files.read", json!({ "path": "f" })).await["etag"].clone();
+    space.put("f", "v2");
+    let edits = json!([{ "start_line": 1, "new": "v3" }]);
+    let input = json!({ "path": "f", "edits": edits, "if_match": stale });
+    let failed = space.fails("files.edit", input).await;
+    assert_eq!(failed.details()["expected"], stale);
+    assert_eq!(space.get("f"), b"v2");
+    let input = json!({ "path": "f", "edits": edits, "if_match": failed.details()["actual"] });
+    space.ok("files.edit", input).await;
+    assert_eq!(
+        space.fails("files.edit", json!({ "path": "no", "edits": edits })).await.reason,
+        "not_found"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_in_a_large_file_is_said_soon() {
+    let space = Space::with(&Settings { write_bytes_max: 32 << 20, ..Settings::default() });
+    let line = "the same line again and again, with nothing new in it\n";
+    space.put("f", line.repeat((7 << 20) / line.len()));
+    let old = line.repeat(500) + "but not this";
+    let since = Instant::now();
+    let failed = space
+        .fails("files.edit", json!({ "path": "f", "edits": [{ "old": old, "new": "" }] }))
+        .await;
+    assert!(failed.message.contains("the same up to"), "{failed:?}");
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_long_diff_is_cut_and_says_so() {
+    let space = Space::with(&Settings { answer_bytes: 200, ..Settings::default() });
+    space.put("f", "old €\n".repeat(1000));
+    let edits = json!([{ "old": "old", "new": "new", "replace_all": true }]);
+    let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
+    assert_eq!((&edit["diff_truncated"], &edit["replacements"]), (&json!(true), &json!(1000)));
+    assert!(edit["diff"].as_str().unwrap().len() <= 200);
+    assert_eq!(space.get("f"), "new €\n".repeat(1000).as_bytes());
+}

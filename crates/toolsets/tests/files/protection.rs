@@ -65,7 +65,8 @@ async fn protected_names_are_refused_however_they_are_spelled_and_though_missing
 #[tokio::test]
 async fn names_that_only_look_protected_are_not() {
     let space = Space::new();
-    for path in [".gitignore", ".github/x", "git", ".git2", "toolgate.toml.md", "a.git", ".vscode2"] {
+    for path in [".gitignore", ".github/x", "git", ".git2", "toolgate.toml.md", "a.git", ".vscode2"]
+    {
         space.ok("files.write", json!({ "path": path, "content": "x" })).await;
     }
 }
@@ -74,8 +75,14 @@ async fn names_that_only_look_protected_are_not() {
 async fn protected_files_can_be_read() {
     let space = Space::new();
     space.put(".git/config", "[core]\n");
-    assert_eq!(space.ok("files.read", json!({ "path": ".git/config" })).await["content"], "[core]\n");
-    assert_eq!(space.ok("files.list", json!({ "path": ".git" })).await["entries"][0]["name"], "config");
+    assert_eq!(
+        space.ok("files.read", json!({ "path": ".git/config" })).await["content"],
+        "[core]\n"
+    );
+    assert_eq!(
+        space.ok("files.list", json!({ "path": ".git" })).await["entries"][0]["name"],
+        "config"
+    );
     let found = space.ok("files.search", json!({ "path": ".git", "text": "core" })).await;
     assert_eq!(found["matches"][0]["path"], ".git/config");
 }
@@ -88,7 +95,9 @@ async fn a_symlink_does_not_get_round_protection() {
     space.symlink(".git", "x");
     space.symlink(".git/hooks/sample", "y");
     for path in ["x/hooks/pre-commit", "x/hooks/deep/er", "x/hooks/sample"] {
-        let failed = space.fails("files.write", json!({ "path": path, "content": "x", "overwrite": true })).await;
+        let failed = space
+            .fails("files.write", json!({ "path": path, "content": "x", "overwrite": true }))
+            .await;
         assert_eq!(failed.reason, "not_allowed");
         assert!(failed.message.contains("leads into `.git`"), "{failed:?}");
     }
@@ -161,7 +170,11 @@ async fn the_root_itself_is_not_changed() {
             ("files.move", json!({ "source": "a", "destination": path, "overwrite": true })),
             ("files.write", json!({ "path": path, "content": "x", "overwrite": true })),
         ] {
-            assert_eq!(space.fails(tool, input.clone()).await.reason, "invalid_input", "{tool} {input}");
+            assert_eq!(
+                space.fails(tool, input.clone()).await.reason,
+                "invalid_input",
+                "{tool} {input}"
+            );
         }
     }
     assert!(space.has("a/b"));

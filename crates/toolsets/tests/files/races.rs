@@ -39,18 +39,23 @@ impl Swapper {
     }
 }
 
+impl Swapper {
+    fn assert_raced(&self) {
+        assert!(self.swaps.load(Ordering::Relaxed) > 100, "the race did not happen");
+    }
+}
+
 impl Drop for Swapper {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap();
-        assert!(self.swaps.load(Ordering::Relaxed) > 100, "the race did not happen");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_swapped_for_a_symlink_never_gives_what_is_outside() {
     let space = Space::new();
-    let _swapper = Swapper::start(&space);
+    let swapper = Swapper::start(&space);
     let mut read = 0;
     for _ in 0..TRIES {
         if let Ok(output) = space.run("files.read", json!({ "path": "x/secret" })).await {
@@ -62,6 +67,7 @@ async fn a_directory_swapped_for_a_symlink_never_gives_what_is_outside() {
         }
     }
     assert!(read > 0);
+    swapper.assert_raced();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +79,9 @@ async fn a_directory_swapped_for_a_symlink_never_lets_a_change_out() {
         let new = json!({ "path": format!("x/new_{at}"), "content": "w" });
         written += u32::from(space.run("files.write", new).await.is_ok());
         match at % 4 {
-            0 => drop(space.run("files.mkdir", json!({ "path": format!("x/dir_{at}/deep") })).await),
+            0 => {
+                drop(space.run("files.mkdir", json!({ "path": format!("x/dir_{at}/deep") })).await)
+            }
             1 => {
                 let edits = json!([{ "old": "canary", "new": "x" }]);
                 drop(space.run("files.edit", json!({ "path": "x/secret", "edits": edits })).await);
@@ -85,6 +93,7 @@ async fn a_directory_swapped_for_a_symlink_never_lets_a_change_out() {
             }
         }
     }
+    swapper.assert_raced();
     drop(swapper);
     assert!(written > 0);
     space.assert_outside_unchanged();
@@ -97,7 +106,8 @@ fn a_path_checked_and_then_opened_does_give_what_is_outside() {
     let _swapper = Swapper::start(&space);
     let path = space.ws.join("x/secret");
     let leaked = (0..200_000).any(|_| {
-        let inside = fs::canonicalize(&path).is_ok_and(|real| real.starts_with(Path::new(&space.ws)));
+        let inside =
+            fs::canonicalize(&path).is_ok_and(|real| real.starts_with(Path::new(&space.ws)));
         inside && fs::read(&path).is_ok_and(|content| content == b"canary")
     });
     assert!(leaked, "the race no longer happens on this machine; the tests above prove less");
@@ -141,7 +151,8 @@ async fn edits_made_at_the_same_time_are_all_made() {
     let editors = (0..16).map(|at| {
         let space = space.clone();
         tokio::spawn(async move {
-            let edits = json!([{ "old": format!("line {at:02} old"), "new": format!("line {at:02} new") }]);
+            let edits =
+                json!([{ "old": format!("line {at:02} old"), "new": format!("line {at:02} new") }]);
             space.ok("files.edit", json!({ "path": "f", "edits": edits })).await
         })
     });

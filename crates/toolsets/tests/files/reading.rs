@@ -1,1 +1,336 @@
-//! soon
+//! What `files.read` gives of a file, and how it says where to go on.
+
+use std::fs;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use toolgate_toolsets::files::Settings;
+
+use crate::space::Space;
+
+fn small() -> Space {
+    Space::with(&Settings { answer_bytes: 100, answer_bytes_max: 1000, ..Settings::default() })
+}
+
+/// Reads `path` on and on as `next` says, and joins what is given.
+async fn all(space: &Space, path: &str) -> String {
+    let mut joined = String::new();
+    let mut input = json!({ "path": path });
+    for _ in 0..10_000 {
+        let read = space.ok("files.read", input).await;
+        joined += read["content"].as_str().unwrap();
+        input = match &read["next"] {
+            Value::Null => return joined,
+            next if next["start_line"].is_null() => {
+                json!({ "path": path, "offset": next["offset"] })
+            }
+            next => json!({ "path": path, "start_line": next["start_line"] }),
+        };
+    }
+    panic!("no end");
+}
+
+#[tokio::test]
+async fn a_file_is_given_whole_with_what_is_known_of_it() {
+    let space = Space::new();
+    space.put("src/main.rs", "fn main() {\n}\n");
+    let read = space.ok("files.read", json!({ "path": "src/main.rs" })).await;
+    assert_eq!(read["content"], "fn main() {\n}\n");
+    assert_eq!(read["size"], 14);
+    assert_eq!(read["etag"].as_str().unwrap().len(), 32);
+    assert_eq!(read["lines"], json!({ "start": 1, "count": 2, "total": 2 }));
+    assert_eq!((&read["next"], &read["truncated"]), (&Value::Null, &json!(false)));
+    let mtime: jiff::Timestamp = read["mtime"].as_str().unwrap().parse().unwrap();
+    let modified = fs::metadata(space.ws.join("src/main.rs")).unwrap().modified().unwrap();
+    assert_eq!(mtime, jiff::Timestamp::try_from(modified).unwrap());
+    let text = space.text("files.read", json!({ "path": "src/main.rs" })).await;
+    assert_eq!(
+        text,
+        format!("fn main() {{\n}}\n[etag {}; 14 bytes]", read["etag"].as_str().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn lines_are_counted_from_either_end() {
+    let space = Space::new();
+    space.put("f", "1\n2\n3\n4\n5\n");
+    for (start, count, content, first) in [
+        (1, 2, "1\n2\n", 1),
+        (4, 2, "4\n5\n", 4),
+        (4, 99, "4\n5\n", 4),
+        (-1, 1, "5\n", 5),
+        (-2, 9, "4\n5\n", 4),
+        (-99, 1, "1\n", 1),
+        (6, 1, "", 6),
+        (i64::MAX, 1, "", i64::MAX),
+        (i64::MIN, 1, "1\n", 1),
+    ] {
+        let input = json!({ "path": "f", "start_line": start, "line_count": count });
+        let read = space.ok("files.read", input).await;
+        assert_eq!(read["content"], content, "{start} {count}");
+        assert_eq!(read["lines"]["start"], first, "{start} {count}");
+        assert_eq!(read["lines"]["total"], 5);
+    }
+    let text =
+        space.text("files.read", json!({ "path": "f", "start_line": 2, "line_count": 2 })).await;
+    assert!(
+        text.starts_with("2\n3\n[etag ")
+            && text.ends_with("; lines 2 to 3 of 5; go on with start_line: 4]"),
+        "{text}"
+    );
+    let text = space.text("files.read", json!({ "path": "f", "start_line": 9 })).await;
+    assert!(text.ends_with("; no such lines of 5]"), "{text}");
+}
+
+#[tokio::test]
+async fn byte_ranges_are_given_as_asked_and_never_overflow() {
+    let space = Space::new();
+    space.put("f", "hello world");
+    let max = u64::MAX;
+    for (offset, length, content) in [
+        (json!(0), json!(5), "hello"),
+        (json!(6), json!(null), "world"),
+        (json!(null), json!(1), "h"),
+        (json!(6), json!(max), "world"),
+        (json!(11), json!(1), ""),
+        (json!(max), json!(max), ""),
+    ] {
+        let read = space
+            .ok("files.read", json!({ "path": "f", "offset": offset, "length": length }))
+            .await;
+        assert_eq!(read["content"], content);
+        assert_eq!(read["size"], 11);
+        assert_eq!(read["truncated"], false);
+    }
+    let read = space.ok("files.read", json!({ "path": "f", "offset": 2, "length": 3 })).await;
+    assert_eq!(read["bytes"], json!({ "offset": 2, "length": 3 }));
+    assert_eq!(read["next"], json!({ "offset": 5, "start_line": null }));
+}
+
+#[tokio::test]
+async fn input_that_cannot_be_meant_is_invalid() {
+    let space = Space::new();
+    space.put("f", "x");
+    for (input, pointer) in [
+        (json!({ "path": "f", "length": 0 }), "/length"),
+        (json!({ "path": "f", "line_count": 0 }), "/line_count"),
+        (json!({ "path": "f", "start_line": 0 }), "/start_line"),
+        (json!({ "path": "f", "max_bytes": 0 }), "/max_bytes"),
+        (json!({ "path": "f", "offset": 1, "start_line": 1 }), ""),
+        (json!({ "path": "f", "encoding": "latin1" }), ""),
+        (json!({ "path": "f", "lines": 1 }), ""),
+    ] {
+        assert_eq!(space.fails("files.read", input.clone()).await.pointer(), pointer, "{input}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_utf_8_is_refused_with_its_place_and_given_as_base64() {
+    let space = Space::new();
+    space.put("f", b"ok\n\xff\xfe\0x");
+    let failed = space.fails("files.read", json!({ "path": "f" })).await;
+    assert_eq!(failed.pointer(), "/encoding");
+    assert_eq!(failed.message, "`f` is not UTF-8 at byte 3; use encoding base64");
+    let read = space.ok("files.read", json!({ "path": "f", "encoding": "base64" })).await;
+    assert_eq!(read["content"], "b2sK//4AeA==");
+    // The part that is text can be read as text.
+    assert_eq!(
+        space.ok("files.read", json!({ "path": "f", "line_count": 1 })).await["content"],
+        "ok\n"
+    );
+}
+
+#[tokio::test]
+async fn a_byte_range_that_cuts_a_character_is_refused() {
+    let space = Space::new();
+    space.put("f", "aé€b");
+    let read =
+        |offset: u64, length: u64| json!({ "path": "f", "offset": offset, "length": length });
+    assert_eq!(space.ok("files.read", read(1, 2)).await["content"], "é");
+    let failed = space.fails("files.read", read(0, 2)).await;
+    assert_eq!(failed.pointer(), "/encoding");
+    assert!(failed.message.contains("ends inside the character at byte 1"), "{failed:?}");
+    let failed = space.fails("files.read", read(4, 2)).await;
+    assert!(failed.message.contains("begins inside a character, at byte 4"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_long_file_is_cut_at_a_line_and_can_be_read_on() {
+    let space = small();
+    let content: String = (0..100).map(|at| format!("line {at:04}\n")).collect();
+    space.put("f", &content);
+    let read = space.ok("files.read", json!({ "path": "f" })).await;
+    assert_eq!(read["content"], content[..100]);
+    assert_eq!(read["next"], json!({ "offset": 100, "start_line": 11 }));
+    assert_eq!(read["truncated"], true);
+    assert_eq!(all(&space, "f").await, content);
+    let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 205 })).await;
+    assert_eq!(read["content"], content[..200]);
+    let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 1_u64 << 40 })).await;
+    assert_eq!(read["content"], content);
+    let text = space.text("files.read", json!({ "path": "f" })).await;
+    assert!(text.ends_with("; lines 1 to 10 of 100; go on with start_line: 11]"), "{text}");
+}
+
+#[tokio::test]
+async fn a_long_line_is_cut_at_a_character_and_can_be_read_on() {
+    let space = small();
+    let content = "€".repeat(1000) + "\nend";
+    space.put("f", &content);
+    let read = space.ok("files.read", json!({ "path": "f" })).await;
+    assert_eq!(read["next"], json!({ "offset": 99, "start_line": null }));
+    assert_eq!(all(&space, "f").await, content);
+}
+
+#[tokio::test]
+async fn an_etag_that_still_fits_gives_no_content() {
+    let space = Space::new();
+    space.put("f", "hello");
+    let etag =
+        space.ok("files.read", json!({ "path": "f" })).await["etag"].as_str().unwrap().to_owned();
+    for given in [etag.clone(), format!("\"{etag}\""), format!(" {etag} ")] {
+        let read = space.ok("files.read", json!({ "path": "f", "if_none_match": given })).await;
+        assert_eq!((&read["content"], &read["not_modified"]), (&Value::Null, &json!(true)));
+        assert_eq!((&read["size"], &read["etag"]), (&json!(5), &json!(etag)));
+    }
+    for given in ["other", "", &format!("W/{etag}")] {
+        let read = space.ok("files.read", json!({ "path": "f", "if_none_match": given })).await;
+        assert_eq!((&read["content"], &read["not_modified"]), (&json!("hello"), &json!(false)));
+    }
+    let read = space.ok("files.read", json!({ "path": "f", "if_none_match": null })).await;
+    assert_eq!(read["content"], "hello");
+}
+
+#[tokio::test]
+async fn an_etag_tells_content_apart_that_has_the_same_size_and_time() {
+    let space = Space::new();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let mut etags = Vec::new();
+    for content in ["aaaa", "bbbb"] {
+        space.put("f", content);
+        File::options().write(true).open(space.ws.join("f")).unwrap().set_modified(time).unwrap();
+        etags.push(space.ok("files.info", json!({ "path": "f" })).await["etag"].clone());
+    }
+    assert_ne!(etags[0], etags[1]);
+}
+
+#[tokio::test]
+async fn large_files_read_the_same_as_small_ones() {
+    // Held in memory, hashed from disk, and not hashed at all.
+    let content: String = (0..200_000).map(|at| format!("line {at}\n")).collect();
+    for hashed_bytes_max in [64 << 20, 1000] {
+        let space = Space::with(&Settings { hashed_bytes_max, ..Settings::default() });
+        space.put("f", &content);
+        let etag = space.ok("files.info", json!({ "path": "f" })).await["etag"].clone();
+        assert_eq!(etag.as_str().unwrap().starts_with("W/"), hashed_bytes_max == 1000);
+        let total = if hashed_bytes_max == 1000 { Value::Null } else { json!(200_000) };
+        for (start, first) in [
+            (1, 0),
+            (2, 1),
+            (100_000, 99_999),
+            (200_000, 199_999),
+            (-1, 199_999),
+            (-150_000, 50_000),
+        ] {
+            let input = json!({ "path": "f", "start_line": start, "line_count": 3 });
+            let read = space.ok("files.read", input).await;
+            let expected: String =
+                (first..(first + 3).min(200_000)).map(|at| format!("line {at}\n")).collect();
+            assert_eq!(read["content"], expected, "{start}");
+            assert_eq!((&read["etag"], &read["lines"]["total"]), (&etag, &total));
+        }
+        let read = space.ok("files.read", json!({ "path": "f", "start_line": 300_000 })).await;
+        assert_eq!(read["content"], "");
+        let same = space.ok("files.read", json!({ "path": "f", "if_none_match": etag })).await;
+        assert_eq!(same["not_modified"], true);
+    }
+}
+
+#[tokio::test]
+async fn a_sparse_file_of_a_tebibyte_is_read_in_ranges_and_within_memory() {
+    let space = Space::new();
+    let file = File::create(space.ws.join("big")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    file.write_at(b"first\n", 0).unwrap();
+    file.write_at(b"\nlast\n", (1 << 40) - 6).unwrap();
+    let resident = || {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let before = resident();
+    let read = space.ok("files.read", json!({ "path": "big" })).await;
+    assert_eq!(read["size"], 1_u64 << 40);
+    assert_eq!(read["content"], "first\n");
+    assert_eq!(read["next"]["offset"], 6);
+    assert!(read["etag"].as_str().unwrap().starts_with("W/"));
+    let tail = json!({ "path": "big", "offset": (1_u64 << 40) - 5, "length": 100 });
+    assert_eq!(space.ok("files.read", tail).await["content"], "last\n");
+    let last = json!({ "path": "big", "start_line": -1 });
+    assert_eq!(space.ok("files.read", last).await["content"], "last\n");
+    let found = space.ok("files.search", json!({ "text": "last" })).await;
+    assert_eq!(found["skipped"]["binary"], 1);
+    space.ok("files.info", json!({ "path": "big" })).await;
+    let failed = space
+        .fails("files.edit", json!({ "path": "big", "edits": [{ "old": "a", "new": "b" }] }))
+        .await;
+    assert_eq!(failed.reason, "too_large");
+    let failed = space.fails("files.copy", json!({ "source": "big", "destination": "copy" })).await;
+    assert_eq!(failed.reason, "too_large");
+    assert!(resident() - before < 64 << 10, "{} KiB", resident() - before);
+}
+
+#[tokio::test]
+async fn a_search_for_a_line_in_a_huge_file_ends_when_cancelled() {
+    let space = Space::new();
+    File::create(space.ws.join("big")).unwrap().set_len(1 << 40).unwrap();
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        stop.cancel();
+    });
+    let input = json!({ "path": "big", "start_line": 2 });
+    let failed = space.run_until("files.read", input, cancel).await.unwrap_err();
+    assert_eq!(failed.reason, "canceled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_growing_file_is_read_as_long_as_it_was() {
+    let space = Space::new();
+    space.put("log", "start\n");
+    let mut log = File::options().append(true).open(space.ws.join("log")).unwrap();
+    let writer = std::thread::spawn(move || {
+        for at in 0..20_000 {
+            writeln!(log, "entry {at}").unwrap();
+        }
+    });
+    while !writer.is_finished() {
+        let read = space.ok("files.read", json!({ "path": "log", "encoding": "base64" })).await;
+        assert!(read["bytes"]["length"].as_u64() <= read["size"].as_u64());
+        space.ok("files.search", json!({ "text": "entry 7$" })).await;
+    }
+    writer.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_reads_at_once_are_all_answered() {
+    let space = std::sync::Arc::new(Space::new());
+    space.put("small", "small");
+    space.put("large", "x\n".repeat(100_000));
+    let reads: Vec<_> = (0..5000)
+        .map(|at| {
+            let space = space.clone();
+            let path = if at % 2 == 0 { "small" } else { "large" };
+            tokio::spawn(async move {
+                space.ok("files.read", json!({ "path": path, "length": 5 })).await
+            })
+        })
+        .collect();
+    for read in reads {
+        assert_eq!(read.await.unwrap()["bytes"]["length"], 5);
+    }
+}

@@ -1,11 +1,248 @@
-//! soon
-use serde_json::json;
+//! What `files.search` finds, in which order, and what it leaves out.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+use toolgate_toolsets::files::Settings;
+
 use crate::space::Space;
+
+/// The places found, as `path:line`.
+async fn lines(space: &Space, input: Value) -> Vec<String> {
+    let found = space.ok("files.search", input).await;
+    let matches = found["matches"].as_array().unwrap();
+    matches
+        .iter()
+        .map(|found| format!("{}:{}", found["path"].as_str().unwrap(), found["line"]))
+        .collect()
+}
+
+async fn names(space: &Space, glob: &str) -> Vec<String> {
+    let found = space.ok("files.search", json!({ "glob": glob })).await;
+    let files = found["files"].as_array().unwrap();
+    files.iter().map(|found| found["path"].as_str().unwrap().to_owned()).collect()
+}
+
 #[tokio::test]
-async fn dbg_search() {
+async fn lines_are_found_in_order_and_shown_as_ripgrep_does() {
     let space = Space::new();
-    space.put("a/mine", "canary of my own\nline\n");
-    println!("{}", space.ok("files.search", json!({ "text": "canary" })).await);
-    println!("{}", space.ok("files.search", json!({ "glob": "*" })).await);
-    println!("{}", space.text("files.tree", json!({})).await);
+    space.put("b/two.rs", "fn two() {}\n");
+    space.put("a.rs", "// x\nfn one() {}\nlet y;\n");
+    space.put("b.rs", "fn three() {}\r\n");
+    let text = space.text("files.search", json!({ "text": "fn \\w+\\(\\) \\{\\}$" })).await;
+    assert_eq!(
+        text,
+        "a.rs:2:fn one() {}\nb/two.rs:1:fn two() {}\nb.rs:1:fn three() {}\n[3 matches; 3 searched]"
+    );
+    let found = space.ok("files.search", json!({ "text": "one" })).await;
+    let expected = json!({ "path": "a.rs", "line": 2, "column": 4, "text": "fn one() {}", "before": [], "after": [] });
+    assert_eq!(found["matches"], json!([expected]));
+    let text = space.text("files.search", json!({ "text": "nowhere" })).await;
+    assert_eq!(text, "[no matches; 3 searched]");
+    assert_eq!(lines(&space, json!({ "text": "fn", "path": "b" })).await, ["b/two.rs:1"]);
+    assert_eq!(lines(&space, json!({ "text": "fn", "path": "a.rs" })).await, ["a.rs:2"]);
+    assert_eq!(lines(&space, json!({ "text": "fn", "glob": "b*" })).await, ["b.rs:1"]);
+}
+
+#[tokio::test]
+async fn context_is_shown_once_and_groups_are_set_apart() {
+    let space = Space::new();
+    space.put("f", "1\nhit\n3\nhit\n5\n6\n7\n8\nhit\n");
+    let text = space.text("files.search", json!({ "text": "hit", "context": 1 })).await;
+    let expected = "f-1-1\nf:2:hit\nf-3-3\nf:4:hit\nf-5-5\n--\nf-8-8\nf:9:hit\n";
+    assert_eq!(text, format!("{expected}[3 matches; 1 searched]"));
+}
+
+#[tokio::test]
+async fn case_matters_as_it_is_told_to() {
+    let space = Space::new();
+    space.put("f", "Foo\nfoo\nFOO\n");
+    let count = async |text: &str, case: &str| {
+        lines(&space, json!({ "text": text, "case": case })).await.len()
+    };
+    assert_eq!(count("foo", "smart").await, 3);
+    assert_eq!(count("Foo", "smart").await, 1);
+    assert_eq!(count("foo", "sensitive").await, 1);
+    assert_eq!(count("FOO", "insensitive").await, 3);
+}
+
+#[tokio::test]
+async fn literal_text_is_taken_as_it_is() {
+    let space = Space::new();
+    space.put("f", "a.b(c)\naxb(c)\n");
+    assert_eq!(lines(&space, json!({ "text": "a.b(c)", "literal": true })).await, ["f:1"]);
+    assert_eq!(space.fails("files.search", json!({ "text": "" })).await.pointer(), "/text");
+    assert_eq!(space.fails("files.search", json!({})).await.pointer(), "");
+}
+
+#[tokio::test]
+async fn an_expression_of_another_syntax_is_refused_with_what_is_not_supported() {
+    let space = Space::new();
+    for (text, says) in [
+        ("(a)\\1", "backreferences are not supported"),
+        ("(?=a)b", "look-around, including look-ahead and look-behind, is not supported"),
+        ("(?<!a)b", "look-around"),
+        ("a(", "unclosed group"),
+    ] {
+        let failed = space.fails("files.search", json!({ "text": text })).await;
+        assert_eq!(failed.pointer(), "/text");
+        assert!(
+            failed.message.contains(says) && failed.message.contains("literal: true"),
+            "{failed:?}"
+        );
+        assert!(!failed.message.contains('\n'), "{failed:?}");
+    }
+    for text in ["a\nb", "a\\nb"] {
+        assert_eq!(space.fails("files.search", json!({ "text": text })).await.pointer(), "/text");
+    }
+    assert_eq!(space.fails("files.search", json!({ "glob": "a{b" })).await.pointer(), "/glob");
+}
+
+#[tokio::test]
+async fn names_are_found_by_glob() {
+    let space = Space::new();
+    for path in [
+        "src/main.rs",
+        "src/lib.rs",
+        "src/deep/mod.rs",
+        "Cargo.toml",
+        ".github/ci.yml",
+        "docs/src/x.md",
+    ] {
+        space.put(path, "");
+    }
+    assert_eq!(names(&space, "*.rs").await, ["src/deep/mod.rs", "src/lib.rs", "src/main.rs"]);
+    assert_eq!(names(&space, "src/*.rs").await, ["src/lib.rs", "src/main.rs"]);
+    assert_eq!(
+        names(&space, "**/src/*").await,
+        ["docs/src/x.md", "src/deep", "src/lib.rs", "src/main.rs"]
+    );
+    assert_eq!(names(&space, "{Cargo.*,*.yml}").await, [".github/ci.yml", "Cargo.toml"]);
+    assert_eq!(names(&space, "src").await, ["docs/src", "src"]);
+    let text = space.text("files.search", json!({ "glob": "deep", "path": "src" })).await;
+    assert_eq!(text, "src/deep/\n[1 matches; 4 searched]");
+    let found = space.ok("files.search", json!({ "glob": "*.yml", "hidden": false })).await;
+    assert_eq!(found["files"], json!([]));
+}
+
+#[tokio::test]
+async fn what_git_ignores_is_left_out_unless_asked_for() {
+    let space = Space::new();
+    for path in [
+        "src/a",
+        "node_modules/p/a",
+        "deep/node_modules/p/a",
+        "build/a",
+        "build/keep",
+        "sub/build/a",
+        "x.log",
+        "sub/x.log",
+        "sub/important.log",
+        ".git/a",
+        "excluded/a",
+    ] {
+        space.put(path, "needle\n");
+    }
+    space.put(".gitignore", "node_modules/\n/build/*\n!/build/keep\n*.log\n");
+    space.put("sub/.gitignore", "!important.log\n");
+    space.put(".git/info/exclude", "excluded\n");
+    let expected = ["build/keep:1", "src/a:1", "sub/build/a:1", "sub/important.log:1"];
+    assert_eq!(lines(&space, json!({ "text": "needle" })).await, expected);
+    // Rules above where the search begins hold as well.
+    assert_eq!(lines(&space, json!({ "text": "needle", "path": "sub" })).await, expected[2..]);
+    assert_eq!(
+        lines(&space, json!({ "text": "needle", "path": "node_modules/p" })).await,
+        ["node_modules/p/a:1"]
+    );
+    let all = lines(&space, json!({ "text": "needle", "include_ignored": true })).await;
+    assert_eq!(all.len(), 10, "{all:?}");
+    assert!(!all.iter().any(|path| path.starts_with(".git/")));
+}
+
+#[tokio::test]
+async fn a_gitignore_that_leads_out_counts_for_nothing() {
+    let space = Space::new();
+    fs::write(space.evil.join("rules"), "*\n").unwrap();
+    space.symlink(space.evil.join("rules"), ".gitignore");
+    space.put("f", "needle");
+    assert_eq!(lines(&space, json!({ "text": "needle" })).await, ["f:1"]);
+}
+
+#[tokio::test]
+async fn a_cursor_goes_on_where_the_answer_was_cut() {
+    let space = Space::new();
+    for at in 0..7 {
+        space.put(&format!("d{at}/f"), "hit\nmiss\nhit\nhit\n");
+    }
+    let whole = lines(&space, json!({ "text": "hit" })).await;
+    assert_eq!(whole.len(), 21);
+    for limit in [1, 2, 4, 20, 21] {
+        let mut seen = Vec::new();
+        let mut cursor = Value::Null;
+        loop {
+            let input = json!({ "text": "hit", "limit": limit, "cursor": cursor });
+            let found = space.ok("files.search", input.clone()).await;
+            cursor = found["cursor"].clone();
+            seen.extend(lines(&space, input).await);
+            assert_eq!(found["truncated"], !cursor.is_null());
+            if cursor.is_null() {
+                break;
+            }
+        }
+        assert_eq!(seen, whole, "{limit}");
+    }
+    let first = space.ok("files.search", json!({ "glob": "f", "limit": 3 })).await;
+    let rest = space.ok("files.search", json!({ "glob": "f", "cursor": first["cursor"] })).await;
+    assert_eq!(rest["files"].as_array().unwrap().len(), 4);
+    assert_eq!(rest["files"][0]["path"], "d3/f");
+}
+
+#[tokio::test]
+async fn long_lines_are_shown_in_part_and_answers_are_bounded() {
+    let space = Space::with(&Settings { answer_bytes: 3000, ..Settings::default() });
+    space.put("long", format!("{}needle{}\n", "é".repeat(2_500_000), "x".repeat(5_000_000)));
+    for at in 0..50 {
+        space.put(&format!("many/{at}"), format!("{}needle\n", "y".repeat(300)));
+    }
+    let found = space.ok("files.search", json!({ "text": "needle" })).await;
+    let text = found["matches"][0]["text"].as_str().unwrap();
+    assert!(
+        text.len() < 520
+            && text.contains("éneedlex")
+            && text.starts_with('…')
+            && text.ends_with('…'),
+        "{text}"
+    );
+    assert_eq!(found["matches"][0]["column"], 5_000_001);
+    assert_eq!(found["truncated"], true);
+    let matches = found["matches"].as_array().unwrap().len();
+    assert!((2..=10).contains(&matches), "{matches}");
+    let rest =
+        space.ok("files.search", json!({ "text": "needle", "cursor": found["cursor"] })).await;
+    assert!(!rest["matches"].as_array().unwrap().is_empty());
+    space.put("endless", "z".repeat(20 << 20));
+    let found = space.ok("files.search", json!({ "text": "zzz needle", "path": "endless" })).await;
+    assert_eq!(found["skipped"]["long_lines"], 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_searched_is_counted_and_not_fatal() {
+    let space = Space::new();
+    space.put("binary", b"needle\0\xff");
+    space.put("locked", "needle");
+    space.put("utf16", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
+    space.put("latin", b"caf\xe9 needle\n");
+    fs::set_permissions(space.ws.join("locked"), fs::Permissions::from_mode(0)).unwrap();
+    let found = space.ok("files.search", json!({ "text": "needle" })).await;
+    assert_eq!(found["skipped"]["binary"], 1);
+    let paths: Vec<_> = found["matches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| found["path"].as_str().unwrap())
+        .collect();
+    assert!(paths.contains(&"utf16") && paths.contains(&"latin"), "{paths:?}");
+    let text = space.text("files.search", json!({ "text": "needle" })).await;
+    assert!(text.contains("; 1 skipped (not text)"), "{text}");
 }

@@ -1,7 +1,7 @@
 //! A workspace for one test, and the tools on it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use toolgate_toolsets::world::Root;
 
 /// A workspace `ws` beside a directory `ws_evil` that holds a secret.
 pub(crate) struct Space {
-    _dir: TempDir,
+    _dir: Option<TempDir>,
     pub(crate) ws: PathBuf,
     pub(crate) evil: PathBuf,
     tools: Vec<Arc<dyn AnyTool>>,
@@ -35,13 +35,19 @@ impl Space {
 
     pub(crate) fn with(settings: &Settings) -> Self {
         let dir = TempDir::new().unwrap();
-        let (ws, evil) = (dir.path().join("ws"), dir.path().join("ws_evil"));
+        let space = Self::at(dir.path(), settings);
+        Self { _dir: Some(dir), ..space }
+    }
+
+    /// A workspace in the directory `dir`, which is somebody else's to remove.
+    pub(crate) fn at(dir: &Path, settings: &Settings) -> Self {
+        let (ws, evil) = (dir.join("ws"), dir.join("ws_evil"));
         fs::create_dir(&ws).unwrap();
         fs::create_dir(&evil).unwrap();
         fs::write(evil.join("secret"), "canary").unwrap();
         let root = Root::open(&ws).unwrap();
         let tools = files::tools(&root, settings);
-        Self { _dir: dir, ws: root.path().to_owned(), evil, tools }
+        Self { _dir: None, ws: root.path().to_owned(), evil, tools }
     }
 
     /// Puts `content` at `path` in the workspace, behind the tools' back.
@@ -60,7 +66,7 @@ impl Space {
         self.ws.join(path).symlink_metadata().is_ok()
     }
 
-    pub(crate) fn symlink(&self, target: impl AsRef<std::path::Path>, path: &str) {
+    pub(crate) fn symlink(&self, target: impl AsRef<Path>, path: &str) {
         std::os::unix::fs::symlink(target, self.ws.join(path)).unwrap();
     }
 
@@ -124,7 +130,8 @@ impl Space {
 
     /// Nothing outside was changed.
     pub(crate) fn assert_outside_unchanged(&self) {
-        let names: Vec<_> = fs::read_dir(&self.evil).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            fs::read_dir(&self.evil).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["secret"]);
         assert_eq!(fs::read(self.evil.join("secret")).unwrap(), b"canary");
     }

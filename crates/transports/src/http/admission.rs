@@ -80,8 +80,10 @@ mod tests {
     use super::*;
 
     fn check(headers: &[(&str, &str)]) -> u16 {
-        let admission = Admission::new(([127, 0, 0, 1], 8000).into(), &[], &["https://a.example".into()]);
-        let request = headers.iter().fold(Request::builder().uri("/mcp"), |r, (n, v)| r.header(*n, *v));
+        let admission =
+            Admission::new(([127, 0, 0, 1], 8000).into(), &[], &["https://a.example".into()]);
+        let request =
+            headers.iter().fold(Request::builder().uri("/mcp"), |r, (n, v)| r.header(*n, *v));
         let request = request.body(()).expect("a request");
         admission.check(&request).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
     }
@@ -92,9 +94,18 @@ mod tests {
             assert_eq!(check(&[("host", host)]), 200, "{host}");
         }
         let strangers = [
-            "evil.example:8000", "0.0.0.0:8000", "localhost.:8000", "LOCALHOST:8000", "127.1:8000",
-            "[::ffff:127.0.0.1]:8000", "2130706433:8000", "localhost", "localhost:8001",
-            "a@localhost:8000", "localhost:8000.evil.example", "",
+            "evil.example:8000",
+            "0.0.0.0:8000",
+            "localhost.:8000",
+            "LOCALHOST:8000",
+            "127.1:8000",
+            "[::ffff:127.0.0.1]:8000",
+            "2130706433:8000",
+            "localhost",
+            "localhost:8001",
+            "a@localhost:8000",
+            "localhost:8000.evil.example",
+            "",
         ];
         for host in strangers {
             assert_eq!(check(&[("host", host)]), 403, "{host}");
@@ -112,7 +123,9 @@ mod tests {
         let host = ("host", "localhost:8000");
         assert_eq!(check(&[host, ("origin", "http://localhost:8000")]), 200);
         assert_eq!(check(&[host, ("origin", "https://a.example")]), 200);
-        for origin in ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8000"] {
+        for origin in
+            ["null", "http://evil.example", "http://localhost:3000", "https://localhost:8000"]
+        {
             assert_eq!(check(&[host, ("origin", origin)]), 403, "{origin}");
         }
     }

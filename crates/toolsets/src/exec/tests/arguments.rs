@@ -72,7 +72,8 @@ async fn standard_input_is_at_its_end_when_nothing_is_given() {
 async fn more_input_than_a_pipe_holds_neither_blocks_nor_is_lost() {
     let bench = Bench::new();
     let text = "0123456789abcde\n".repeat(1 << 16);
-    let ran = bench.run(json!({"command": "cat", "stdin": text, "max_output_bytes": 1 << 20})).await;
+    let ran =
+        bench.run(json!({"command": "cat", "stdin": text, "max_output_bytes": 1 << 20})).await;
     assert!(ran.expect("cat runs").stdout() == text);
     for command in ["true", "sleep 0.2", "exec <&-; sleep 0.2"] {
         let input = json!({"command": command, "shell": true, "stdin": text});

@@ -32,7 +32,8 @@ async fn a_program_ended_by_a_signal_says_which() {
 async fn what_was_printed_before_the_timeout_is_in_the_result() {
     let bench = Bench::new();
     let script = "trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.01; done";
-    let ran = bench.run(json!({"command": script, "shell": true, "timeout_ms": 300})).await.unwrap();
+    let ran =
+        bench.run(json!({"command": script, "shell": true, "timeout_ms": 300})).await.unwrap();
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)));
     assert_eq!(ran.stdout(), "hello\nbye\n");
     assert_eq!(ran.ending, Ending::ProgramFailed);

@@ -71,7 +71,8 @@ async fn a_silent_program_is_said_to_run() {
 #[tokio::test]
 async fn a_flood_is_said_in_few_small_events() {
     let (ran, heard) = heard(json!({"command": "yes", "timeout_ms": 1500})).await;
-    let seconds = f64::from(u32::try_from(ran.value["duration_ms"].as_u64().unwrap()).unwrap()) / 1e3;
+    let seconds =
+        f64::from(u32::try_from(ran.value["duration_ms"].as_u64().unwrap()).unwrap()) / 1e3;
     let while_it_ran = f64::from(u32::try_from(heard.len()).unwrap()) - 6.0;
     assert!(while_it_ran / seconds <= 10.0, "{} events in {seconds} s", heard.len());
     for (_, event) in &heard {

@@ -49,7 +49,8 @@ async fn bytes_that_are_not_text_come_as_base64() {
 #[tokio::test]
 async fn output_that_looks_like_a_message_is_only_output() {
     let message = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
-    let ran = Bench::new().run(json!({"command": "printf", "args": ["%s", message]})).await.unwrap();
+    let ran =
+        Bench::new().run(json!({"command": "printf", "args": ["%s", message]})).await.unwrap();
     assert_eq!(ran.stdout(), message);
 }
 

@@ -22,7 +22,8 @@ async fn refusal(bench: &Bench, command: &str) -> String {
 
 #[tokio::test]
 async fn an_unknown_program_is_named_with_the_path_searched_and_the_nearest_name() {
-    let bench = Bench::with(&Settings { path: Some("/usr/bin:/bin".into()), ..Settings::default() });
+    let bench =
+        Bench::with(&Settings { path: Some("/usr/bin:/bin".into()), ..Settings::default() });
     let message = refusal(&bench, "pritnf").await;
     assert_eq!(message, "no program is named `pritnf` in /usr/bin:/bin; did you mean `printf`?");
     let message = refusal(&bench, "xyzzy-plugh").await;
@@ -63,7 +64,8 @@ async fn a_path_is_relative_to_the_directory_the_program_starts_in() {
 
 #[tokio::test]
 async fn a_name_is_never_sought_in_the_workspace() {
-    let bench = Bench::with(&Settings { path: Some(".::/usr/bin:/bin".into()), ..Settings::default() });
+    let bench =
+        Bench::with(&Settings { path: Some(".::/usr/bin:/bin".into()), ..Settings::default() });
     bench.put("ls", "#!/bin/sh\necho mine");
     let ran = bench.run(json!({"command": "ls", "args": ["-d", "."]})).await.expect("it runs");
     assert_eq!(ran.stdout(), ".\n");
@@ -92,7 +94,9 @@ async fn only_what_is_allowed_runs_whatever_it_is_called() {
 
 #[tokio::test]
 async fn what_is_allowed_and_absent_is_said_to_be_absent() {
-    assert!(refusal(&only(&["xyzzy-plugh"]), "xyzzy-plugh").await.starts_with("no program is named"));
+    assert!(
+        refusal(&only(&["xyzzy-plugh"]), "xyzzy-plugh").await.starts_with("no program is named")
+    );
 }
 
 #[tokio::test]

@@ -15,10 +15,21 @@ async fn the_environment_holds_what_is_listed_and_nothing_else() {
     let bench = Bench::new();
     let ran = bench.run(json!({"command": "env", "env": {"MINE": "1"}})).await.expect("env runs");
     assert!(!ran.stdout().contains("canary"));
-    let names: BTreeSet<&str> =
-        ran.stdout().lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+    let names: BTreeSet<&str> = ran
+        .stdout()
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name)
+        .collect();
     let known = BTreeSet::from([
-        "PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "GIT_TERMINAL_PROMPT", "MINE",
+        "PATH",
+        "HOME",
+        "LANG",
+        "TERM",
+        "TMPDIR",
+        "USER",
+        "GIT_TERMINAL_PROMPT",
+        "MINE",
     ]);
     assert!(names.is_subset(&known), "{names:?}");
     assert!(names.is_superset(&BTreeSet::from(["PATH", "GIT_TERMINAL_PROMPT", "MINE"])));
@@ -35,8 +46,18 @@ async fn a_variable_of_the_server_is_passed_on_only_if_it_is_listed() {
 async fn variables_that_run_code_are_refused_by_name() {
     let bench = Bench::new();
     for name in [
-        "LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "PYTHONSTARTUP",
-        "NODE_OPTIONS", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_CONFIG_COUNT", "BASH_FUNC_ls%%", "PATH",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "DYLD_INSERT_LIBRARIES",
+        "BASH_ENV",
+        "ENV",
+        "PYTHONSTARTUP",
+        "NODE_OPTIONS",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_CONFIG_COUNT",
+        "BASH_FUNC_ls%%",
+        "PATH",
     ] {
         let err = bench.run(json!({"command": "env", "env": {name: "x"}})).await.unwrap_err();
         assert_eq!(pointer(&err), Some(&*format!("/env/{name}")), "{}", err.message);

@@ -129,7 +129,8 @@ impl<'f> Flat<'f> {
     /// Whether the line that `at` is in ends with `\r\n`, or if it has no end the one before.
     fn is_return_around(&self, at: usize) -> bool {
         let next = memchr(b'\n', &self.text[at..]).map(|after| at + after);
-        next.or_else(|| memrchr(b'\n', &self.text[..at])).is_some_and(|newline| self.is_return(newline))
+        next.or_else(|| memrchr(b'\n', &self.text[..at]))
+            .is_some_and(|newline| self.is_return(newline))
     }
 }
 

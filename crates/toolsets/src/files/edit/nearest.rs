@@ -22,11 +22,15 @@ const COMMON_BYTES_MIN: usize = 8;
 pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     let path = shown(path);
     if flat.text.len() > FILE_BYTES_MAX {
-        return format!("it is not in {path}; the file is large: read the place again and copy the text");
+        return format!(
+            "it is not in {path}; the file is large: read the place again and copy the text"
+        );
     }
     let (file, text) = (Loose::of(&flat.text), Loose::of(old));
     if text.bytes.is_empty() {
-        return format!("it is nothing but blanks, and {path} has none just like these; use line numbers");
+        return format!(
+            "it is nothing but blanks, and {path} has none just like these; use line numbers"
+        );
     }
     let start = common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
     if start.len == text.bytes.len() {
@@ -44,7 +48,10 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
         (file.before(end.at), text.before(in_old), "after")
     };
     let Some(in_file) = in_file else {
-        return format!("it is not in {path}, which {} where the text goes on", if side == "up to" { "ends" } else { "begins" });
+        return format!(
+            "it is not in {path}, which {} where the text goes on",
+            if side == "up to" { "ends" } else { "begins" }
+        );
     };
     let line = flat.line_of(in_file);
     let in_old = line_at(old, in_old.unwrap_or(old.len()));
@@ -76,14 +83,20 @@ fn same_but_for(flat: &Flat<'_>, old: &[u8], file: &Loose, common: Common, path:
         || "its line breaks differ".to_owned(),
         |(at, (found, old))| {
             let (what, line) = (difference(found, old), line + at as u64);
-            format!("{what} at line {line}: the file has {}, old has {}", quoted(found), quoted(old))
+            format!(
+                "{what} at line {line}: the file has {}, old has {}",
+                quoted(found),
+                quoted(old)
+            )
         },
     );
     let advice = match std::str::from_utf8(found) {
         Ok(_) if found.len() <= ADVICE_BYTES_MAX => format!("use as old: {}", escaped(found)),
         Ok(_) | Err(_) => format!("use start_line: {line} and end_line: {end} instead"),
     };
-    format!("it is not in {path} as it stands, but for blanks or quotes it is at line {line}: {how}; {advice}")
+    format!(
+        "it is not in {path} as it stands, but for blanks or quotes it is at line {line}: {how}; {advice}"
+    )
 }
 
 /// What kind of difference it is, in a word.
@@ -141,7 +154,8 @@ struct Loose {
 
 impl Loose {
     fn of(text: &[u8]) -> Self {
-        let mut loose = Self { bytes: Vec::with_capacity(text.len()), from: Vec::new(), to: Vec::new() };
+        let mut loose =
+            Self { bytes: Vec::with_capacity(text.len()), from: Vec::new(), to: Vec::new() };
         let mut at = 0;
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
@@ -198,7 +212,11 @@ fn line_at(text: &[u8], at: usize) -> &[u8] {
 
 /// A line, escaped, in part if it is long.
 fn quoted(line: &[u8]) -> String {
-    if line.len() <= LINE_BYTES_MAX { escaped(line) } else { escaped(&line[..LINE_BYTES_MAX]) + "…" }
+    if line.len() <= LINE_BYTES_MAX {
+        escaped(line)
+    } else {
+        escaped(&line[..LINE_BYTES_MAX]) + "…"
+    }
 }
 
 /// `text` as a JSON string in which every blank that is not a space can be seen.

@@ -50,12 +50,18 @@ pub(super) fn read(changes: &[super::Change]) -> Result<Vec<Change<'_>>, ToolErr
 }
 
 fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> {
-    let invalid = |field: &str, message: &str| Err(ToolError::invalid(format!("/edits/{at}{field}"), message));
+    let invalid = |field: &str, message: &str| {
+        Err(ToolError::invalid(format!("/edits/{at}{field}"), message))
+    };
     let super::Change { old, new, replace_all, count, start_line, end_line } = change;
     match (old.as_deref(), *start_line) {
-        (Some(_), Some(_)) => invalid("", "it names both a text and lines; give old, or start_line and end_line"),
+        (Some(_), Some(_)) => {
+            invalid("", "it names both a text and lines; give old, or start_line and end_line")
+        }
         (Some(_), None) if end_line.is_some() => invalid("/end_line", "there is no start_line"),
-        (Some(""), None) => invalid("/old", "it is empty; to insert, give start_line and end_line: start_line - 1"),
+        (Some(""), None) => {
+            invalid("/old", "it is empty; to insert, give start_line and end_line: start_line - 1")
+        }
         (Some(old), None) if old == new => invalid("/new", "it is the same as old"),
         (Some(old), None) => {
             let times = match (replace_all, count) {
@@ -72,7 +78,10 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
         (None, Some(first)) => {
             let last = end_line.unwrap_or(first);
             if last < first - 1 {
-                return invalid("/end_line", "it is before start_line; to insert before start_line give start_line - 1");
+                return invalid(
+                    "/end_line",
+                    "it is before start_line; to insert before start_line give start_line - 1",
+                );
             }
             Ok(Change::Lines { first, end: last.saturating_add(1), new })
         }
@@ -81,7 +90,11 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
 }
 
 /// The spans of the file `bytes` that `changes` replace, in order, none overlapping.
-pub(super) fn spans(bytes: &[u8], changes: &[Change<'_>], path: &str) -> Result<Vec<Span>, ToolError> {
+pub(super) fn spans(
+    bytes: &[u8],
+    changes: &[Change<'_>],
+    path: &str,
+) -> Result<Vec<Span>, ToolError> {
     let flat = Flat::of(bytes);
     let mut spans = Vec::new();
     for (edit, change) in changes.iter().enumerate() {
@@ -197,7 +210,8 @@ fn absent(flat: &Flat<'_>, old: &[u8], before: &[Change<'_>], path: &str) -> Str
 /// Where the lines from `first` to before `end` are, in the flat text.
 fn lines(flat: &Flat<'_>, first: u64, end: u64, edit: usize) -> Result<(usize, usize), ToolError> {
     let total = flat.lines();
-    let (field, line) = if first > total + 1 { ("start_line", first) } else { ("end_line", end - 1) };
+    let (field, line) =
+        if first > total + 1 { ("start_line", first) } else { ("end_line", end - 1) };
     if first > total + 1 || end > total + 1 {
         let message = format!("there is no line {line}; the file has {total} lines");
         return Err(ToolError::invalid(format!("/edits/{edit}/{field}"), message));

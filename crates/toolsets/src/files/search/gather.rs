@@ -4,10 +4,11 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-use grep_matcher::Matcher;
+use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::RegexMatcher;
 use grep_searcher::{
-    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkFinish, SinkMatch,
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkFinish,
+    SinkMatch,
 };
 
 use super::Match;
@@ -36,6 +37,7 @@ pub(super) enum Gathered {
 /// A searcher that shows `context` lines around a match.
 pub(super) fn searcher(context: usize) -> Searcher {
     SearcherBuilder::new()
+        .line_terminator(LineTerminator::crlf())
         .line_number(true)
         .before_context(context)
         .after_context(context)
@@ -54,14 +56,23 @@ pub(super) fn gather(
     watch: &Watch,
 ) -> Gathered {
     let path = file.path().to_owned();
-    let mut gather =
-        Gather { matcher, path, after, limit, before: Vec::new(), matches: Vec::new(), binary: false };
+    let mut gather = Gather {
+        matcher,
+        path,
+        after,
+        limit,
+        before: Vec::new(),
+        matches: Vec::new(),
+        binary: false,
+    };
     let bytes = file.meta().size();
     let file = fs::File::from(OwnedFd::from(file)).take(bytes);
     match searcher.search_reader(matcher, Watched { file, watch }, &mut gather) {
         Ok(()) if gather.binary => Gathered::Binary,
         Ok(()) => Gathered::Matches(gather.matches),
-        Err(err) if err.get_ref().is_some_and(|err| err.to_string().contains("allocation limit")) => {
+        Err(err)
+            if err.get_ref().is_some_and(|err| err.to_string().contains("allocation limit")) =>
+        {
             Gathered::LongLine
         }
         Err(_) => Gathered::Unreadable,

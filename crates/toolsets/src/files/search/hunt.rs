@@ -24,7 +24,12 @@ const THREADS_MAX: usize = 8;
 const MATCH_BYTES: usize = 32;
 
 /// Searches beneath `root` for what `input` asks.
-pub(super) fn hunt(root: &Root, input: &Input, answer_bytes: u64, watch: &Watch) -> Result<Output, ToolError> {
+pub(super) fn hunt(
+    root: &Root,
+    input: &Input,
+    answer_bytes: u64,
+    watch: &Watch,
+) -> Result<Output, ToolError> {
     let query = Query::of(input)?;
     let mut answer = Answer {
         room: input.limit,
@@ -52,7 +57,12 @@ pub(super) fn hunt(root: &Root, input: &Input, answer_bytes: u64, watch: &Watch)
 }
 
 /// Looks for names alone.
-fn names(query: &Query, start: &Path, walk: &mut Walk<'_>, answer: &mut Answer) -> Result<(), ToolError> {
+fn names(
+    query: &Query,
+    start: &Path,
+    walk: &mut Walk<'_>,
+    answer: &mut Answer,
+) -> Result<(), ToolError> {
     while !answer.full
         && let Some(found) = walk.next()?
     {
@@ -138,7 +148,8 @@ fn look(
         }
     };
     thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS_MAX));
+        let threads =
+            thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS_MAX));
         for _ in 1..threads.min(batch.len()) {
             scope.spawn(work);
         }
@@ -185,7 +196,8 @@ impl Answer {
     }
 
     fn line(&mut self, path: &Path, found: Match) {
-        let around: usize = found.before.iter().chain(&found.after).map(|line| line.len() + MATCH_BYTES).sum();
+        let around: usize =
+            found.before.iter().chain(&found.after).map(|line| line.len() + MATCH_BYTES).sum();
         if self.admit(found.path.len() + found.text.len() + around) {
             self.last = Some(Last { path: path.to_owned(), line: found.line });
             self.output.matches.push(found);

@@ -94,7 +94,9 @@ impl Captured {
         if let Some(bytes) = slice(&self.tail, self.total_bytes - self.tail.len() as u64, &range) {
             return Ok(bytes);
         }
-        let Some(spool) = &self.spool else { return Ok(Vec::new()) };
+        let Some(spool) = &self.spool else {
+            return Ok(Vec::new());
+        };
         let file = spool.file.clone();
         // The file ends before the stream does when it grew faster than the disk.
         let on_disk = range.start..range.end.min(spool.bytes);

@@ -59,7 +59,11 @@ impl Program {
         }
         rustix::fs::accessat(cwd, path, Access::EXEC_OK, AtFlags::empty())
             .map_err(|_| Missing::NotExecutable)?;
-        Ok(Self { name: name.to_owned(), path: path.to_owned(), identity: (stat.st_dev, stat.st_ino) })
+        Ok(Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            identity: (stat.st_dev, stat.st_ino),
+        })
     }
 }
 
@@ -69,7 +73,8 @@ impl Program {
 pub fn nearest(name: &str, path: &str) -> Option<String> {
     let far = if name.len() < 3 { 1 } else { 2 };
     let folders = path.split(':').filter_map(|folder| fs::read_dir(folder).ok());
-    let names = folders.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let names =
+        folders.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names
         .filter(|candidate| candidate.len().abs_diff(name.len()) <= far)
         .map(|candidate| (osa_distance(name, &candidate), candidate))

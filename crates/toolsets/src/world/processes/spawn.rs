@@ -50,11 +50,7 @@ impl Spawner {
     }
 
     /// Starts a program, with pipes at its outputs.
-    pub(super) async fn spawn(
-        &self,
-        start: Start,
-        token: TaskTrackerToken,
-    ) -> io::Result<Family> {
+    pub(super) async fn spawn(&self, start: Start, token: TaskTrackerToken) -> io::Result<Family> {
         let Start { program, args, cwd, env, stdin, bounds: _ } = start;
         let tag = Tag::new()?;
         let mut command = Command::new(program.path);
@@ -86,7 +82,10 @@ fn spawn(mut command: Command, tag: Tag, token: TaskTrackerToken) -> io::Result<
 /// Gives the program a session, a directory and a tag of its own, and nothing of ours.
 ///
 /// The standard library already resets the signal mask and SIGPIPE.
-#[allow(unsafe_code, reason = "between fork and exec only system calls are made, nothing is allocated")]
+#[allow(
+    unsafe_code,
+    reason = "between fork and exec only system calls are made, nothing is allocated"
+)]
 fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
     let server = getpid();
     let set_apart = move || -> io::Result<()> {
@@ -99,9 +98,8 @@ fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
         tag.mark()?;
         // SAFETY: it only sets a flag on descriptors.
-        let rc = unsafe {
-            libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-        };
+        let rc =
+            unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.

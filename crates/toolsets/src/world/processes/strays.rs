@@ -76,7 +76,9 @@ pub(super) fn adopted(tag: Tag, main: Pid) -> Option<Vec<Stray>> {
 
 /// All processes with `tag` other than `main`. It looks at every process there is.
 pub(super) fn everywhere(tag: Tag, main: Pid) -> Vec<Stray> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let pids = names.filter_map(|name| Pid::from_raw(name.parse().ok()?));
     pids.filter_map(|pid| Stray::find(pid, tag, main)).collect()
@@ -105,7 +107,9 @@ impl Stray {
 
     /// Sends `signal`, unless the number has passed to another process meanwhile.
     pub(super) fn signal(&self, tag: Tag, signal: Signal) {
-        let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else { return };
+        let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
+            return;
+        };
         if tag.is_on(self.pid) {
             // It may have ended by itself.
             let _ = pidfd_send_signal(handle, signal);

@@ -60,7 +60,8 @@ impl Root {
         match (meta.kind(), bounds.extent) {
             (Kind::Dir, Extent::Tree) => self.copy_tree(&fd, from, destination, bounds, watch),
             (Kind::Dir, Extent::Entry) => {
-                let message = format!("{} is a directory; pass recursive: true to copy it", shown(from));
+                let message =
+                    format!("{} is a directory; pass recursive: true to copy it", shown(from));
                 Err(ToolError::invalid("/recursive", message))
             }
             (Kind::File | Kind::Symlink | Kind::Other, _) => {
@@ -99,7 +100,8 @@ impl Root {
         }
         let about = about("/destination");
         let mut temp = to.draft(found.as_ref(), &terms).map_err(&about)?;
-        pour(file.as_fd(), temp.as_fd(), file.meta().size(), watch).map_err(|err| err.at(&to.path))?;
+        pour(file.as_fd(), temp.as_fd(), file.meta().size(), watch)
+            .map_err(|err| err.at(&to.path))?;
         fsync(&temp).map_err(|err| refusal(&to.path, err))?;
         self.publish(&to, &mut temp, &terms, watch).map_err(&about)?;
         to.sync();
@@ -133,7 +135,8 @@ impl Root {
             let copied = copy_branches(top, &made, source, bounds, watch)?;
             let mode = rustix::fs::fstat(top).map_err(fail)?.st_mode;
             rustix::fs::fchmod(&made, Mode::from_raw_mode(mode & 0o777 | 0o700)).map_err(fail)?;
-            settle(&to, &name).map_err(|err| if err == Errno::EXIST { taken(&to) } else { fail(err) })?;
+            settle(&to, &name)
+                .map_err(|err| if err == Errno::EXIST { taken(&to) } else { fail(err) })?;
             Ok(copied)
         });
         if copied.is_err() {
@@ -149,7 +152,8 @@ impl Copied {
         self.entries += 1;
         self.bytes = self.bytes.saturating_add(meta.size());
         if self.bytes > bounds.bytes_max {
-            let message = format!("more than {} bytes are not copied in one call", bounds.bytes_max);
+            let message =
+                format!("more than {} bytes are not copied in one call", bounds.bytes_max);
             return Err(ToolError::new(Fault::TooLarge, message).into());
         }
         Ok(())
@@ -166,8 +170,11 @@ fn copy_branches(
 ) -> Result<Copied, ToolError> {
     let mut copied = Copied { entries: 1, ..Copied::default() };
     each_branch(from, path, watch, |branch| {
-        let inner = |name: &OsStr| Path::new(path).join(branch.at).join(name).to_string_lossy().into_owned();
-        let made = open_branch(to, branch.at).map_err(|err| refusal(&inner(OsStr::new("")), err))?;
+        let inner = |name: &OsStr| {
+            Path::new(path).join(branch.at).join(name).to_string_lossy().into_owned()
+        };
+        let made =
+            open_branch(to, branch.at).map_err(|err| refusal(&inner(OsStr::new("")), err))?;
         for (name, kind) in &branch.entries {
             copy_entry(&branch, &made, name, *kind, bounds, &mut copied, watch)
                 .map_err(|err| err.at(&inner(name)))?;
@@ -194,10 +201,12 @@ fn copy_entry(
             copied.entries += 1;
         }
         Kind::File => {
-            let fd = beneath::open(from.dir.as_fd(), Path::new(name), OFlags::RDONLY, Symlinks::Refuse)?;
+            let fd =
+                beneath::open(from.dir.as_fd(), Path::new(name), OFlags::RDONLY, Symlinks::Refuse)?;
             let file = File::new(fd, &name.to_string_lossy())?;
             copied.add(file.meta(), bounds)?;
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let made = openat(to, name, flags, Mode::from_raw_mode(file.meta().mode() & 0o777))?;
             pour(file.as_fd(), made.as_fd(), file.meta().size(), watch)?;
         }

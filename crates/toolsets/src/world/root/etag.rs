@@ -56,7 +56,10 @@ impl Etag {
     pub(crate) fn stale(&self, path: &str, expected: &str) -> ToolError {
         ToolError::new(
             Fault::Conflict(json!({ "expected": expected, "actual": self })),
-            format!("{} has changed: its etag is {self}, not {expected}; read it again", shown(path)),
+            format!(
+                "{} has changed: its etag is {self}, not {expected}; read it again",
+                shown(path)
+            ),
         )
     }
 

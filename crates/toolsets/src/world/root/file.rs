@@ -7,12 +7,12 @@ use rustix::fs::{OFlags, fstat};
 use rustix::io::{Errno, pread};
 use toolgate_contract::ToolError;
 
+use super::Root;
 use super::etag::{Etag, Hash};
 use super::meta::{Kind, Meta};
 use super::path::shown;
 use super::refusal::refusal;
 use super::work::Watch;
-use super::Root;
 
 /// How much is read at a time, and between two looks at the cancel token.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;
@@ -43,7 +43,11 @@ impl Root {
 
     /// The etag of `file`: strong up to the size this root hashes, else weak.
     pub(crate) fn etag(&self, file: &File, watch: &Watch) -> Result<Etag, ToolError> {
-        if self.hashes(&file.meta) { Ok(file.scan(watch)?.etag) } else { Ok(Etag::weak(&file.meta)) }
+        if self.hashes(&file.meta) {
+            Ok(file.scan(watch)?.etag)
+        } else {
+            Ok(Etag::weak(&file.meta))
+        }
     }
 
     /// The etag of a file like `meta` whose content is `content`.
@@ -78,7 +82,8 @@ impl File {
     /// Reads `len` bytes from `at`, or fewer where the file ends, or ended when it was opened.
     pub(crate) fn read(&self, at: u64, len: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
         let len = len.min(self.meta.size().saturating_sub(at));
-        let len = usize::try_from(len).map_err(|err| ToolError::because("too much to read", err))?;
+        let len =
+            usize::try_from(len).map_err(|err| ToolError::because("too much to read", err))?;
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {

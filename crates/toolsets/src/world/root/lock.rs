@@ -36,7 +36,11 @@ impl Locks {
     /// Waits for the lock on the directory of `place`.
     ///
     /// The directory and not the file is locked: the file is another after each replacement.
-    pub(super) fn lock<'l>(&'l self, place: &'l Place, watch: &Watch) -> Result<Lock<'l>, ToolError> {
+    pub(super) fn lock<'l>(
+        &'l self,
+        place: &'l Place,
+        watch: &Watch,
+    ) -> Result<Lock<'l>, ToolError> {
         let stripe = self.stripe(place).lock().unwrap_or_else(PoisonError::into_inner);
         let since = Instant::now();
         let mut pause = Duration::from_micros(100);
@@ -50,7 +54,8 @@ impl Locks {
                 }
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {
                     let path = shown(&place.path);
-                    let message = format!("another process has locked the directory of {path}; try again");
+                    let message =
+                        format!("another process has locked the directory of {path}; try again");
                     return Err(ToolError::new(Fault::Unavailable, message));
                 }
                 // A file system without locks: the one in this process has to do.

@@ -28,7 +28,8 @@ impl Root {
     /// What kind of entry `path` leads to; of a symlink to nothing, the symlink; `None` if nothing is there.
     pub(crate) fn exists(&self, path: &str) -> Result<Option<Kind>, ToolError> {
         let path = self.relative(path)?;
-        let followed = self.resolve(path, OFlags::PATH).and_then(|fd| Ok(Meta::from(fstat(fd)?).kind()));
+        let followed =
+            self.resolve(path, OFlags::PATH).and_then(|fd| Ok(Meta::from(fstat(fd)?).kind()));
         match followed {
             Ok(kind) => Ok(Some(kind)),
             Err(Errno::NOENT) => Ok(self.look_at(path).ok().map(|look| look.meta.kind())),
@@ -42,7 +43,9 @@ impl Root {
         let fd = beneath::open(self.dir(), Path::new(path), flags, Symlinks::Follow)?;
         let meta = Meta::from(fstat(&fd)?);
         let target = match meta.kind() {
-            Kind::Symlink => Some(readlinkat(fd.as_fd(), "", Vec::new())?.to_string_lossy().into_owned()),
+            Kind::Symlink => {
+                Some(readlinkat(fd.as_fd(), "", Vec::new())?.to_string_lossy().into_owned())
+            }
             Kind::File | Kind::Dir | Kind::Other => None,
         };
         Ok(Look { meta, target })

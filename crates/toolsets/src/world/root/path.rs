@@ -17,14 +17,19 @@ pub(super) fn relative<'p>(path: &'p str, root: &Path) -> Result<&'p str, ToolEr
         return invalid("the path is empty; the root itself is `.`".into());
     }
     if path.len() > PATH_BYTES_MAX {
-        return invalid(format!("the path has {} bytes; at most {PATH_BYTES_MAX} are allowed", path.len()));
+        return invalid(format!(
+            "the path has {} bytes; at most {PATH_BYTES_MAX} are allowed",
+            path.len()
+        ));
     }
     if path.contains('\0') {
         return invalid("the path contains a NUL character".into());
     }
     if let Some(name) = path.split('/').find(|name| name.len() > NAME_BYTES_MAX) {
         let long = name.len();
-        return invalid(format!("a name in the path has {long} bytes; at most {NAME_BYTES_MAX} are allowed"));
+        return invalid(format!(
+            "a name in the path has {long} bytes; at most {NAME_BYTES_MAX} are allowed"
+        ));
     }
     if !path.starts_with('/') {
         return Ok(path);

@@ -121,7 +121,10 @@ impl Root {
         Err(ToolError::not_allowed(if at == path {
             format!("{} is protected by {name}: it can be read, not changed", shown(path))
         } else {
-            format!("{} leads into {name}, which is protected: it can be read, not changed", shown(path))
+            format!(
+                "{} leads into {name}, which is protected: it can be read, not changed",
+                shown(path)
+            )
         }))
     }
 

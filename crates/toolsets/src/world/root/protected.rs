@@ -20,7 +20,11 @@ impl Protected {
     /// Protects `paths`: names, or several joined by `/`, wherever they stand.
     pub(super) fn new(paths: &[String]) -> Self {
         let folded = paths.iter().map(|path| names(path).map(fold).collect::<Vec<_>>());
-        Self(folded.filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty())).collect())
+        Self(
+            folded
+                .filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty()))
+                .collect(),
+        )
     }
 
     /// The first part of `path` that is protected, as the caller wrote it.

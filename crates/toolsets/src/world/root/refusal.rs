@@ -67,7 +67,9 @@ pub(super) fn refusal(path: &str, err: Errno) -> ToolError {
             invalid(format!("{path} is not a directory, or goes through something that is not"))
         }
         Errno::ISDIR => invalid(format!("{path} is a directory")),
-        Errno::LOOP => invalid(format!("{path} goes through a symlink that leads nowhere but round")),
+        Errno::LOOP => {
+            invalid(format!("{path} goes through a symlink that leads nowhere but round"))
+        }
         Errno::NAMETOOLONG => invalid(format!("{path} is longer than the file system allows")),
         Errno::NXIO | Errno::NODEV => invalid(format!("{path} is not a regular file")),
         Errno::EXIST => {
@@ -132,7 +134,9 @@ impl From<ToolError> for Stopped {
 /// The same refusal, said of the argument at `pointer`.
 pub(super) fn about(pointer: &str) -> impl Fn(ToolError) -> ToolError {
     move |err| match err.fault {
-        Fault::Invalid { .. } => ToolError { fault: Fault::Invalid { pointer: pointer.into() }, ..err },
+        Fault::Invalid { .. } => {
+            ToolError { fault: Fault::Invalid { pointer: pointer.into() }, ..err }
+        }
         Fault::NotAllowed
         | Fault::NotFound
         | Fault::Conflict(_)

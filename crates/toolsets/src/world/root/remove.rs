@@ -26,7 +26,12 @@ pub(crate) enum Extent {
 
 impl Root {
     /// Removes what is at `path` and says how many entries are gone. Symlinks go, never their targets.
-    pub(crate) fn remove(&self, path: &str, extent: Extent, watch: &Watch) -> Result<u64, ToolError> {
+    pub(crate) fn remove(
+        &self,
+        path: &str,
+        extent: Extent,
+        watch: &Watch,
+    ) -> Result<u64, ToolError> {
         let place = self.place_of(path)?;
         let path = place.path.as_str();
         let fail = |err| refusal(path, err);
@@ -74,7 +79,8 @@ impl Root {
         .map_err(|err| match err.fault {
             Fault::Canceled => err,
             fault => {
-                let message = format!("{}; {removed} entries were removed before that", err.message);
+                let message =
+                    format!("{}; {removed} entries were removed before that", err.message);
                 ToolError { fault, message, ..err }
             }
         })?;
@@ -114,8 +120,8 @@ pub(super) fn clear(
     for at in dirs.iter().rev() {
         watch.check()?;
         let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
-        let outcome = open_branch(top, parent)
-            .and_then(|parent| unlinkat(&parent, name, AtFlags::REMOVEDIR));
+        let outcome =
+            open_branch(top, parent).and_then(|parent| unlinkat(&parent, name, AtFlags::REMOVEDIR));
         match outcome {
             Ok(()) => *removed += 1,
             Err(Errno::NOENT) => {}

@@ -43,8 +43,9 @@ impl Root {
         apart(&from.at, &to)?;
         if found.kind() == Kind::Dir {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let dir = beneath::open(from.dir.as_fd(), Path::new(&from.name), flags, Symlinks::Refuse)
-                .map_err(|err| refusal(&from.path, err))?;
+            let dir =
+                beneath::open(from.dir.as_fd(), Path::new(&from.name), flags, Symlinks::Refuse)
+                    .map_err(|err| refusal(&from.path, err))?;
             self.guard_tree(&dir, &[&from.at, &to.at], &from.path, watch)?;
         }
         let _lock = self.held.locks.lock(&to, watch)?;

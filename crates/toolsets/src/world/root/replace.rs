@@ -87,7 +87,8 @@ impl Root {
         watch: &Watch,
     ) -> Result<Written, ToolError> {
         if path.ends_with('/') {
-            let message = format!("{} names a directory; a file's path has no `/` at its end", shown(path));
+            let message =
+                format!("{} names a directory; a file's path has no `/` at its end", shown(path));
             return Err(ToolError::invalid("/path", message));
         }
         let place = match terms.missing {
@@ -127,7 +128,8 @@ impl Root {
                 }
             }
         }
-        let message = format!("{} keeps changing while it is written; try again", shown(&place.path));
+        let message =
+            format!("{} keeps changing while it is written; try again", shown(&place.path));
         Err(ToolError::new(Fault::Unavailable, message))
     }
 
@@ -164,7 +166,11 @@ impl Root {
             }
             Existing::Match(expected) => {
                 let actual = self.current_etag(place, watch)?;
-                if actual.is(expected) { writable(place) } else { Err(actual.stale(&place.path, expected)) }
+                if actual.is(expected) {
+                    writable(place)
+                } else {
+                    Err(actual.stale(&place.path, expected))
+                }
             }
         }
     }

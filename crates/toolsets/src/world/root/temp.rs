@@ -4,7 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 
 const PREFIX: &str = ".toolgate-";

@@ -54,7 +54,11 @@ impl Watch {
             #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
             let (part, whole) = (done as f64, total.map(|total| total as f64));
             let message = Some(format!("{done} {unit}"));
-            self.events.send(toolgate_contract::Event::Progress { done: part, total: whole, message });
+            self.events.send(toolgate_contract::Event::Progress {
+                done: part,
+                total: whole,
+                message,
+            });
         }
     }
 }
