@@ -5,7 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a test reads and writes its own transcripts")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -171,7 +171,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
 }
 
-/// The first line in which two texts differ.
+/// Where two texts first differ.
 fn difference(recorded: &str, told: &str) -> Option<String> {
     let (mut was, mut is) = (recorded.lines(), told.lines());
     for number in 1.. {
@@ -180,7 +180,11 @@ fn difference(recorded: &str, told: &str) -> Option<String> {
             (was, is) if was == is => {}
             (was, is) => {
                 let [was, is] = [was, is].map(|line| line.unwrap_or("the end"));
-                return Some(format!("{number}\nrecorded: {was}\n     now: {is}"));
+                let same = was.chars().zip(is.chars()).take_while(|(a, b)| a == b).count();
+                let near = |line: &str| {
+                    line.chars().skip(same.saturating_sub(60)).take(200).collect::<String>()
+                };
+                return Some(format!("{number}\nrecorded: {}\n     now: {}", near(was), near(is)));
             }
         }
     }
@@ -195,33 +199,38 @@ fn retell(recorded: &str) -> String {
     let mut lines = recorded.lines().peekable();
     while let Some(line) = lines.next() {
         match line.split_at_checked(1).unwrap_or_default() {
-            ("?" | "<", _) => continue,
+            ("?" | "<", _) => {}
             (">", first) => {
                 let mut frame = vec![first];
-                while let Some(more) = lines.peek().and_then(|line| line.strip_prefix('>')) {
+                while verb(first).is_some()
+                    && let Some(more) = lines.peek().and_then(|line| line.strip_prefix('>'))
+                    && verb(more).is_none()
+                {
                     frame.push(more);
                     lines.next();
                 }
                 told.extend(frame.iter().map(|line| format!(">{line}")));
-                let said = stage.read(&read_frame(&frame, &short));
-                told.extend(said);
-                continue;
+                told.extend(stage.read(&read_frame(&frame, &short)));
             }
             ("=", said) => {
                 told.push(line.to_owned());
                 told.extend(stage.hear(said.trim()));
-                continue;
             }
-            ("~", _) => stage = Stage::new(),
+            ("~", _) => {
+                told.push(line.to_owned());
+                assert!(stage.open.is_empty(), "before `{line}` something was left unanswered");
+                stage = Stage::new();
+            }
             (":", rule) => {
+                told.push(line.to_owned());
                 let (name, text) = rule.trim().split_once(" is ").expect(": $NAME is TEXT");
                 short.push((name.to_owned(), text.to_owned()));
             }
-            ("#" | "", _) => {}
+            ("#" | "", _) => told.push(line.to_owned()),
             _ => panic!("`{line}` begins with none of # : ~ > ? = <"),
         }
-        told.push(line.to_owned());
     }
+    assert!(stage.open.is_empty(), "at the end something was left unanswered");
     told.join("\n") + "\n"
 }
 
@@ -234,11 +243,7 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
             short.iter().fold(line, |line, (name, text)| line.replace(name, text))
         })
         .collect();
-    let verb = lines[0].split(' ').next().unwrap_or_default();
-    if verb.is_empty() || !verb.bytes().all(|b| b.is_ascii_uppercase()) {
-        assert_eq!(lines.len(), 1, "a frame on a stream is one line: {lines:?}");
-        return Frame::line(read_body(&lines[0]));
-    }
+    let Some(method) = verb(&lines[0]) else { return Frame::line(read_body(&lines[0])) };
     let end = lines.iter().position(String::is_empty).unwrap_or(lines.len());
     let mut headers = HeaderMap::new();
     for line in &lines[1..end] {
@@ -247,8 +252,14 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).expect("a header's value"));
     }
     let body = lines.get(end + 1..).unwrap_or_default().join("\n");
-    let method = Method::from_str(verb).expect("a method");
     Frame { head: Head::Http { method, headers }, body: read_body(&body) }
+}
+
+/// The method of a frame that comes over HTTP, if `line` begins one.
+fn verb(line: &str) -> Option<Method> {
+    let word = line.trim();
+    let sound = !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
+    sound.then(|| Method::from_str(word).expect("a method"))
 }
 
 /// A body as written, or `bytes` in hexadecimal, or `repeat` so many times.
@@ -269,6 +280,7 @@ struct Stage {
     mcp: Mcp,
     line: Box<dyn Conversation>,
     sessions: BTreeMap<String, Box<dyn Conversation>>,
+    opened: usize,
     open: Vec<Heard>,
 }
 
@@ -296,7 +308,7 @@ impl Stage {
     fn new() -> Self {
         let mcp = mcp();
         let line = mcp.converse();
-        Self { mcp, line, sessions: BTreeMap::new(), open: Vec::new() }
+        Self { mcp, line, sessions: BTreeMap::new(), opened: 0, open: Vec::new() }
     }
 
     /// Reads `frame` in the conversation it belongs to and says what comes of it.
@@ -321,7 +333,8 @@ impl Stage {
                 (true, items.into_iter().map(|item| part(item, &mut told)).collect())
             }
             Reading::Opened(reply) if over == Over::Http && session.is_none() => {
-                let id = format!("s{}", self.sessions.len() + 1);
+                self.opened += 1;
+                let id = format!("s{}", self.opened);
                 let reply = self.mcp.open_session(reply, &id);
                 self.sessions.insert(id, fresh);
                 (false, vec![part(Reading::Opened(reply), &mut told)])
@@ -735,7 +748,7 @@ fn message() -> impl Strategy<Value = Value> {
         })
     });
     let params = (meta, json_value(), json_value(), json_value()).prop_map(|(meta, a, b, c)| {
-        json!({ "_meta": meta, "name": a.clone(), "arguments": b, "cursor": c, "level": a, "requestId": c })
+        json!({ "_meta": meta, "name": a, "arguments": b, "cursor": c, "level": a, "requestId": c })
     });
     let params = prop_oneof![4 => params, 1 => json_value()];
     let id = prop_oneof![4 => any::<i32>().prop_map(Value::from), 1 => json_value()];

@@ -1,23 +1,25 @@
 //! One record per call, whatever came of it.
 //!
-//! Records are handed to a thread of their own. When it falls behind, calls wait
-//! for it: no record is lost while the process lives.
+//! Records are handed to a thread of their own, which writes what has come every
+//! few milliseconds. When it falls behind, calls wait for it: no record is lost
+//! while the process lives.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
 use toolgate_contract::{Call, CallError, Output};
 
 /// How many records may wait for the disk.
-const QUEUE: usize = 4096;
+const WAITING_MAX: usize = 4096;
+/// How long a record waits for others to be written with.
+const GATHER: Duration = Duration::from_millis(5);
 /// How large the file grows before it is put aside as `.1`.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
@@ -34,8 +36,8 @@ pub enum Destination {
 
 /// The audit log.
 pub struct Audit {
-    queue: Option<SyncSender<Entry>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    desk: Option<Arc<Desk>>,
+    writer: Option<JoinHandle<()>>,
 }
 
 /// What is known of one call after it ended.
@@ -44,7 +46,7 @@ pub struct Record {
     /// When it began.
     pub ts: Timestamp,
     /// Who called.
-    pub caller: String,
+    pub caller: Arc<str>,
     /// By which dialect.
     pub dialect: &'static str,
     /// The tool's name as called.
@@ -58,25 +60,46 @@ pub struct Record {
     pub duration_us: u64,
 }
 
-enum Entry {
-    Record(Record),
-    Flush(SyncSender<()>),
+/// What calls and the writer share.
+#[derive(Default)]
+struct Desk {
+    pile: Mutex<Pile>,
+    /// Told when there is something to write, or someone waits for it.
+    to_write: Condvar,
+    /// Told when something was written.
+    written: Condvar,
+}
+
+/// Records that wait to be written.
+#[derive(Default)]
+struct Pile {
+    records: Vec<Record>,
+    /// How many were ever laid here, and how many of them are written.
+    laid: u64,
+    done: u64,
+    /// Whether someone waits for what is here.
+    hurry: bool,
+    /// Whether the writer sleeps until it is told.
+    asleep: bool,
+    /// Whether nothing more will come.
+    closed: bool,
 }
 
 impl Audit {
     /// An audit log that writes to `destination`.
     pub fn open(destination: &Destination) -> io::Result<Self> {
         let sink: Box<dyn Write + Send> = match destination {
-            Destination::Off => return Ok(Self { queue: None, writer: Mutex::new(None) }),
+            Destination::Off => return Ok(Self { desk: None, writer: None }),
             Destination::Stderr => Box::new(io::stderr()),
             Destination::File(path) => Box::new(RolledFile::open(path)?),
         };
-        let (queue, entries) = sync_channel(QUEUE);
+        let desk = Arc::new(Desk::default());
+        let writers = desk.clone();
         let writer = std::thread::Builder::new()
             .name("audit".into())
             .stack_size(256 << 10)
-            .spawn(move || write_all(sink, &entries))?;
-        Ok(Self { queue: Some(queue), writer: Mutex::new(Some(writer)) })
+            .spawn(move || writers.write_all(sink))?;
+        Ok(Self { desk: Some(desk), writer: Some(writer) })
     }
 
     /// Begins the record of `call`. It is written when it is closed or dropped.
@@ -84,9 +107,9 @@ impl Audit {
         OpenRecord {
             audit: self,
             began: Instant::now(),
-            record: self.queue.is_some().then(|| Record {
+            record: self.desk.is_some().then(|| Record {
                 ts: Timestamp::now(),
-                caller: call.caller.name.to_string(),
+                caller: call.caller.name.clone(),
                 dialect: call.dialect,
                 tool: call.tool.chars().take(200).collect(),
                 outcome: "dropped",
@@ -98,19 +121,19 @@ impl Audit {
 
     /// Waits until every record so far is written.
     pub fn flush(&self) {
-        let Some(queue) = &self.queue else { return };
-        let (done, wait) = sync_channel(1);
-        if queue.send(Entry::Flush(done)).is_ok() {
-            let _ = wait.recv();
+        if let Some(desk) = &self.desk {
+            desk.flush();
         }
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        self.queue = None;
-        let writer = self.writer.get_mut().ok().and_then(Option::take);
-        if let Some(writer) = writer {
+        if let Some(desk) = &self.desk {
+            desk.pile().closed = true;
+            desk.to_write.notify_one();
+        }
+        if let Some(writer) = self.writer.take() {
             let _ = writer.join();
         }
     }
@@ -134,44 +157,83 @@ impl OpenRecord<'_> {
 
 impl Drop for OpenRecord<'_> {
     fn drop(&mut self) {
-        let (Some(mut record), Some(queue)) = (self.record.take(), &self.audit.queue) else {
-            return;
-        };
+        let (Some(mut record), Some(desk)) = (self.record.take(), &self.audit.desk) else { return };
         record.duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        // The writer only ends when the queue is closed, which this borrow prevents.
-        let _ = queue.send(Entry::Record(record));
+        desk.lay(record);
     }
 }
 
-/// Writes entries until the queue closes; what is ready together is written together.
-fn write_all(mut sink: Box<dyn Write + Send>, entries: &Receiver<Entry>) {
-    let mut lines = Vec::with_capacity(4096);
-    let mut failing = false;
-    while let Ok(first) = entries.recv() {
-        let mut flushed = Vec::new();
-        for entry in std::iter::once(first).chain(entries.try_iter().take(QUEUE)) {
-            match entry {
-                Entry::Record(record) => {
-                    if serde_json::to_writer(&mut lines, &record).is_ok() {
-                        lines.push(b'\n');
-                    }
+impl Desk {
+    fn pile(&self) -> MutexGuard<'_, Pile> {
+        self.pile.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lays `record` on the pile, once there is room.
+    fn lay(&self, record: Record) {
+        let mut pile = self.pile();
+        while pile.records.len() >= WAITING_MAX {
+            pile.hurry = true;
+            self.to_write.notify_one();
+            pile = self.written.wait(pile).unwrap_or_else(PoisonError::into_inner);
+        }
+        pile.records.push(record);
+        pile.laid += 1;
+        // A writer that gathers wakes by itself; waking it for each record would cost more than the record.
+        if pile.asleep {
+            self.to_write.notify_one();
+        }
+    }
+
+    fn flush(&self) {
+        let mut pile = self.pile();
+        let laid = pile.laid;
+        while pile.done < laid {
+            pile.hurry = true;
+            self.to_write.notify_one();
+            pile = self.written.wait(pile).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes what is on the pile, gathered for a moment; `None` when nothing more will come.
+    fn take(&self) -> Option<Vec<Record>> {
+        let mut pile = self.pile();
+        while pile.records.is_empty() {
+            if pile.closed {
+                return None;
+            }
+            pile.asleep = true;
+            pile = self.to_write.wait(pile).unwrap_or_else(PoisonError::into_inner);
+        }
+        pile.asleep = false;
+        let busy = |pile: &mut Pile| !pile.hurry && !pile.closed;
+        let gathered = self.to_write.wait_timeout_while(pile, GATHER, busy);
+        let (mut pile, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+        pile.hurry = false;
+        Some(std::mem::take(&mut pile.records))
+    }
+
+    fn write_all(&self, mut sink: Box<dyn Write + Send>) {
+        let mut lines = Vec::with_capacity(4096);
+        let mut failing = false;
+        while let Some(records) = self.take() {
+            for record in &records {
+                if serde_json::to_writer(&mut lines, record).is_ok() {
+                    lines.push(b'\n');
                 }
-                Entry::Flush(done) => flushed.push(done),
             }
-        }
-        let written = sink.write_all(&lines).and_then(|()| sink.flush());
-        lines.clear();
-        match written {
-            Ok(()) => failing = false,
-            // Said once, not once a call: a full disk must not fill the log about it.
-            Err(err) if !failing => {
-                failing = true;
-                tracing::error!("audit records are being lost: {err}");
+            let written = sink.write_all(&lines).and_then(|()| sink.flush());
+            lines.clear();
+            match written {
+                Ok(()) => failing = false,
+                // Said once, not once a call: a full disk must not fill the log about it.
+                Err(err) if !failing => {
+                    failing = true;
+                    tracing::error!("audit records are being lost: {err}");
+                }
+                Err(_) => {}
             }
-            Err(_) => {}
-        }
-        for done in flushed {
-            let _ = done.send(());
+            self.pile().done += records.len() as u64;
+            self.written.notify_all();
         }
     }
 }

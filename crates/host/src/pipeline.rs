@@ -48,7 +48,7 @@ async fn run_bounded(
     let deadline = Instant::now() + allowed;
     let ctx = Ctx {
         caller: call.caller,
-        cancel: call.cancel.child_token(),
+        cancel: call.cancel.clone(),
         deadline,
         events: call.events,
     };

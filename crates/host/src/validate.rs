@@ -1,5 +1,6 @@
 //! JSON Schema 2020-12 on the way in and on the way out, compiled once per catalog.
 
+use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,7 +39,7 @@ pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
     if entry.input.is_valid(input) {
         return Ok(());
     }
-    Err(CallError::InvalidInput { problems: problems(&entry.input, input) })
+    Err(CallError::InvalidInput { problems: problems(&entry.input, input, &entry.spec().input_schema) })
 }
 
 /// Whether `output` satisfies the tool's schema, as far as `check` cares.
@@ -49,7 +50,7 @@ pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Resu
     if validator.is_valid(&output.value) {
         return Ok(());
     }
-    let broken = CallError::InvalidOutput { problems: problems(validator, &output.value) };
+    let broken = CallError::InvalidOutput { problems: problems(validator, &output.value, &Value::Null) };
     tracing::warn!(tool = %entry.spec().id, "{broken}");
     match check {
         OutputCheck::Off | OutputCheck::Shadow => Ok(()),
@@ -57,12 +58,33 @@ pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Resu
     }
 }
 
-fn problems(validator: &Validator, value: &Value) -> Vec<Problem> {
-    let told = validator.iter_errors(value).take(PROBLEMS_MAX).map(|err| Problem {
-        pointer: err.instance_path().to_string(),
-        message: shortened(err.to_string()),
+fn problems(validator: &Validator, value: &Value, schema: &Value) -> Vec<Problem> {
+    let told = validator.iter_errors(value).take(PROBLEMS_MAX).map(|err| {
+        let mut message = shortened(err.to_string());
+        if let ValidationErrorKind::AdditionalProperties { unexpected } = err.kind() {
+            message += &known_instead(schema, err.instance_path().as_str(), unexpected);
+        }
+        Problem { pointer: err.instance_path().to_string(), message }
     });
     told.collect()
+}
+
+/// What may stand at the top of the arguments instead of what does: the nearest name, or all.
+fn known_instead(schema: &Value, pointer: &str, unexpected: &[String]) -> String {
+    let Some(known) = schema["properties"].as_object().filter(|_| pointer.is_empty()) else {
+        return String::new();
+    };
+    let near = unexpected.iter().filter_map(|name| {
+        let close = |known: &&String| strsim::normalized_damerau_levenshtein(name, known);
+        let best = known.keys().max_by(|a, b| close(a).total_cmp(&close(b)))?;
+        (close(&best) >= 0.6).then(|| format!("`{best}` instead of `{name}`"))
+    });
+    let near: Vec<_> = near.collect();
+    if near.is_empty() {
+        let names: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
+        return format!("; known are {}", names.join(", "));
+    }
+    format!("; did you mean {}?", near.join(", "))
 }
 
 fn shortened(message: String) -> String {

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Body, BoxFuture, Caller, Reply};
 use toolgate_dialects::{Accepts, Ask, Dialect, OnLeave, Reading, Refused};
 use toolgate_transports::http::{Exchange, Incoming, Outgoing};
 
 use crate::lines::Pending;
-use crate::session::{Begun, Desk, Session, locked};
+use crate::session::{Begun, Desk, Running, Session, locked, now_or_spawned};
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
 const EVENTS_WAITING: usize = 64;
@@ -102,27 +102,22 @@ impl Counter {
                 Ok(begun) => begun,
                 Err(refusal) => return Outgoing::Whole(refusal),
             };
-        let mut work = tokio::spawn(work);
         let presence = Presence::new(on_leave, cancel);
+        let mut work = match now_or_spawned(work).await {
+            Running::Done(answer) => return answered(answer, events, accepts),
+            Running::On(work) => work,
+        };
         let first = match accepts {
             Accepts::Message => return Outgoing::Whole(joined((&mut work).await)),
             Accepts::Stream => tokio::select! {
                 biased;
-                answer = &mut work => {
-                    let answer = answer.ok().flatten();
-                    return answer.map_or_else(nothing, Outgoing::Whole);
-                }
+                answer = &mut work => return answered(answer.ok().flatten(), events, accepts),
                 Some(event) = events.recv() => Some(event),
                 () = tokio::time::sleep(self.bounds.stream_after) => None,
             },
         };
-        Outgoing::Events(Box::pin(Telling {
-            first,
-            events,
-            work,
-            state: Told::Working,
-            _presence: presence,
-        }))
+        let state = Told::Working(work);
+        Outgoing::Events(Box::pin(Telling { first, events, state, _presence: Some(presence) }))
     }
 
     fn seated(&self, id: &str) -> Option<Arc<Session>> {
@@ -190,19 +185,36 @@ impl Presence {
     }
 }
 
+/// An answer that is there at once: a message, or a stream if something was said before it.
+fn answered(
+    answer: Option<Reply>,
+    mut events: mpsc::Receiver<Bytes>,
+    accepts: Accepts,
+) -> Outgoing {
+    match (events.try_recv(), answer) {
+        (Err(_), Some(reply)) => Outgoing::Whole(reply),
+        (_, answer) if accepts == Accepts::Message => Outgoing::Whole(owed(answer)),
+        // Nobody wants the answer; who waits for it all the same gets a stream that ends.
+        (first, answer) => {
+            let state = Told::Ended(answer.and_then(message));
+            let first = first.ok();
+            Outgoing::Events(Box::pin(Telling { first, events, state, _presence: None }))
+        }
+    }
+}
+
 /// What is said while the work goes on, then its answer.
 struct Telling {
     first: Option<Bytes>,
     events: mpsc::Receiver<Bytes>,
-    work: JoinHandle<Option<Reply>>,
     state: Told,
-    _presence: Presence,
+    _presence: Option<Presence>,
 }
 
 /// How much of it has been told.
 enum Told {
     /// The work goes on.
-    Working,
+    Working(JoinHandle<Option<Reply>>),
     /// It has ended; this is its answer, and events may come before it.
     Ended(Option<Bytes>),
 }
@@ -214,30 +226,33 @@ impl Stream for Telling {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
-        if matches!(self.state, Told::Working)
-            && let Poll::Ready(answer) = Pin::new(&mut self.work).poll(cx)
+        if let Told::Working(work) = &mut self.state
+            && let Poll::Ready(answer) = Pin::new(work).poll(cx)
         {
-            let body = answer.ok().flatten().map(|reply| reply.body);
-            self.state = Told::Ended(match body {
-                Some(Body::Json(bytes)) => Some(bytes),
-                Some(Body::Empty) | None => None,
-            });
+            self.state = Told::Ended(answer.ok().flatten().and_then(message));
         }
         match (self.events.poll_recv(cx), &mut self.state) {
             (Poll::Ready(Some(event)), _) => Poll::Ready(Some(event)),
             (Poll::Ready(None) | Poll::Pending, Told::Ended(answer)) => Poll::Ready(answer.take()),
-            (Poll::Ready(None) | Poll::Pending, Told::Working) => Poll::Pending,
+            (Poll::Ready(None) | Poll::Pending, Told::Working(_)) => Poll::Pending,
         }
     }
 }
 
-fn joined(answer: Result<Option<Reply>, tokio::task::JoinError>) -> Reply {
-    answer.ok().flatten().unwrap_or_else(|| Reply::empty(202))
+fn message(reply: Reply) -> Option<Bytes> {
+    match reply.body {
+        Body::Json(bytes) => Some(bytes),
+        Body::Empty => None,
+    }
 }
 
-/// No answer, to a client that waits for one: a stream that ends at once.
-fn nothing() -> Outgoing {
-    Outgoing::Events(Box::pin(futures_util::stream::empty()))
+fn joined(answer: Result<Option<Reply>, JoinError>) -> Reply {
+    owed(answer.ok().flatten())
+}
+
+/// HTTP owes every request an answer, even one that nobody wants any more.
+fn owed(answer: Option<Reply>) -> Reply {
+    answer.unwrap_or_else(|| Reply::empty(202))
 }
 
 /// 128 random bits in hex.

@@ -14,7 +14,7 @@ use toolgate_contract::{Body, BoxFuture, Caller, Frame, Reply};
 use toolgate_dialects::{Dialect, Reading, Refused};
 use toolgate_transports::stdio::{Line, read_lines, write_lines};
 
-use crate::session::{Desk, Session};
+use crate::session::{Desk, Session, now_or_spawned};
 
 /// How many messages may wait to be written before calls wait to answer.
 const OUTBOX: usize = 256;
@@ -109,12 +109,13 @@ impl Client {
                 let say = move |event| drop(outbox.try_send(event));
                 let pending = Pending::of(reading, &self.session, &say);
                 let client = self.clone();
-                self.answering.spawn(async move {
+                let work = async move {
                     if let Some(reply) = pending.answer(&client.session).await {
                         client.send(reply).await;
                     }
                     drop(place);
-                });
+                };
+                now_or_spawned(Box::pin(self.answering.track_future(work))).await;
             }
         }
     }

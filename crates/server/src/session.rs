@@ -1,10 +1,13 @@
 //! One conversation with one client: its frames in, its calls in flight, its answers out.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply};
 use toolgate_dialects::{Ask, Conversation, Dialect, Key, Reading, Refused, Ticket};
@@ -43,7 +46,7 @@ struct InFlight {
 
 /// An ask that was taken: its work, and the way to end it.
 pub(crate) struct Begun {
-    /// To be spawned. Its end is the answer; `None` if none is owed any more.
+    /// To be run by [`now_or_spawned`]. Its end is the answer; `None` if none is owed any more.
     pub(crate) work: BoxFuture<'static, Option<Reply>>,
     /// Ends the work.
     pub(crate) cancel: CancellationToken,
@@ -74,8 +77,7 @@ impl Session {
 
     /// Takes `ask` and gives the work it makes; what is said meanwhile goes to `say`.
     ///
-    /// The work is to run in a task of its own, so that a client that leaves can
-    /// cancel it and never cut it. Refused if its key is in flight already.
+    /// Refused if its key is in flight already.
     pub(crate) fn begin(
         self: &Arc<Self>,
         ask: Ask,
@@ -148,6 +150,25 @@ impl Session {
             in_flight.remove(key);
         }
         listed
+    }
+}
+
+/// Work that was begun: done already, or going on in a task of its own.
+pub(crate) enum Running<T> {
+    /// It is done.
+    Done(T),
+    /// It goes on.
+    On(JoinHandle<T>),
+}
+
+/// Runs `work` as far as it goes without waiting, and what is left in a task of its own.
+///
+/// So a client that leaves can cancel a call and never cut it half way, and a
+/// call that has nothing to wait for, as most have not, costs no task.
+pub(crate) async fn now_or_spawned<T: Send + 'static>(mut work: BoxFuture<'static, T>) -> Running<T> {
+    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        Poll::Ready(done) => Running::Done(done),
+        Poll::Pending => Running::On(tokio::spawn(work)),
     }
 }
 

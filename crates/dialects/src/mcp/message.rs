@@ -17,7 +17,8 @@ pub(crate) enum Id {
 }
 
 impl Id {
-    fn read(value: &Value) -> Option<Self> {
+    /// Reads an id, or a token of the same kinds.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Some(Self::Text(text.clone())),
             Value::Number(number) if !number.is_f64() => Some(Self::Number(number.clone())),
@@ -33,7 +34,7 @@ impl Id {
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Number(number) => Key(number.to_string()),
-            Self::Text(text) => Key(format!("{text:?}")),
+            Self::Text(text) => Key(json!(text).to_string()),
         }
     }
 }
@@ -65,6 +66,11 @@ impl Message {
         let Value::Object(mut fields) = value else {
             return Err(Failure::invalid_request(None, "a message is a JSON object"));
         };
+        // Before anything is found wrong with it: an answer to an answer would have no end.
+        let answers = fields.contains_key("result") || fields.contains_key("error");
+        if answers && !fields.contains_key("method") {
+            return Ok(Self::Response);
+        }
         let id = match fields.get("id") {
             None => None,
             Some(value) => match Id::read(value) {
@@ -83,9 +89,6 @@ impl Message {
         let method = match fields.remove("method") {
             Some(Value::String(method)) => method,
             Some(_) => return Err(Failure::invalid_request(id, "`method` must be a string")),
-            None if fields.contains_key("result") || fields.contains_key("error") => {
-                return Ok(Self::Response);
-            }
             None => return Err(Failure::invalid_request(id, "`method` is missing")),
         };
         let params = match fields.remove("params") {

@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use http::Method;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Frame, Head, Level, Reply, Request, fold};
 
-pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision};
+pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes};
 
 use self::message::{
     Failure, HEADER_MISMATCH, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key, success,
 };
-use self::ticket::{McpTicket, server_info, stamp};
+use self::ticket::{McpTicket, Stamp, server_info};
 use crate::json::parse;
 use crate::{Accepts, Ask, Conversation, Dialect, Facts, Key, OnLeave, Reading, Refused};
 
@@ -109,7 +110,9 @@ struct Session {
 impl Conversation for McpConversation {
     fn read(&mut self, frame: &Frame) -> Reading {
         match &frame.head {
-            Head::Http { method, .. } if *method != Method::POST => self.read_verb(method),
+            Head::Http { method, .. } if *method != Method::POST => {
+                self.read_verb(method, &frame.head)
+            }
             Head::Line | Head::Http { .. } => self.read_body(frame),
         }
     }
@@ -120,9 +123,12 @@ impl Conversation for McpConversation {
 }
 
 impl McpConversation {
-    fn read_verb(&mut self, method: &Method) -> Reading {
+    fn read_verb(&mut self, method: &Method, head: &Head) -> Reading {
         match (method, &self.session) {
-            (&Method::DELETE, Some(_)) => Reading::Closed(Reply::empty(204)),
+            (&Method::DELETE, Some(_)) => match self.check_version_header(head, None) {
+                Ok(()) => Reading::Closed(Reply::empty(204)),
+                Err(failure) => self.fail(&failure),
+            },
             _ => {
                 let allow = if self.session.is_some() { "POST, DELETE" } else { "POST" };
                 Reading::Reply(Reply::empty(405).with_header("allow", allow))
@@ -159,8 +165,9 @@ impl McpConversation {
         }
         let read_item = |item: Value| {
             if item.get("method").is_some_and(|method| method == "initialize") {
+                let id = item.get("id").and_then(Id::read);
                 let why = "`initialize` must not be part of a batch";
-                return self.fail(&Failure::invalid_request(None, why));
+                return self.fail(&Failure::invalid_request(id, why));
             }
             self.read_value(frame, item)
         };
@@ -173,18 +180,28 @@ impl McpConversation {
                 self.read_request(frame, id, &method, params)
             }
             Message::Notification { method, params } => {
-                Ok(self.read_notification(&method, &params))
+                self.check_version_header(&frame.head, None)?;
+                Ok(self.read_notification(&frame.head, &method, &params))
             }
             // Nothing of ours asks the client anything yet, so no answer is awaited.
-            Message::Response => Ok(Reading::Reply(Reply::empty(202))),
+            Message::Response => {
+                self.check_version_header(&frame.head, None)?;
+                if stateless_header(&frame.head) {
+                    let why = "a client sends requests and notifications in this revision";
+                    return Err(Failure::invalid_request(None, why));
+                }
+                Ok(Reading::Reply(Reply::empty(202)))
+            }
         });
         read.unwrap_or_else(|failure| self.fail(&failure))
     }
 
-    fn read_notification(&self, method: &str, params: &Map<String, Value>) -> Reading {
+    fn read_notification(&self, head: &Head, method: &str, params: &Map<String, Value>) -> Reading {
         let reply = Reply::empty(202);
+        // A POST without a session is alone in its conversation: it has nothing to cancel.
+        let alone = matches!(head, Head::Http { .. }) && self.session.is_none();
         match (method, cancelled_key(params)) {
-            ("notifications/cancelled", Some(key)) => Reading::Cancel { key, reply },
+            ("notifications/cancelled", Some(key)) if !alone => Reading::Cancel { key, reply },
             // An unknown notification is taken and dropped: none is ever answered.
             _ => Reading::Reply(reply),
         }
@@ -203,14 +220,17 @@ impl McpConversation {
         if stateless_body || stateless_header(&frame.head) {
             return self.read_stateless(frame, id, method, params);
         }
-        self.check_version_header(&frame.head, &id)?;
+        self.check_version_header(&frame.head, Some(&id))?;
         match (method, self.session) {
             ("initialize", _) => self.initialize(&id, &params),
             ("ping", Some(_)) => Ok(Reading::Reply(success(&id, &json!({})))),
             ("ping", None) if matches!(frame.head, Head::Line) => {
                 Ok(Reading::Reply(success(&id, &json!({}))))
             }
-            (_, Some(session)) => self.read_in_session(frame, id, method, params, session),
+            // An error is an answer like another: some clients do not read the body of a 400.
+            (_, Some(session)) => self
+                .read_in_session(frame, id, method, params, session)
+                .map_err(|failure| failure.with_status(200)),
             (_, None) => Err(Failure::invalid_params(
                 Some(id),
                 format!(
@@ -267,7 +287,7 @@ impl McpConversation {
                 self.session = Some(Session { log_level, ..session });
                 Ok(Reading::Reply(success(&id, &json!({}))))
             }
-            _ => Err(unknown_method(id, method).with_status(200)),
+            _ => Err(unknown_method(id, method)),
         }
     }
 
@@ -291,11 +311,21 @@ impl McpConversation {
     }
 
     fn discover(&self, id: &Id, revision: &Revision) -> Reply {
-        let mut result = Map::new();
-        result.insert("supportedVersions".into(), json!(Revision::names(Era::Stateless)));
-        result.insert("capabilities".into(), capabilities());
-        result.insert("instructions".into(), json!(self.facts.instructions));
-        result.extend(stamp(revision, &self.facts, Some(DISCOVER_TTL_MS)));
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Discovered<'a> {
+            supported_versions: Vec<&'static str>,
+            capabilities: Value,
+            instructions: &'a str,
+            #[serde(flatten)]
+            stamp: Stamp<'a>,
+        }
+        let result = Discovered {
+            supported_versions: Revision::names(Era::Stateless),
+            capabilities: capabilities(),
+            instructions: &self.facts.instructions,
+            stamp: Stamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
+        };
         success(id, &result)
     }
 
@@ -312,9 +342,9 @@ impl McpConversation {
     ) -> Result<Reading, Failure> {
         let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
             None => None,
-            Some(token @ (Value::String(_) | Value::Number(_))) => Some(token.clone()),
+            Some(token) if Id::read(token).is_some() => Some(token.clone()),
             Some(_) => {
-                let why = "`_meta.progressToken` must be a string or a number";
+                let why = "`_meta.progressToken` must be a string or an integer";
                 return Err(Failure::invalid_params(Some(id), why));
             }
         };
@@ -338,13 +368,13 @@ impl McpConversation {
         }))
     }
 
-    /// Whether the version header, where one came, is of the session's era.
-    fn check_version_header(&self, head: &Head, id: &Id) -> Result<(), Failure> {
-        let invalid = |why| Failure::invalid_request(Some(id.clone()), why);
+    /// Whether the version header, where one came, names a revision.
+    fn check_version_header(&self, head: &Head, id: Option<&Id>) -> Result<(), Failure> {
+        let all = REVISIONS.each_ref().map(|row| row.name);
+        let invalid = |why| Failure::invalid_request(id.cloned(), why);
         match headers::single(head, headers::VERSION).map_err(invalid)? {
-            Some(name) if Revision::named(name, Era::Session).is_none() => {
-                let all: Vec<_> = REVISIONS.iter().map(|row| row.name).collect();
-                Err(Failure::unsupported(Some(id.clone()), name, &all))
+            Some(name) if !all.contains(&name) => {
+                Err(Failure::unsupported(id.cloned(), name, &all))
             }
             Some(_) | None => Ok(()),
         }

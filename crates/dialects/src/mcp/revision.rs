@@ -15,6 +15,8 @@ pub struct Revision {
     pub annotations: bool,
     /// Tools carry a title and an output schema; results carry structured content.
     pub structured: bool,
+    /// What schemas and structured results may be.
+    pub shapes: Shapes,
     /// The server says in a sentence what it is.
     pub describes_itself: bool,
     /// An error to a message whose id could not be read has no id at all, instead of `null`.
@@ -48,9 +50,18 @@ pub enum BadInput {
     Result,
 }
 
+/// What schemas and structured results may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shapes {
+    /// Objects, and the schema of a property is an object too.
+    Objects,
+    /// Whatever JSON Schema 2020-12 has words for.
+    Any,
+}
+
 /// The revisions, newest first.
 pub const REVISIONS: [Revision; 5] = [
-    Revision { name: "2026-07-28", era: Era::Stateless, ..NEWEST_SESSION },
+    Revision { name: "2026-07-28", era: Era::Stateless, shapes: Shapes::Any, ..NEWEST_SESSION },
     NEWEST_SESSION,
     Revision {
         name: "2025-06-18",
@@ -66,6 +77,7 @@ pub const REVISIONS: [Revision; 5] = [
         bad_input: BadInput::Error,
         annotations: true,
         structured: false,
+        shapes: Shapes::Objects,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -76,6 +88,7 @@ pub const REVISIONS: [Revision; 5] = [
         bad_input: BadInput::Error,
         annotations: false,
         structured: false,
+        shapes: Shapes::Objects,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -89,6 +102,7 @@ pub const NEWEST_SESSION: Revision = Revision {
     bad_input: BadInput::Result,
     annotations: true,
     structured: true,
+    shapes: Shapes::Objects,
     describes_itself: true,
     anonymous_errors: true,
 };

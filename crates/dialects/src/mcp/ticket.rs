@@ -1,17 +1,18 @@
 //! Spells answers, refusals and events for one MCP request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{
     Answer, AnyTool, CallError, Effects, Ending, Event, Level, Output, Reply, ToolPage, ToolSpec,
 };
 
 use super::message::{Failure, INVALID_PARAMS, Id, notification, success};
-use super::revision::{BadInput, Era, Revision};
+use super::revision::{BadInput, Era, Revision, Shapes};
 use super::{cursor, spell};
 use crate::{Facts, Ticket};
 
@@ -70,7 +71,7 @@ impl McpTicket {
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
             #[serde(flatten)]
-            stamp: Map<String, Value>,
+            stamp: Stamp<'a>,
         }
         let tools =
             page.tools.iter().map(|tool| Listed::new(tool.as_ref(), self.revision)).collect();
@@ -83,7 +84,11 @@ impl McpTicket {
         let Output { value, text, ending } = output;
         let mut content = vec![Content::text(&text.body)];
         content.extend(text.note.as_deref().map(Content::text));
-        let structured = self.revision.structured.then_some(value);
+        let sayable = match self.revision.shapes {
+            Shapes::Objects => value.is_object(),
+            Shapes::Any => true,
+        };
+        let structured = (self.revision.structured && sayable).then_some(value);
         self.result(content, structured, *ending == Ending::ProgramFailed)
     }
 
@@ -139,7 +144,7 @@ impl McpTicket {
             structured_content: Option<&'a Value>,
             is_error: bool,
             #[serde(flatten)]
-            stamp: Map<String, Value>,
+            stamp: Stamp<'a>,
         }
         let stamp = self.stamp(None);
         success(&self.id, &CallResult { content, structured_content: structured, is_error, stamp })
@@ -161,10 +166,11 @@ impl McpTicket {
         message: Option<&str>,
     ) -> Option<Bytes> {
         let token = self.progress_token.as_ref()?;
-        let grows = |last: u64| (done > f64::from_bits(last)).then(|| done.to_bits());
+        let grows =
+            |last: u64| (done.is_finite() && done > f64::from_bits(last)).then(|| done.to_bits());
         self.progress.fetch_update(Ordering::AcqRel, Ordering::Acquire, grows).ok()?;
         let mut params = json!({ "progressToken": token, "progress": done });
-        if let Some(total) = total {
+        if let Some(total) = total.filter(|total| total.is_finite()) {
             params["total"] = json!(total);
         }
         if let Some(message) = message.filter(|_| self.revision.annotations) {
@@ -173,31 +179,53 @@ impl McpTicket {
         Some(notification("notifications/progress", &params))
     }
 
-    /// What every result of the stateless era carries, and none of the era before.
-    pub(crate) fn stamp(&self, ttl_ms: Option<u64>) -> Map<String, Value> {
-        stamp(self.revision, &self.facts, ttl_ms)
+    fn stamp(&self, ttl_ms: Option<u64>) -> Stamp<'_> {
+        Stamp::new(self.revision, &self.facts, ttl_ms)
     }
 }
 
 /// What every result of the stateless era carries, and none of the era before.
-///
-/// `ttl_ms` is given for results a client may keep. They are `private`: what is
-/// on offer can depend on the caller.
-pub(crate) fn stamp(revision: &Revision, facts: &Facts, ttl_ms: Option<u64>) -> Map<String, Value> {
-    let mut stamp = Map::new();
-    match revision.era {
-        Era::Session => {}
-        Era::Stateless => {
-            stamp.insert("resultType".into(), "complete".into());
-            if let Some(ttl_ms) = ttl_ms {
-                stamp.insert("ttlMs".into(), ttl_ms.into());
-                stamp.insert("cacheScope".into(), "private".into());
-            }
-            let server = json!({ "name": facts.name, "version": facts.version });
-            stamp.insert("_meta".into(), json!({ "io.modelcontextprotocol/serverInfo": server }));
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Stamp<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_scope: Option<&'static str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<ResultMeta<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResultMeta<'a> {
+    #[serde(rename = "io.modelcontextprotocol/serverInfo")]
+    server_info: Named<'a>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    version: &'a str,
+}
+
+impl<'a> Stamp<'a> {
+    /// `ttl_ms` is given for results a client may keep. They are `private`: what is on offer can
+    /// depend on the caller.
+    pub(crate) fn new(revision: &Revision, facts: &'a Facts, ttl_ms: Option<u64>) -> Self {
+        match revision.era {
+            Era::Session => Self { result_type: None, ttl_ms: None, cache_scope: None, meta: None },
+            Era::Stateless => Self {
+                result_type: Some("complete"),
+                ttl_ms,
+                cache_scope: ttl_ms.map(|_| "private"),
+                meta: Some(ResultMeta {
+                    server_info: Named { name: &facts.name, version: &facts.version },
+                }),
+            },
         }
     }
-    stamp
 }
 
 /// What the server says it is, as far as the revision has words for it.
@@ -231,9 +259,9 @@ struct Listed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     description: &'a str,
-    input_schema: &'a Value,
+    input_schema: Cow<'a, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<&'a Value>,
+    output_schema: Option<Cow<'a, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Annotations<'a>>,
 }
@@ -245,10 +273,45 @@ impl<'a> Listed<'a> {
             name: spell(spec.id.as_str()),
             title: revision.structured.then_some(&spec.title),
             description: &spec.about,
-            input_schema: &spec.input_schema,
-            output_schema: spec.output_schema.as_ref().filter(|_| revision.structured),
+            input_schema: worded(&spec.input_schema, revision.shapes),
+            output_schema: spec
+                .output_schema
+                .as_ref()
+                .filter(|schema| revision.structured && sayable(schema, revision.shapes))
+                .map(|schema| worded(schema, revision.shapes)),
             annotations: revision.annotations.then(|| Annotations::new(spec)),
         }
+    }
+}
+
+/// Whether a revision has words for results of `schema`.
+fn sayable(schema: &Value, shapes: Shapes) -> bool {
+    match shapes {
+        Shapes::Objects => schema["type"] == "object",
+        Shapes::Any => true,
+    }
+}
+
+/// `schema` in the words a revision has: where properties have only objects for schemas, `true`
+/// is `{}`: a client of that time may refuse the whole list over a `true`.
+fn worded(schema: &Value, shapes: Shapes) -> Cow<'_, Value> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let odd = properties.is_some_and(|all| all.values().any(Value::is_boolean));
+    match shapes {
+        Shapes::Objects if odd => {
+            let mut schema = schema.clone();
+            if let Some(properties) = schema["properties"].as_object_mut() {
+                for property in properties.values_mut() {
+                    match property {
+                        Value::Bool(true) => *property = json!({}),
+                        Value::Bool(false) => *property = json!({ "not": {} }),
+                        _ => {}
+                    }
+                }
+            }
+            Cow::Owned(schema)
+        }
+        Shapes::Objects | Shapes::Any => Cow::Borrowed(schema),
     }
 }
 

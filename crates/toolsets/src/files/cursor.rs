@@ -40,3 +40,35 @@ fn check(question: &str, last: &[u8]) -> [u8; CHECK_BYTES] {
     hasher.finalize_xof().fill(&mut sum);
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_cursor_is_read_for_its_own_question_only(question: String, other: String, last: Vec<u8>) {
+            let cursor = after(&question, &last);
+            prop_assert_eq!(read(&question, &cursor).ok(), Some(last));
+            if question != other {
+                prop_assert!(read(&other, &cursor).is_err());
+            }
+        }
+
+        #[test]
+        fn a_changed_cursor_is_refused(last: Vec<u8>, at: prop::sample::Index, to in "[A-Za-z0-9_-]") {
+            let cursor = after("q", &last);
+            let at = at.index(cursor.len());
+            let mut changed = cursor.clone();
+            changed.replace_range(at..=at, &to);
+            prop_assert!(changed == cursor || read("q", &changed).is_err());
+        }
+
+        #[test]
+        fn what_was_never_a_cursor_is_refused(text: String) {
+            prop_assert!(read("q", &text).is_err());
+        }
+    }
+}

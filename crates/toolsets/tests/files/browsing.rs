@@ -96,7 +96,7 @@ async fn a_forged_cursor_is_refused() {
 
 #[tokio::test]
 async fn a_directory_of_two_hundred_thousand_entries_is_listed_page_by_page() {
-    let space = Space::new();
+    let space = Space::in_memory();
     let count = 200_000;
     for at in 0..count {
         File::create(space.ws.join(format!("file-{at:06}"))).unwrap();

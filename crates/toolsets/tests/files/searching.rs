@@ -233,7 +233,7 @@ async fn what_cannot_be_searched_is_counted_and_not_fatal() {
     space.put("locked", "needle");
     space.put("utf16", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
     space.put("latin", b"caf\xe9 needle\n");
-    fs::set_permissions(space.ws.join("locked"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(space.ws.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
     let found = space.ok("files.search", json!({ "text": "needle" })).await;
     assert_eq!(found["skipped"]["binary"], 1);
     let paths: Vec<_> = found["matches"]

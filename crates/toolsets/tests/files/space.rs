@@ -33,6 +33,13 @@ impl Space {
         Self::with(&Settings::default())
     }
 
+    /// A workspace in memory, for tests with very many files.
+    pub(crate) fn in_memory() -> Self {
+        let dir = TempDir::new_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap());
+        let space = Self::at(dir.path(), &Settings::default());
+        Self { _dir: Some(dir), ..space }
+    }
+
     pub(crate) fn with(settings: &Settings) -> Self {
         let dir = TempDir::new().unwrap();
         let space = Self::at(dir.path(), settings);

@@ -100,9 +100,6 @@ impl<'f> Flat<'f> {
         if self.returns.is_empty() {
             return new.into_owned();
         }
-        if self.returns.len() == self.newlines {
-            return ended_by(&new, |_| true);
-        }
         let old: Vec<&[u8]> = self.text[from..to].split_inclusive(|&byte| byte == b'\n').collect();
         let lines: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
         let most = old.len().min(lines.len());

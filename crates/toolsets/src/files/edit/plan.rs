@@ -218,3 +218,122 @@ fn lines(flat: &Flat<'_>, first: u64, end: u64, edit: usize) -> Result<(usize, u
     }
     Ok((flat.start_of(first), flat.start_of(end)))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::diff;
+    use super::*;
+
+    /// Texts of few letters and every kind of line ending, so that all cases come up.
+    const FILE: &str = "(a|b|\t| |é|\n|\r\n){0,30}";
+
+    fn edited(file: &str, changes: &[Change<'_>]) -> Result<Vec<u8>, String> {
+        let spans = spans(file.as_bytes(), changes, "f").map_err(|err| err.message)?;
+        Ok(apply(file.as_bytes(), &spans))
+    }
+
+    fn flat(text: &str) -> String {
+        text.replace("\r\n", "\n")
+    }
+
+    /// What is left of `file` when the lines numbered `first` to before `end` are put by `new`.
+    fn by_lines(file: &str, first: usize, end: usize, new: &str) -> String {
+        let lines: Vec<&str> = file.split_inclusive('\n').collect();
+        lines[..first - 1].concat() + new + &lines[end - 1..].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn replacing_all_of_a_text_is_what_the_standard_library_does(file in FILE, old in "(a|b|\n){1,3}", new in "(a|c|\n){0,4}") {
+            prop_assume!(old != new);
+            let change = Change::Text { old: &old, new: &new, times: Times::Any };
+            match edited(&file, &[change]) {
+                Ok(edited) => {
+                    let edited = String::from_utf8(edited).unwrap();
+                    prop_assert_eq!(flat(&edited), flat(&file).replace(&old, &new));
+                }
+                Err(_) => prop_assert!(!flat(&file).contains(&old)),
+            }
+        }
+
+        #[test]
+        fn a_file_with_one_kind_of_ending_keeps_it(lines in prop::collection::vec("[ab]{0,3}", 1..8), crlf: bool, old in "(a|b|\n){1,3}", new in "(a|c|\n|\r\n){0,4}") {
+            let ending = if crlf { "\r\n" } else { "\n" };
+            let file = lines.join(ending) + ending;
+            let change = Change::Text { old: &old, new: &new, times: Times::Any };
+            if let Ok(edited) = edited(&file, &[change]) {
+                let edited = String::from_utf8(edited).unwrap();
+                prop_assert_eq!(edited.matches(ending).count(), edited.matches('\n').count());
+                prop_assert!(crlf || !edited.contains('\r'));
+            }
+        }
+
+        #[test]
+        fn what_is_not_named_stays_byte_for_byte(before in FILE, after in FILE, new in "(a|c|\n){0,4}") {
+            // A file that ends in half a line ending is not what this is about.
+            let file = format!("{before}<old>{after}");
+            let change = Change::Text { old: "<old>", new: &new, times: Times::Once };
+            let edited = edited(&file, &[change]).unwrap();
+            prop_assert!(edited.starts_with(before.as_bytes()) && edited.ends_with(after.as_bytes()));
+        }
+
+        #[test]
+        fn replacing_lines_is_what_splitting_and_joining_does(file in "(a|b|\n){1,20}\n", first in 1_usize..8, len in 0_usize..4, new in "((a|c){1,3}\n){0,3}") {
+            let total = file.split_inclusive('\n').count();
+            prop_assume!(first + len <= total + 1);
+            let change = Change::Lines { first: first as u64, end: (first + len) as u64, new: &new };
+            let edited = edited(&file, &[change]).unwrap();
+            prop_assert_eq!(String::from_utf8(edited).unwrap(), by_lines(&file, first, first + len, &new));
+        }
+
+        #[test]
+        fn a_text_that_is_missing_is_explained_without_failing(file in FILE, old in "(a|b|’|'| |\t|\n|é){1,12}") {
+            let change = Change::Text { old: &old, new: "x", times: Times::Once };
+            if let Err(message) = edited(&file, &[change]) {
+                prop_assert!(!message.is_empty());
+            }
+        }
+
+        #[test]
+        fn applying_the_diff_to_the_old_file_gives_the_new_one(old in "((a|b|c){0,2}\n){0,30}[ab]{0,1}", new in "((a|b|c){0,2}\n){0,30}[ab]{0,1}") {
+            let (diff, cut) = diff::unified(old.as_bytes(), new.as_bytes(), "f", 1 << 20);
+            prop_assert!(!cut);
+            prop_assert_eq!(patched(&old, &diff), new);
+        }
+    }
+
+    /// `old` with a unified diff applied, the way patch does.
+    fn patched(old: &str, diff: &str) -> String {
+        let mut lines = old.split_inclusive('\n');
+        let (mut new, mut at) = (String::new(), 1);
+        let mut hunks = diff.split_inclusive('\n').skip(2).peekable();
+        while let Some(line) = hunks.next() {
+            if let Some(header) = line.strip_prefix("@@ -") {
+                let range = header.split(' ').next().unwrap();
+                let (from, len) = range.split_once(',').unwrap_or((range, "1"));
+                // An empty range names the line before it.
+                let from = from.parse::<usize>().unwrap() + usize::from(len == "0");
+                while at < from {
+                    new += lines.next().unwrap();
+                    at += 1;
+                }
+                continue;
+            }
+            let mut text = &line[1..];
+            if hunks.peek().is_some_and(|next| next.starts_with('\\')) {
+                hunks.next();
+                text = text.strip_suffix('\n').unwrap();
+            }
+            if !line.starts_with('+') {
+                assert_eq!(lines.next(), Some(text));
+                at += 1;
+            }
+            if !line.starts_with('-') {
+                new += text;
+            }
+        }
+        new + &lines.collect::<String>()
+    }
+}

@@ -100,7 +100,7 @@ impl Root {
         }
         let about = about("/destination");
         let mut temp = to.draft(found.as_ref(), &terms).map_err(&about)?;
-        pour(file.as_fd(), temp.as_fd(), file.meta().size(), watch)
+        pour(file.as_fd(), temp.as_fd(), file.meta().size(), 0, watch)
             .map_err(|err| err.at(&to.path))?;
         fsync(&temp).map_err(|err| refusal(&to.path, err))?;
         self.publish(&to, &mut temp, &terms, watch).map_err(&about)?;
@@ -179,7 +179,6 @@ fn copy_branches(
             copy_entry(&branch, &made, name, *kind, bounds, &mut copied, watch)
                 .map_err(|err| err.at(&inner(name)))?;
         }
-        watch.progress(copied.entries, None, "entries copied");
         Ok(())
     })?;
     Ok(copied)
@@ -208,7 +207,8 @@ fn copy_entry(
             let flags =
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let made = openat(to, name, flags, Mode::from_raw_mode(file.meta().mode() & 0o777))?;
-            pour(file.as_fd(), made.as_fd(), file.meta().size(), watch)?;
+            let before = copied.bytes - file.meta().size();
+            pour(file.as_fd(), made.as_fd(), file.meta().size(), before, watch)?;
         }
         Kind::Symlink => {
             symlinkat(readlinkat(&from.dir, name, Vec::new())?, to, name)?;
@@ -220,14 +220,22 @@ fn copy_entry(
 }
 
 /// Copies the first `len` bytes of `from` to `to`, in the kernel where it can.
-fn pour(from: BorrowedFd<'_>, to: BorrowedFd<'_>, len: u64, watch: &Watch) -> Result<(), Stopped> {
+///
+/// `before` is how much the call has copied by then.
+fn pour(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    len: u64,
+    before: u64,
+    watch: &Watch,
+) -> Result<(), Stopped> {
     let mut at = 0;
     while at < len {
         watch.check()?;
         let part = usize::try_from((len - at).min(8 << 20)).unwrap_or(BLOCK_BYTES);
         match copy_file_range(from, Some(&mut at), to, None, part) {
             Ok(0) => break,
-            Ok(_) | Err(Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => watch.progress(before + at, None, "bytes copied"),
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 return pour_by_hand(from, to, at..len, watch);
             }

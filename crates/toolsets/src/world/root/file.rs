@@ -127,6 +127,7 @@ impl File {
                 break;
             }
             at += read as u64;
+            watch.progress(at, Some(self.meta.size()), "bytes read");
         }
         Ok(())
     }

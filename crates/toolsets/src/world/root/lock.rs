@@ -14,7 +14,8 @@ use super::path::shown;
 use super::place::Place;
 use super::work::Watch;
 
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long another process is waited for.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 const STRIPES: usize = 64;
 
 /// The locks of this process; directories that fall on the same one only wait longer.
@@ -36,6 +37,7 @@ impl Locks {
     /// Waits for the lock on the directory of `place`.
     ///
     /// The directory and not the file is locked: the file is another after each replacement.
+    #[allow(clippy::disallowed_methods, reason = "a lock of another process wakes nobody here")]
     pub(super) fn lock<'l>(
         &'l self,
         place: &'l Place,

@@ -78,3 +78,59 @@ pub(crate) fn shown(path: &str) -> String {
     text.push('`');
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(path: &str, root: &str) -> Option<String> {
+        relative(path, Path::new(root)).ok().map(str::to_owned)
+    }
+
+    #[test]
+    fn only_the_root_s_own_prefix_is_stripped() {
+        assert_eq!(check("/ws/ok.txt", "/ws").as_deref(), Some("ok.txt"));
+        assert_eq!(check("/ws//etc/passwd", "/ws").as_deref(), Some("etc/passwd"));
+        assert_eq!(check("/ws", "/ws").as_deref(), Some("."));
+        assert_eq!(check("/ws/", "/ws").as_deref(), Some("."));
+        assert_eq!(check("/etc", "/").as_deref(), Some("etc"));
+        for path in ["/ws_evil/x", "/w", "/", "//ws/x", "/etc/passwd"] {
+            assert_eq!(check(path, "/ws"), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_split_at_its_last_name() {
+        assert_eq!(split("a"), Some((".", "a")));
+        assert_eq!(split("a/b//"), Some(("a", "b")));
+        assert_eq!(split("a/../b"), Some(("a/..", "b")));
+        for path in [".", "..", "a/..", "a/.", "/"] {
+            assert_eq!(split(path), None, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_relative_and_within_bounds(path in "[a./~%\\\\\u{0}é ]{0,40}") {
+            if let Some(path) = check(&path, "/ws/a") {
+                prop_assert!(!path.starts_with('/') && !path.contains('\0') && !path.trim().is_empty());
+                if let Some((dir, name)) = split(&path) {
+                    prop_assert!(!name.contains('/') && !matches!(name, "" | "." | ".."));
+                    prop_assert!(path.starts_with(dir) || dir == ".");
+                }
+            }
+        }
+
+        #[test]
+        fn a_path_given_absolute_is_the_one_given_relative(path in "[a-z][a-z./]{0,20}") {
+            prop_assert_eq!(check(&format!("/ws/{path}"), "/ws"), check(&path, "/ws"));
+        }
+
+        #[test]
+        fn a_sibling_whose_name_begins_alike_is_never_inside(rest in "[^/\\x00]{1,10}") {
+            prop_assert_eq!(check(&format!("/ws{rest}/x"), "/ws"), None);
+        }
+    }
+}

@@ -43,18 +43,27 @@ pub(super) fn temp_name() -> OsString {
 impl<'d> Temp<'d> {
     /// A new empty file in `dir` with `mode` less the umask.
     pub(super) fn create(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
-        let dir = dir.as_fd();
-        let nameless = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        match openat(dir, ".", nameless, mode) {
+        match Self::nameless(dir, mode) {
             // Not every file system has nameless files; old ones take the flag for a directory's.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
-            fd => return Ok(Self { dir, fd: fd?, name: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+                Self::named(dir, mode)
+            }
+            temp => temp,
         }
+    }
+
+    /// One that no crash leaves behind.
+    fn nameless(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let fd = openat(dir, ".", flags, mode)?;
+        Ok(Self { dir: dir.as_fd(), fd, name: None })
+    }
+
+    fn named(dir: &'d OwnedFd, mode: Mode) -> Result<Self, Errno> {
         let name = temp_name();
-        let named =
-            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
-        let fd = openat(dir, &name, named, mode)?;
-        Ok(Self { dir, fd, name: Some(name) })
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY;
+        let fd = openat(dir, &name, flags | OFlags::CLOEXEC, mode)?;
+        Ok(Self { dir: dir.as_fd(), fd, name: Some(name) })
     }
 
     /// Gives the file the name `name`, at once and whole.
@@ -109,5 +118,59 @@ impl Drop for Temp<'_> {
         if let Some(name) = &self.name {
             let _ = unlinkat(self.dir, name, AtFlags::empty());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rustix::fs::open;
+    use rustix::io::write;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    type Create = for<'d> fn(&'d OwnedFd, Mode) -> Result<Temp<'d>, Errno>;
+
+    #[test]
+    fn a_file_appears_under_its_name_whole_or_leaves_nothing() {
+        let ways: [Create; 2] =
+            [|dir, mode| Temp::nameless(dir, mode), |dir, mode| Temp::named(dir, mode)];
+        for create in ways {
+            let space = TempDir::new().unwrap();
+            let dir =
+                open(space.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let mode = Mode::from_raw_mode(0o600);
+            let publish = |content: &str, over| {
+                let mut temp = create(&dir, mode)?;
+                write(&temp, content.as_bytes())?;
+                temp.publish(OsStr::new("f"), over)
+            };
+            assert_eq!(publish("first", Over::Nothing), Ok(()));
+            assert_eq!(publish("second", Over::Nothing), Err(Errno::EXIST));
+            assert_eq!(content(space.path()), [("f".into(), "first".into())]);
+            assert_eq!(publish("third", Over::Anything), Ok(()));
+            assert_eq!(content(space.path()), [("f".into(), "third".into())]);
+            drop(create(&dir, mode));
+            assert_eq!(content(space.path()).len(), 1);
+        }
+    }
+
+    #[test]
+    fn the_names_of_half_written_files_are_known() {
+        assert!(is_temp(&temp_name()));
+        assert_ne!(temp_name(), temp_name());
+        assert!(!is_temp(OsStr::new(".toolgate.tmp")) && !is_temp(OsStr::new("a.toolgate-1.tmp")));
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a test looks at the disk itself")]
+    fn content(dir: &Path) -> Vec<(String, String)> {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            let content = std::fs::read_to_string(entry.path()).unwrap();
+            (entry.file_name().into_string().unwrap(), content)
+        });
+        entries.collect()
     }
 }

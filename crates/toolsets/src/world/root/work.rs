@@ -1,14 +1,18 @@
 //! Work that waits for a disk, off the threads that serve calls.
 
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Ctx, EventSink, ToolError};
+use toolgate_contract::{Ctx, Event, EventSink, ToolError};
 
 use super::Root;
 
 /// How many pieces of work may wait for the disk at a time; each holds a few files open.
 pub(super) const AT_ONCE: usize = 16;
+/// Progress is not told more often than this.
+const PROGRESS_MS: u64 = 200;
 
 impl Root {
     /// Runs `work` on a thread of its own, when there is room for it.
@@ -17,7 +21,7 @@ impl Root {
         ctx: &Ctx,
         work: impl FnOnce(&Self, &Watch) -> Result<T, ToolError> + Send + 'static,
     ) -> Result<T, ToolError> {
-        let watch = Watch { cancel: ctx.cancel.clone(), events: ctx.events.clone() };
+        let watch = Watch::new(ctx.cancel.clone(), ctx.events.clone());
         let room = tokio::select! {
             room = self.held.room.clone().acquire_owned() => room,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
@@ -36,29 +40,44 @@ impl Root {
 }
 
 /// Who wants the work, and who watches it.
-#[derive(Clone, Default)]
 pub(crate) struct Watch {
     cancel: CancellationToken,
     events: EventSink,
+    since: Instant,
+    /// When progress was last told, in milliseconds from `since`.
+    told_ms: AtomicU64,
 }
 
 impl Watch {
+    fn new(cancel: CancellationToken, events: EventSink) -> Self {
+        Self { cancel, events, since: Instant::now(), told_ms: AtomicU64::new(0) }
+    }
+
     /// Fails once nobody wants the work any more.
     pub(crate) fn check(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }
     }
 
-    /// Says how far the work is.
+    /// Says how far the work is, if it was not said just now.
     pub(crate) fn progress(&self, done: u64, total: Option<u64>, unit: &str) {
-        if self.events.is_watched() {
-            #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
-            let (part, whole) = (done as f64, total.map(|total| total as f64));
-            let message = Some(format!("{done} {unit}"));
-            self.events.send(toolgate_contract::Event::Progress {
-                done: part,
-                total: whole,
-                message,
-            });
+        if !self.events.is_watched() {
+            return;
         }
+        let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if now_ms < self.told_ms.load(Ordering::Relaxed) + PROGRESS_MS {
+            return;
+        }
+        self.told_ms.store(now_ms, Ordering::Relaxed);
+        #[allow(clippy::cast_precision_loss, reason = "progress is a picture, not a count")]
+        let (part, whole) = (done as f64, total.map(|total| total as f64));
+        let message = Some(format!("{done} {unit}"));
+        self.events.send(Event::Progress { done: part, total: whole, message });
+    }
+}
+
+/// Work that ends by itself and soon.
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new(CancellationToken::new(), EventSink::none())
     }
 }

@@ -1,0 +1,152 @@
+//! More than anybody can take: it is refused, or waited with, and memory stays bounded.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, MODERN, PATIENCE, Post, Wire, Workspace, call, over_both, peak_memory_kib, refusal,
+    structured,
+};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut input = stdio.take_input();
+    let read = call(2, "files_read", json!({ "path": "README.md" }));
+    let writing = thread::spawn(move || {
+        let piece = vec![b'x'; MIB];
+        for _ in 0..1024 {
+            input.write_all(&piece).unwrap();
+        }
+        input.write_all(format!("\n{read}\n").as_bytes()).unwrap();
+        input
+    });
+    let refused = stdio.receive();
+    assert!(refusal(&refused).contains("larger than 33554432 bytes"), "{refused}");
+    assert_eq!(structured(&stdio.answer(2))["content"], Workspace::README);
+    let peak = peak_memory_kib(stdio.pid);
+    assert!(peak < 160 << 10, "{peak} KiB");
+    drop(writing.join().unwrap());
+    assert_eq!(stdio.rest(), [json!(0); 0], "it was told once");
+}
+
+#[test]
+fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
+    const CAP: usize = 4096;
+    over_both(&Workspace::new(), |launch| launch.set("limits_message_bytes", CAP), |client| {
+        let sized = |size: usize| {
+            let message = call("", "files_read", json!({ "path": "README.md" }));
+            let length = message.to_string().len();
+            call("x".repeat(size - length), "files_read", json!({ "path": "README.md" }))
+        };
+        let at = sized(CAP);
+        assert_eq!(at.to_string().len(), CAP);
+        assert_eq!(structured(&client.exchange(&at))["content"], Workspace::README);
+        let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
+        assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
+    });
+}
+
+#[test]
+fn a_body_that_says_it_is_too_large_is_refused_unread() {
+    let served = Launch::over(&Workspace::new()).served();
+    let mut connection = served.connect();
+    connection.post(&Post::bytes(b"").with("content-length", &(1_u64 << 30).to_string()));
+    let response = connection.response();
+    assert_eq!(response.status, 413);
+    assert!(refusal(&response.json()).contains("larger than"), "{response:?}");
+    serves(&Client::http(Launch::over(&Workspace::new()), MODERN));
+}
+
+#[test]
+fn a_body_that_does_not_say_and_is_too_large_is_refused_once_it_is() {
+    let client = Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
+    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let mut connection = served.connect();
+    let post = Post::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
+    connection.post(&post);
+    let chunk = [b"10000\r\n", &[b' '; 1 << 16][..], b"\r\n"].concat();
+    for _ in 0..16 {
+        connection.write(&chunk);
+    }
+    // No more than the cap was sent so far, and no end.
+    connection.write(&chunk);
+    assert_eq!(connection.response().status, 413);
+    assert!(peak_memory_kib(client.server().pid) < 64 << 10);
+    serves(&client);
+}
+
+#[track_caller]
+fn serves(client: &Client) {
+    let read = client.response(&call(1, "files_read", json!({ "path": "README.md" }))).message();
+    assert_eq!(structured(&read)["content"], Workspace::README);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
+    const REQUESTS: usize = 10_000;
+    let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(256));
+    let mut stdio = Launch::over(&workspace).stdio();
+    let mut input = stdio.take_input();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = sent.clone();
+    let writing = thread::spawn(move || {
+        for id in 0..REQUESTS {
+            let message = call(id, "files_read", json!({ "path": "page.txt" }));
+            input.write_all(format!("{message}\n").as_bytes()).unwrap();
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let taken = stalls(&sent);
+    assert!(taken < REQUESTS, "it took {taken} requests and nobody read an answer");
+    let peak = peak_memory_kib(stdio.pid);
+    assert!(peak < 100 << 10, "{peak} KiB");
+
+    let mut answers: HashMap<u64, usize> = HashMap::new();
+    for _ in 0..REQUESTS {
+        let answer = stdio.receive();
+        assert_eq!(structured(&answer)["size"], 17 * 256, "{answer}");
+        *answers.entry(answer["id"].as_u64().unwrap()).or_default() += 1;
+    }
+    writing.join().unwrap();
+    assert!(answers.len() == REQUESTS && answers.values().all(|times| *times == 1));
+    let peak = peak_memory_kib(stdio.pid);
+    assert!(peak < 100 << 10, "{peak} KiB");
+    assert_eq!(stdio.rest(), [Value::Null; 0], "each is answered once");
+}
+
+/// What `counter` stands at once it has not moved for half a second.
+fn stalls(counter: &AtomicUsize) -> usize {
+    let begun = Instant::now();
+    let (mut last, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_millis(500) {
+        assert!(begun.elapsed() < PATIENCE, "it never stalls");
+        let now = counter.load(Ordering::Relaxed);
+        if now != last || now == 0 {
+            (last, since) = (now, Instant::now());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    last
+}
+
+#[test]
+fn a_program_that_prints_without_end_costs_bounded_memory() {
+    over_both(&Workspace::new(), |launch| launch, |client| {
+        let script = "head -c 300000000 /dev/zero | tr '\\0' 'x'";
+        let answer = client.call("exec_run", json!({ "command": script, "shell": true }));
+        let result = structured(&answer);
+        assert_eq!(result["stdout_extent"]["total_bytes"], 300_000_000, "{}", result["stdout_extent"]);
+        assert!(result["stdout"].as_str().unwrap().len() <= 40 << 10);
+        let peak = peak_memory_kib(client.server().pid);
+        assert!(peak < 64 << 10, "{peak} KiB");
+    });
+}

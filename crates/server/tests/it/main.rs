@@ -1,0 +1,21 @@
+//! The binary, from outside: over the wire, as clients meet it.
+//!
+//! Each module is a subject. `support` starts the real binary and speaks to it
+//! with code that shares nothing with ours.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    reason = "a test sets up the world itself and tells a person what it saw"
+)]
+#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+
+mod support;
+
+mod revisions;
+mod gate;
+mod concurrency;
+mod shutdown;
+mod http;
+mod bad_input;
+mod cli;
+mod clients;

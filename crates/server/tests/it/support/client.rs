@@ -1,0 +1,149 @@
+//! One client of either transport in any revision, for what both must do alike.
+
+use serde_json::{Value, json};
+
+use super::{
+    Launch, MODERN, Post, Response, Served, Server, Stdio, Workspace, initialize, notification, request,
+};
+
+/// A client that has opened its conversation.
+pub(crate) struct Client {
+    pub(crate) wire: Wire,
+    pub(crate) revision: &'static str,
+    session: Option<String>,
+    serial: u64,
+    /// What `initialize` was answered, where there is one.
+    pub(crate) opened: Value,
+}
+
+pub(crate) enum Wire {
+    Stdio(Stdio),
+    Http(Served),
+}
+
+/// Checks the same over both transports, in the newest revision.
+pub(crate) fn over_both(
+    workspace: &Workspace,
+    tune: impl Fn(Launch) -> Launch,
+    check: impl Fn(&mut Client),
+) {
+    eprintln!("over stdio:");
+    check(&mut Client::stdio(tune(Launch::over(workspace)), MODERN));
+    eprintln!("over HTTP:");
+    check(&mut Client::http(tune(Launch::over(workspace)), MODERN));
+}
+
+impl Client {
+    pub(crate) fn stdio(launch: Launch, revision: &'static str) -> Self {
+        Self::open(Wire::Stdio(launch.stdio()), revision)
+    }
+
+    pub(crate) fn http(launch: Launch, revision: &'static str) -> Self {
+        Self::open(Wire::Http(launch.served()), revision)
+    }
+
+    fn open(wire: Wire, revision: &'static str) -> Self {
+        let mut client = Self { wire, revision, session: None, serial: 0, opened: Value::Null };
+        if revision == MODERN {
+            return client;
+        }
+        let hello = initialize("hello", revision);
+        let initialized = notification("notifications/initialized", json!({}));
+        match &mut client.wire {
+            Wire::Stdio(stdio) => {
+                client.opened = stdio.ask(&hello);
+                stdio.send(&initialized);
+            }
+            Wire::Http(served) => {
+                let response = served.send(&Post::mcp(&hello));
+                client.opened = response.message();
+                client.session = response.header("mcp-session-id").map(str::to_owned);
+                let response = client.response(&initialized);
+                assert_eq!(response.status, 202, "{response:?}");
+            }
+        }
+        client
+    }
+
+    /// A request of this client's revision with an id of its own.
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
+        self.serial += 1;
+        request(self.revision, self.serial, method, params)
+    }
+
+    #[track_caller]
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let message = self.request(method, params);
+        self.exchange(&message)
+    }
+
+    #[track_caller]
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// Sends one message, whatever it says, and gives back what answers it.
+    #[track_caller]
+    pub(crate) fn exchange(&mut self, message: &Value) -> Value {
+        match &mut self.wire {
+            Wire::Stdio(stdio) => stdio.ask(message),
+            Wire::Http(_) => self.response(message).message(),
+        }
+    }
+
+    /// Sends bytes, as a line or as a body, and gives back what answers them.
+    #[track_caller]
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Value {
+        match &mut self.wire {
+            Wire::Stdio(stdio) => {
+                stdio.write(&[bytes, b"\n"].concat());
+                stdio.receive()
+            }
+            Wire::Http(served) => served.send(&self.session.iter().fold(
+                Post::bytes(bytes),
+                |post, id| post.with("mcp-session-id", id),
+            )).message(),
+        }
+    }
+
+    /// Sends one message over HTTP.
+    #[track_caller]
+    pub(crate) fn response(&self, message: &Value) -> Response {
+        let Wire::Http(served) = &self.wire else { panic!("stdio has no responses") };
+        served.send(&self.post(message))
+    }
+
+    /// One message as this client sends it over HTTP.
+    pub(crate) fn post(&self, message: &Value) -> Post {
+        let post = Post::mcp(message);
+        match &self.session {
+            Some(id) => post
+                .with("mcp-session-id", id)
+                .with("mcp-protocol-version", self.revision),
+            None => post,
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        match &self.wire {
+            Wire::Stdio(stdio) => stdio,
+            Wire::Http(served) => served,
+        }
+    }
+
+    /// The tools of every page, one request a page.
+    #[track_caller]
+    pub(crate) fn tools(&mut self) -> Vec<Value> {
+        let (mut tools, mut cursor) = (Vec::new(), None);
+        for _page in 0..50 {
+            let params = cursor.map_or_else(|| json!({}), |cursor: Value| json!({ "cursor": cursor }));
+            let answer = self.ask("tools/list", params);
+            tools.extend(answer["result"]["tools"].as_array().unwrap().iter().cloned());
+            match answer["result"].get("nextCursor") {
+                Some(next) => cursor = Some(next.clone()),
+                None => return tools,
+            }
+        }
+        panic!("the list has no end");
+    }
+}

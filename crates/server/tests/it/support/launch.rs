@@ -1,0 +1,177 @@
+//! The binary as a process: started with a home of its own, ended by its own pid.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio as Pipe};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Served, Stdio, Workspace, wait_for, wait_until};
+
+/// How to start the binary over a workspace.
+pub(crate) struct Launch {
+    root: PathBuf,
+    env: Vec<(String, OsString)>,
+    args: Vec<OsString>,
+    wrapper: Vec<OsString>,
+}
+
+impl Launch {
+    pub(crate) fn over(workspace: &Workspace) -> Self {
+        Self::at(workspace.root())
+    }
+
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: root.to_owned(), env: Vec::new(), args: Vec::new(), wrapper: Vec::new() }
+    }
+
+    /// With a setting, e.g. `limits_page_size`.
+    pub(crate) fn set(mut self, setting: &str, value: impl ToString) -> Self {
+        let name = format!("TOOLGATE_{}", setting.to_uppercase());
+        self.env.push((name, value.to_string().into()));
+        self
+    }
+
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().into());
+        self
+    }
+
+    /// Started by another program, which must become it.
+    pub(crate) fn through(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(OsString::from).collect();
+        self
+    }
+
+    /// `toolgate stdio`, and its client.
+    pub(crate) fn stdio(self) -> Stdio {
+        let mut command = self.command("stdio", &[]);
+        command.stdin(Pipe::piped()).stdout(Pipe::piped());
+        Stdio::new(self.start(command))
+    }
+
+    /// `toolgate serve` at a free port.
+    pub(crate) fn served(self) -> Served {
+        let mut command = self.command("serve", &["--listen", "127.0.0.1:0"]);
+        command.stdin(Pipe::null()).stdout(Pipe::null());
+        let server = self.start(command);
+        let addr = wait_for("the server says where it listens", || {
+            assert!(server.is_running(), "the server ended: {}", server.log());
+            let log = server.log();
+            let (_, rest) = log.split_once(" at http://")?;
+            rest.split_once("/mcp\n")?.0.parse().ok()
+        });
+        Served { addr, server }
+    }
+
+    fn command(&self, word: &str, more: &[&str]) -> Command {
+        let mut words: Vec<OsString> = self.wrapper.clone();
+        words.extend([binary().into(), word.into(), self.root.clone().into()]);
+        words.extend(more.iter().map(OsString::from));
+        words.extend(self.args.iter().cloned());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env_clear().env("PATH", path());
+        command
+    }
+
+    fn start(&self, mut command: Command) -> Server {
+        let home = TempDir::with_prefix("toolgate-home-").unwrap();
+        command.env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", home.path().join("audit.jsonl"));
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stderr(Pipe::piped()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let listening = listen(child.stderr.take().unwrap(), log.clone());
+        Server { pid: child.id(), child: Mutex::new(child), home, log, _listening: listening }
+    }
+}
+
+/// The binary under test.
+pub(crate) fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_toolgate"))
+}
+
+/// Where programs are sought, ours and the server's alike.
+pub(crate) fn path() -> OsString {
+    std::env::var_os("PATH").unwrap()
+}
+
+/// The binary, running. Killed when dropped.
+pub(crate) struct Server {
+    pub(crate) pid: u32,
+    child: Mutex<Child>,
+    home: TempDir,
+    log: Arc<Mutex<String>>,
+    _listening: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) fn take_child<T>(&self, take: impl FnOnce(&mut Child) -> T) -> T {
+        take(&mut self.child.lock().unwrap())
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.take_child(|child| child.try_wait().unwrap().is_none())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub(crate) fn ended(&self) -> ExitStatus {
+        wait_for("the server ends", || self.take_child(|child| child.try_wait().unwrap()))
+    }
+
+    /// What it wrote to standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The audit log's lines so far.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap_or_default();
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The outcomes of the first `count` calls, once there are that many.
+    #[track_caller]
+    pub(crate) fn outcomes(&self, count: usize) -> Vec<String> {
+        let records = || self.records().len() >= count;
+        wait_until(&format!("{count} calls are on record"), records);
+        let outcome = |record: &Value| record["outcome"].as_str().unwrap().to_owned();
+        self.records().iter().map(outcome).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.take_child(|child| {
+            let _ = child.kill();
+            let _ = child.wait();
+        });
+        if thread::panicking() {
+            eprintln!("the server said:\n{}", self.log());
+        }
+    }
+}
+
+fn listen(stderr: ChildStderr, log: Arc<Mutex<String>>) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut lines = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            log.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+            line.clear();
+        }
+    })
+}

@@ -1,0 +1,75 @@
+//! MCP's messages, spelled by hand.
+
+use serde_json::{Value, json};
+
+/// The stateless revision.
+pub(crate) const MODERN: &str = "2026-07-28";
+/// Every revision, newest first.
+pub(crate) const REVISIONS: [&str; 5] =
+    [MODERN, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// A request of the stateless revision.
+pub(crate) fn modern(id: impl Into<Value>, method: &str, mut params: Value) -> Value {
+    let mut meta = json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": { "name": "it", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    if let Some(more) = params.get("_meta").and_then(Value::as_object) {
+        meta.as_object_mut().unwrap().extend(more.clone());
+    }
+    params["_meta"] = meta;
+    legacy(id, method, params)
+}
+
+/// A request of a revision with sessions.
+pub(crate) fn legacy(id: impl Into<Value>, method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id.into(), "method": method, "params": params })
+}
+
+/// A request in the way of `revision`.
+pub(crate) fn request(revision: &str, id: impl Into<Value>, method: &str, params: Value) -> Value {
+    if revision == MODERN { modern(id, method, params) } else { legacy(id, method, params) }
+}
+
+/// A call in the stateless revision.
+pub(crate) fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value {
+    modern(id, "tools/call", json!({ "name": tool, "arguments": arguments }))
+}
+
+pub(crate) fn initialize(id: impl Into<Value>, revision: &str) -> Value {
+    let client = json!({ "name": "it", "version": "1" });
+    let params =
+        json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": client });
+    legacy(id, "initialize", params)
+}
+
+pub(crate) fn notification(method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "method": method, "params": params })
+}
+
+/// All text of a result.
+#[track_caller]
+pub(crate) fn text(answer: &Value) -> String {
+    let Some(blocks) = answer["result"]["content"].as_array() else {
+        panic!("not a result: {answer}");
+    };
+    blocks.iter().map(|block| block["text"].as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// The structured content of a result that is no failure.
+#[track_caller]
+pub(crate) fn structured(answer: &Value) -> &Value {
+    assert_eq!(answer["result"]["isError"], false, "not a success: {answer}");
+    &answer["result"]["structuredContent"]
+}
+
+/// What a call was refused with, as an error or as a result that says so.
+#[track_caller]
+pub(crate) fn refusal(answer: &Value) -> String {
+    if let Some(message) = answer["error"]["message"].as_str() {
+        return message.to_owned();
+    }
+    assert_eq!(answer["result"]["isError"], true, "not a refusal: {answer}");
+    text(answer)
+}

@@ -1,0 +1,44 @@
+//! Starts the binary over a folder of its own and speaks to it, with a bound on every wait.
+
+mod workspace;
+mod launch;
+mod stdio;
+mod wire;
+mod message;
+mod client;
+mod processes;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+pub(crate) use client::{Client, Wire, over_both};
+pub(crate) use launch::{Launch, Server, binary};
+pub(crate) use message::{
+    MODERN, REVISIONS, call, initialize, legacy, modern, notification, refusal, request, structured, text,
+};
+pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
+pub(crate) use stdio::Stdio;
+pub(crate) use wire::{Connection, Post, Response, Served};
+pub(crate) use workspace::Workspace;
+
+/// How long anything may take that takes no time: long, since other tests run beside this one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What `look` finds, looked for again and again until it does.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        sleep(Duration::from_millis(3));
+    }
+}
+
+/// Waits until `holds`.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    wait_for(what, || holds().then_some(()));
+}

@@ -1,0 +1,75 @@
+//! What runs on this machine, as `/proc` tells it.
+
+use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{wait_for, wait_until};
+
+/// A word nobody else has on their command line, by which a program is known.
+///
+/// It is a number, so that `sleep` takes it: some 300 seconds.
+#[derive(Debug, Clone)]
+pub(crate) struct Marker(pub(crate) String);
+
+impl Marker {
+    pub(crate) fn new() -> Self {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        Self(format!("300.{:07}{serial:03}", std::process::id()))
+    }
+
+    /// The processes that have it on their command line.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let has = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == self.0.as_bytes())
+        };
+        pids().filter(has).collect()
+    }
+
+    /// Waits until such a program runs.
+    #[track_caller]
+    pub(crate) fn started(&self) -> u32 {
+        wait_for("the program starts", || self.pids().first().copied())
+    }
+
+    /// Waits until none does.
+    #[track_caller]
+    pub(crate) fn gone(&self) {
+        wait_until("the program is gone", || self.pids().is_empty());
+    }
+}
+
+/// Whether `pid` runs; a process that has ended and was not waited for does not.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(_, state)| state != 'Z')
+}
+
+/// Every living process that `pid` started, and what those started.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let children: Vec<u32> = pids()
+        .filter(|child| stat(*child).is_some_and(|(parent, state)| parent == pid && state != 'Z'))
+        .collect();
+    children.iter().flat_map(|child| descendants(*child)).chain(children.clone()).collect()
+}
+
+/// The most memory `pid` ever held.
+pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The parent and the state of a process.
+fn stat(pid: u32) -> Option<(u32, char)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets and may hold anything.
+    let mut words = stat.rsplit_once(") ")?.1.split(' ');
+    let state = words.next()?.chars().next()?;
+    Some((words.next()?.parse().ok()?, state))
+}

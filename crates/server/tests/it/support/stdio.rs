@@ -1,0 +1,140 @@
+//! A client over standard input and output.
+
+use std::io::{BufRead, BufReader, Write};
+use std::ops::Deref;
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{PATIENCE, Server};
+
+/// `toolgate stdio` and its one client, which reads nothing until it is asked to.
+pub(crate) struct Stdio {
+    server: Server,
+    input: Option<ChildStdin>,
+    output: Option<ChildStdout>,
+    lines: Option<Receiver<Vec<u8>>>,
+    /// Received while waiting for another.
+    early: Vec<Value>,
+}
+
+impl Stdio {
+    pub(crate) fn new(server: Server) -> Self {
+        let (input, output) = server.take_child(|child| (child.stdin.take(), child.stdout.take()));
+        Self { server, input, output, lines: None, early: Vec::new() }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.input.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// Sends one message as a line.
+    pub(crate) fn send(&mut self, message: &Value) {
+        self.write(format!("{message}\n").as_bytes());
+    }
+
+    /// Closes our end; what was sent will be answered.
+    pub(crate) fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// Our end, to be written to beside the reading.
+    pub(crate) fn take_input(&mut self) -> ChildStdin {
+        self.input.take().unwrap()
+    }
+
+    /// Stops reading for good: the server's next write fails.
+    pub(crate) fn close_output(&mut self) {
+        assert!(self.lines.is_none(), "a thread reads already");
+        self.output = None;
+    }
+
+    /// The next message that has not been received, whichever it is.
+    #[track_caller]
+    pub(crate) fn receive(&mut self) -> Value {
+        if !self.early.is_empty() {
+            return self.early.remove(0);
+        }
+        self.line(PATIENCE).expect("the server closed its end")
+    }
+
+    /// The answer to `id`; others are kept for later.
+    #[track_caller]
+    pub(crate) fn answer(&mut self, id: impl Into<Value>) -> Value {
+        let id = id.into();
+        if let Some(at) = self.early.iter().position(|message| message["id"] == id) {
+            return self.early.remove(at);
+        }
+        loop {
+            let message = self.line(PATIENCE).expect("the server closed its end");
+            if message["id"] == id {
+                return message;
+            }
+            self.early.push(message);
+        }
+    }
+
+    /// Sends a request and gives back its answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, message: &Value) -> Value {
+        self.send(message);
+        self.answer(message["id"].clone())
+    }
+
+    /// All that is still to come until the server closes its end.
+    #[track_caller]
+    pub(crate) fn rest(&mut self) -> Vec<Value> {
+        let mut rest = std::mem::take(&mut self.early);
+        while let Some(message) = self.line(PATIENCE) {
+            rest.push(message);
+        }
+        rest
+    }
+
+    #[track_caller]
+    fn line(&mut self, bound: Duration) -> Option<Value> {
+        let output = &mut self.output;
+        let lines = self.lines.get_or_insert_with(|| lines_of(output.take().unwrap()));
+        match lines.recv_timeout(bound) {
+            Ok(line) => Some(whole(&line)),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing came within {bound:?}"),
+        }
+    }
+}
+
+impl Deref for Stdio {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn lines_of(output: ChildStdout) -> Receiver<Vec<u8>> {
+    let (say, lines) = channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            if say.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// A line of output, which must hold exactly one JSON object: nothing else belongs there.
+#[track_caller]
+fn whole(line: &[u8]) -> Value {
+    assert_eq!(line.last(), Some(&b'\n'), "a line was cut: {}", String::from_utf8_lossy(line));
+    let value: Value = serde_json::from_slice(line).unwrap_or_else(|err| {
+        panic!("not a message ({err}): {}", String::from_utf8_lossy(line));
+    });
+    assert!(value.is_object() || value.is_array(), "not a message: {value}");
+    value
+}

@@ -1,0 +1,344 @@
+//! A client over HTTP/1.1 that sends exactly the bytes it is told to.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::ops::Deref;
+
+use serde_json::Value;
+
+use super::{MODERN, PATIENCE, Server, wait_until};
+
+/// `toolgate serve`, and where it listens.
+pub(crate) struct Served {
+    pub(crate) addr: SocketAddr,
+    pub(crate) server: Server,
+}
+
+impl Served {
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::to(self.addr)
+    }
+
+    /// Sends one request on a connection of its own.
+    #[track_caller]
+    pub(crate) fn send(&self, post: &Post) -> Response {
+        let mut connection = self.connect();
+        connection.post(post);
+        connection.response()
+    }
+
+    /// Sends one message and gives back the message that answers it.
+    #[track_caller]
+    pub(crate) fn ask(&self, message: &Value) -> Value {
+        self.send(&Post::mcp(message)).message()
+    }
+
+    /// Begins a session and gives back its id.
+    #[track_caller]
+    pub(crate) fn session(&self, revision: &str) -> String {
+        let response = self.send(&Post::mcp(&super::initialize(0, revision)));
+        assert_eq!(response.status, 200, "{response:?}");
+        response.header("mcp-session-id").unwrap().to_owned()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.addr)
+    }
+}
+
+impl Deref for Served {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+/// A request, and how to change it.
+#[derive(Clone)]
+pub(crate) struct Post {
+    method: String,
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Post {
+    /// A message to `/mcp`, with the headers its revision asks for.
+    pub(crate) fn mcp(message: &Value) -> Self {
+        let post = Self::bytes(message.to_string().as_bytes());
+        let version = "io.modelcontextprotocol/protocolVersion";
+        if message["params"]["_meta"][version] != MODERN {
+            return post;
+        }
+        let method = message["method"].as_str().unwrap_or_default();
+        let post = post.with("mcp-protocol-version", MODERN).with("mcp-method", method);
+        match message["params"]["name"].as_str() {
+            Some(name) => post.with("mcp-name", name),
+            None => post,
+        }
+    }
+
+    /// Whatever bytes to `/mcp`.
+    pub(crate) fn bytes(body: &[u8]) -> Self {
+        let post = Self {
+            method: "POST".to_owned(),
+            target: "/mcp".to_owned(),
+            headers: Vec::new(),
+            body: body.to_owned(),
+        };
+        post.with("content-type", "application/json")
+            .with("accept", "application/json, text/event-stream")
+            .with("content-length", &body.len().to_string())
+    }
+
+    /// Nothing to `target`.
+    pub(crate) fn bare(method: &str, target: &str) -> Self {
+        let (method, target) = (method.to_owned(), target.to_owned());
+        Self { method, target, headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// With this header, instead of any of the same name.
+    pub(crate) fn with(self, name: &str, value: &str) -> Self {
+        self.without(name).and(name, value)
+    }
+
+    /// With this header beside any of the same name.
+    pub(crate) fn and(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+        self
+    }
+
+    pub(crate) fn to(self, target: &str) -> Self {
+        Self { target: target.to_owned(), ..self }
+    }
+
+    /// The bytes of it, sent to `addr`. A `Host` header that was not given is added.
+    pub(crate) fn written(&self, addr: SocketAddr) -> Vec<u8> {
+        let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            bytes += &format!("host: {addr}\r\n");
+        }
+        for (name, value) in &self.headers {
+            bytes += &format!("{name}: {value}\r\n");
+        }
+        [bytes.as_bytes(), b"\r\n", &self.body].concat()
+    }
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    addr: SocketAddr,
+    /// Read and not used yet.
+    buffer: Vec<u8>,
+}
+
+/// A response's first part.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// A response, whole.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) head: Head,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn to(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, addr, buffer: Vec::new() }
+    }
+
+    #[track_caller]
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    #[track_caller]
+    pub(crate) fn post(&mut self, post: &Post) {
+        let bytes = post.written(self.addr);
+        self.write(&bytes);
+    }
+
+    #[track_caller]
+    pub(crate) fn response(&mut self) -> Response {
+        let head = self.head();
+        let body = self.body(&head);
+        Response { head, body }
+    }
+
+    #[track_caller]
+    pub(crate) fn head(&mut self) -> Head {
+        let text = self.until(b"\r\n\r\n");
+        let text = String::from_utf8(text).unwrap();
+        let mut lines = text.trim_end().split("\r\n");
+        let status = lines.next().unwrap();
+        let status = status.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let headers = lines.map(|line| {
+            let (name, value) = line.split_once(':').unwrap();
+            (name.to_ascii_lowercase(), value.trim().to_owned())
+        });
+        let headers: Vec<_> = headers.collect();
+        Head { status: status.unwrap_or_else(|| panic!("no status: {text}")), headers }
+    }
+
+    #[track_caller]
+    fn body(&mut self, head: &Head) -> Vec<u8> {
+        if head.is_chunked() {
+            let mut body = Vec::new();
+            while let Some(chunk) = self.chunk() {
+                body.extend(chunk);
+            }
+            return body;
+        }
+        match head.header("content-length") {
+            Some(length) => self.take(length.parse().unwrap()),
+            None if head.status == 204 => Vec::new(),
+            None => self.to_end(),
+        }
+    }
+
+    /// The next message of an event stream; `None` at its end.
+    #[track_caller]
+    pub(crate) fn event(&mut self) -> Option<Value> {
+        loop {
+            let chunk = self.chunk()?;
+            let text = String::from_utf8(chunk).unwrap();
+            if let Some(message) = events(&text).pop() {
+                return Some(message);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn chunk(&mut self) -> Option<Vec<u8>> {
+        let size = String::from_utf8(self.until(b"\r\n")).unwrap();
+        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+        let chunk = self.take(size);
+        assert_eq!(self.take(2), b"\r\n");
+        (size > 0).then_some(chunk)
+    }
+
+    /// What comes up to and with `end`.
+    #[track_caller]
+    fn until(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = self.buffer.windows(end.len()).position(|window| window == end) {
+                return self.buffer.drain(..at + end.len()).collect();
+            }
+            assert!(self.more(), "the connection closed after {:?}", self.text());
+        }
+    }
+
+    #[track_caller]
+    fn take(&mut self, count: usize) -> Vec<u8> {
+        while self.buffer.len() < count {
+            assert!(self.more(), "the connection closed after {:?}", self.text());
+        }
+        self.buffer.drain(..count).collect()
+    }
+
+    /// All until the server closes the connection, which it must.
+    #[track_caller]
+    pub(crate) fn to_end(&mut self) -> Vec<u8> {
+        while self.more() {}
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Whether anything is left to be read; waits for bytes or the end.
+    #[track_caller]
+    fn more(&mut self) -> bool {
+        let mut bytes = [0; 8192];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.buffer.extend_from_slice(&bytes[..count]);
+                true
+            }
+            Err(err) if err.kind() == ErrorKind::ConnectionReset => false,
+            Err(err) => panic!("nothing came within {PATIENCE:?} ({err}): {:?}", self.text()),
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.buffer).into_owned()
+    }
+
+    /// Goes away.
+    pub(crate) fn close(self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Head {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.iter().filter(|(other, _)| other == name);
+        let value = values.next()?;
+        assert!(values.next().is_none(), "`{name}` stands twice");
+        Some(&value.1)
+    }
+
+    fn is_chunked(&self) -> bool {
+        self.header("transfer-encoding") == Some("chunked")
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        self.header("content-type") == Some("text/event-stream")
+    }
+}
+
+impl Deref for Response {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl Response {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.header("content-type"), Some("application/json"), "{}", self.text());
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn events(&self) -> Vec<Value> {
+        assert!(self.is_stream(), "{self:?}");
+        events(&self.text())
+    }
+
+    /// The message in it, or the last of its stream.
+    #[track_caller]
+    pub(crate) fn message(&self) -> Value {
+        if self.is_stream() { self.events().pop().unwrap() } else { self.json() }
+    }
+}
+
+fn events(text: &str) -> Vec<Value> {
+    let datas = text.lines().filter_map(|line| line.strip_prefix("data:"));
+    datas.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+/// Waits until the server takes connections no more.
+#[track_caller]
+pub(crate) fn closed(addr: SocketAddr) {
+    wait_until("connections are refused", || TcpStream::connect(addr).is_err());
+}
