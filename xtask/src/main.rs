@@ -12,12 +12,14 @@ mod test;
 mod codegen;
 mod tidy;
 mod bench;
+mod demo;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask WORD
 
+  demo                 build, serve this checkout and make one call against it
   test [--quick]       everything CI runs: format, clippy, tests, docs, tidy, generated
                        files, real clients; installs what is missing. --quick leaves the
                        real clients out
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Some("test") => test::everything(flag("--quick")),
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
+        Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),
         Some("help" | "--help" | "-h") | None => {

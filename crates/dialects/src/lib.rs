@@ -137,6 +137,8 @@ pub struct Facts {
     pub title: String,
     /// Its version.
     pub version: String,
+    /// What it is, in a sentence.
+    pub about: String,
     /// How to use it well, for the agent.
     pub instructions: String,
 }

@@ -392,6 +392,7 @@ fn mcp() -> Mcp {
         name: "toolgate".into(),
         title: "Toolgate".into(),
         version: "1.0.0".into(),
+        about: "Serves a workspace's files and commands to agents.".into(),
         instructions: "Paths are relative to the root.".into(),
     }))
 }

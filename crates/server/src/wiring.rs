@@ -77,6 +77,7 @@ pub fn facts() -> Arc<Facts> {
         name: "toolgate".to_owned(),
         title: "toolgate".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        about: "Serves a workspace's files and commands to agents.".to_owned(),
         instructions: "Tools over one workspace folder. Paths are relative to it, with `/`. \
                        Answers that are cut say how to go on. Read a file before you edit it and \
                        pass its etag as `if_match` to be sure that it has not changed. Prefer \

@@ -120,6 +120,7 @@ pub(crate) const PARSE_ERROR: i32 = -32700;
 pub(crate) const INVALID_REQUEST: i32 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 pub(crate) const INVALID_PARAMS: i32 = -32602;
+pub(crate) const INTERNAL_ERROR: i32 = -32603;
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
 pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
 

@@ -17,7 +17,7 @@ use toolgate_contract::{Frame, Head, Level, Reply, Request, fold};
 pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes};
 
 use self::message::{
-    Failure, HEADER_MISMATCH, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key, success,
+    Failure, HEADER_MISMATCH, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key, success,
 };
 use self::ticket::{McpTicket, Stamp, server_info};
 use crate::json::parse;
@@ -83,7 +83,7 @@ impl Dialect for Mcp {
                 Failure::invalid_request(None, why).with_status(413).reply(true)
             }
             Refused::Busy { message } => {
-                Failure::invalid_request(None, message.as_str()).with_status(503).reply(true)
+                Failure::new(None, INTERNAL_ERROR, message.as_str()).with_status(503).reply(true)
             }
             // Without the id: it belongs to the request that is still in flight.
             Refused::Repeated { key: Key(id) } => {

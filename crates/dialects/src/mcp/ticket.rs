@@ -82,8 +82,9 @@ impl McpTicket {
 
     fn output(&self, output: &Output) -> Reply {
         let Output { value, text, ending } = output;
-        let mut content = vec![Content::text(&text.body)];
-        content.extend(text.note.as_deref().map(Content::text));
+        // Some model APIs refuse an empty block.
+        let body = Some(text.body.as_str()).filter(|body| !body.is_empty());
+        let content = body.into_iter().chain(text.note.as_deref()).map(Content::text).collect();
         let sayable = match self.revision.shapes {
             Shapes::Objects => value.is_object(),
             Shapes::Any => true,
@@ -235,7 +236,7 @@ pub(crate) fn server_info(revision: &Revision, facts: &Facts) -> Value {
         about["title"] = json!(facts.title);
     }
     if revision.describes_itself {
-        about["description"] = json!("Serves a workspace's files and commands to agents.");
+        about["description"] = json!(facts.about);
     }
     about
 }

@@ -1,6 +1,6 @@
 //! `toolgate call`: one tool, from a shell.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -127,10 +127,11 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     } else {
         let Text { body, note } = &output.text;
         print(body)?;
+        let beside = std::io::stdout().is_terminal() || note.is_none();
+        if beside && !body.is_empty() && !body.ends_with('\n') {
+            print("\n")?;
+        }
         if let Some(note) = note {
-            if !body.is_empty() && !body.ends_with('\n') {
-                print("\n")?;
-            }
             complain(note);
         }
     }

@@ -178,7 +178,7 @@ impl Tool for Read {
         }
         match next {
             Some(Next { start_line: Some(line), .. }) => {
-                note += &format!("; go on with start_line: {line}")
+                note += &format!("; go on with start_line: {line}");
             }
             Some(Next { offset, .. }) => note += &format!("; go on with offset: {offset}"),
             None => {}

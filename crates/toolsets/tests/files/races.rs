@@ -80,7 +80,8 @@ async fn a_directory_swapped_for_a_symlink_never_lets_a_change_out() {
         written += u32::from(space.run("files.write", new).await.is_ok());
         match at % 4 {
             0 => {
-                drop(space.run("files.mkdir", json!({ "path": format!("x/dir_{at}/deep") })).await)
+                let input = json!({ "path": format!("x/dir_{at}/deep") });
+                drop(space.run("files.mkdir", input).await);
             }
             1 => {
                 let edits = json!([{ "old": "canary", "new": "x" }]);

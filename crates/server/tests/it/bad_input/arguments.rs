@@ -5,9 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{
-    Launch, Workspace, call, over_both, refusal, structured,
-};
+use crate::support::{Workspace, over_both, refusal, structured};
 
 #[test]
 fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
@@ -199,5 +197,4 @@ fn a_cursor_of_nobody_is_refused() {
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
         }
     });
-    let _ = (call(1, "", json!({})), Launch::over(&Workspace::new()));
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Post, Workspace, call, modern, over_both, refusal, structured, text,
+    Client, Launch, Post, Wire, Workspace, call, legacy, modern, over_both, refusal, structured, text, wait_until,
 };
 
 const PARSE_ERROR: i64 = -32700;
@@ -109,7 +109,7 @@ fn an_id_that_is_in_flight_is_refused_by_name_and_the_first_call_is_answered() {
     let read = stdio.ask(&call("7", "files_read", json!({ "path": "README.md" })));
     assert_eq!(structured(&read)["content"], Workspace::README);
 
-    let _workspace = workspace.file("go", "");
+    workspace.put("go", "");
     assert_eq!(structured(&stdio.answer(7))["stdout"], "went\n");
     // It is free again.
     let read = stdio.ask(&call(7, "files_read", json!({ "path": "README.md" })));
@@ -123,12 +123,12 @@ fn an_id_in_flight_in_an_http_session_is_refused_by_name_and_the_first_call_is_a
     let wait = json!({ "command": "touch began; until [ -e go ]; do sleep 0.02; done; echo went", "shell": true });
     let message = |tool, arguments| {
         let params = json!({ "name": tool, "arguments": arguments });
-        crate::support::legacy(7, "tools/call", params)
+        legacy(7, "tools/call", params)
     };
-    let crate::support::Wire::Http(served) = &client.wire else { unreachable!() };
+    let Wire::Http(served) = &client.wire else { unreachable!() };
     let mut first = served.connect();
     first.post(&client.post(&message("exec_run", wait)));
-    crate::support::wait_until("it runs", || workspace.path("began").exists());
+    wait_until("it runs", || workspace.path("began").exists());
     let refused = client.response(&message("files_read", json!({ "path": "README.md" }))).message();
     assert!(refusal(&refused).contains("the id 7 is in flight"), "{refused}");
     // Another session's ids are its own.
@@ -137,7 +137,7 @@ fn an_id_in_flight_in_an_http_session_is_refused_by_name_and_the_first_call_is_a
     let other = served.send(&other.with("mcp-session-id", &session)).message();
     assert_eq!(structured(&other)["content"], Workspace::README);
 
-    let _workspace = workspace.file("go", "");
+    workspace.put("go", "");
     assert_eq!(structured(&first.response().message())["stdout"], "went\n");
 }
 
@@ -191,5 +191,4 @@ fn text_comes_back_as_it_is_whatever_characters_it_holds() {
         let read = client.call("files_read", json!({ "path": "ünï cødé.txt" }));
         assert_eq!(structured(&read)["content"], "yes");
     });
-    let _ = MODERN;
 }

@@ -19,7 +19,7 @@ fn a_program_that_does_not_exist_is_told_with_the_nearest() {
         assert!(said.contains("did you mean `sleep`?"), "{said}");
         let said = refusal(&client.call("exec_run", json!({ "command": "./none" })));
         assert!(said.contains("`./none` does not exist"), "{said}");
-        let said = refusal(&client.call("exec_run", json!({ "command": "sleep 1" })));
+        let said = refusal(&client.call("exec_run", json!({ "command": "grep -rn something ." })));
         assert!(said.contains("`args`"), "{said}");
     });
 }

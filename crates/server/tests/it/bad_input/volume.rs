@@ -104,6 +104,7 @@ fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
             input.write_all(format!("{message}\n").as_bytes()).unwrap();
             counter.fetch_add(1, Ordering::Relaxed);
         }
+        input
     });
     let taken = stalls(&sent);
     assert!(taken < REQUESTS, "it took {taken} requests and nobody read an answer");
@@ -116,10 +117,11 @@ fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
         assert_eq!(structured(&answer)["size"], 17 * 256, "{answer}");
         *answers.entry(answer["id"].as_u64().unwrap()).or_default() += 1;
     }
-    writing.join().unwrap();
+    let input = writing.join().unwrap();
     assert!(answers.len() == REQUESTS && answers.values().all(|times| *times == 1));
     let peak = peak_memory_kib(stdio.pid);
     assert!(peak < 100 << 10, "{peak} KiB");
+    drop(input);
     assert_eq!(stdio.rest(), [Value::Null; 0], "each is answered once");
 }
 

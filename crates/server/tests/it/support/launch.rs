@@ -17,6 +17,7 @@ use super::{Served, Stdio, Workspace, wait_for, wait_until};
 /// How to start the binary over a workspace.
 pub(crate) struct Launch {
     root: PathBuf,
+    workspace: Option<Workspace>,
     env: Vec<(String, OsString)>,
     args: Vec<OsString>,
     wrapper: Vec<OsString>,
@@ -24,11 +25,19 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn over(workspace: &Workspace) -> Self {
-        Self::at(workspace.root())
+        Self { workspace: Some(workspace.clone()), ..Self::at(workspace.root()) }
     }
 
+    /// Over a folder that is not ours to make.
+
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), env: Vec::new(), args: Vec::new(), wrapper: Vec::new() }
+        Self {
+            root: root.to_owned(),
+            workspace: None,
+            env: Vec::new(),
+            args: Vec::new(),
+            wrapper: Vec::new(),
+        }
     }
 
     /// With a setting, e.g. `limits_page_size`.
@@ -87,7 +96,14 @@ impl Launch {
         let mut child = command.stderr(Pipe::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let listening = listen(child.stderr.take().unwrap(), log.clone());
-        Server { pid: child.id(), child: Mutex::new(child), home, log, _listening: listening }
+        Server {
+            pid: child.id(),
+            child: Mutex::new(child),
+            home,
+            log,
+            _listening: listening,
+            _workspace: self.workspace.clone(),
+        }
     }
 }
 
@@ -108,6 +124,7 @@ pub(crate) struct Server {
     home: TempDir,
     log: Arc<Mutex<String>>,
     _listening: JoinHandle<()>,
+    _workspace: Option<Workspace>,
 }
 
 impl Server {

@@ -2,28 +2,35 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
-/// What `README.md` in every workspace holds.
-pub(crate) const README: &str = "# A workspace\n\nIt is small.\n";
+const README: &str = "# A workspace\n\nIt is small.\n";
 
-/// A folder with a `README.md`, gone when the test is over.
-pub(crate) struct Workspace(TempDir);
+/// A folder with a `README.md`, gone with the last who holds it.
+#[derive(Clone)]
+pub(crate) struct Workspace(Arc<TempDir>);
 
 impl Workspace {
+    /// What `README.md` in every workspace holds.
     pub(crate) const README: &'static str = README;
 
     pub(crate) fn new() -> Self {
-        Self(TempDir::with_prefix("toolgate-it-").unwrap()).file("README.md", README)
+        let folder = TempDir::with_prefix("toolgate-it-").unwrap();
+        Self(Arc::new(folder)).file("README.md", README)
     }
 
     /// With a file more, and the folders on its way.
     pub(crate) fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        self.put(name, content);
+        self
+    }
+
+    pub(crate) fn put(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
-        self
     }
 
     /// With a symlink `name` that says `target`.

@@ -1,0 +1,42 @@
+//! The main job, once: serves this checkout and makes one real call against it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context;
+
+use crate::shell::{cargo, checkout, run};
+
+pub(crate) fn serve_and_call() -> anyhow::Result<()> {
+    run(&cargo(), &["build", "--release", "--locked", "--package", "toolgate"])?;
+    let toolgate = checkout().join("target/release/toolgate").display().to_string();
+
+    eprintln!("\n==> toolgate serve . --listen 127.0.0.1:0");
+    let mut server = Server(
+        Command::new(&toolgate)
+            .args(["serve", ".", "--listen", "127.0.0.1:0"])
+            .current_dir(checkout())
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("the server cannot be started")?,
+    );
+    let said = server.0.stderr.take().context("the server has no standard error")?;
+    let mut lines = BufReader::new(said).lines();
+    let line = lines.next().context("the server said nothing")??;
+    eprintln!("{line}");
+    let url = line.split_whitespace().last().context("the server named no address")?;
+
+    let arguments = r#"{"path":"README.md","line_count":3}"#;
+    run(&toolgate, &["call", "files_read", arguments, "--url", url])
+}
+
+/// A server that is ended when this is dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
