@@ -14,12 +14,13 @@ mod exchange;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;
-use toolgate_transports::http::Admission;
+use toolgate_transports::http::{Admission, serve};
 use toolgate_transports::stdio;
 
 pub use exchange::{Counter, SessionBounds};
@@ -49,10 +50,12 @@ pub async fn serve_http(
     let admission =
         Admission::new(listener.local_addr()?, &server.allowed_hosts, &server.allowed_origins);
     let bounds = wiring::http_bounds(config);
-    let served =
-        toolgate_transports::http::serve(listener, Arc::new(counter), admission, bounds, shutdown)
-            .await;
-    desk.stop.cancel();
+    let drain = Duration::from_millis(config.server.drain_ms);
+    let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
+    let served = serve(listener, Arc::new(counter), admission, bounds, shutdown).await;
+    // Calls whose clients have left go on until they are done, or the time is over.
+    desk.idle().await;
+    stopping.abort();
     host.flush();
     served
 }

@@ -51,8 +51,8 @@ pub async fn serve_lines(
         answering: TaskTracker::new(),
     });
 
-    let reading = read_lines(input, bounds.line_bytes_max, async |line| {
-        client.clone().take(line, bounds.line_bytes_max).await;
+    let reading = read_lines(input, bounds.line_bytes_max, |line| {
+        client.clone().take(line, bounds.line_bytes_max)
     });
     let (ended, patience) = tokio::select! {
         ended = reading => (ended, bounds.eof_grace),
@@ -183,3 +183,6 @@ impl Pending {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,12 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolgate_contract::{BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply};
 use toolgate_dialects::{Ask, Conversation, Dialect, Key, Reading, Refused, Ticket};
 use toolgate_host::{Asked, Host};
@@ -18,13 +20,29 @@ pub struct Desk {
     /// Answers requests.
     pub host: Arc<Host>,
     /// Cancelled when calls in flight must end.
-    pub stop: CancellationToken,
+    stop: CancellationToken,
+    /// All that goes on, whether its client is still there or not.
+    running: TaskTracker,
 }
 
 impl Desk {
     /// A desk before `host`.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
-        Arc::new(Self { host, stop: CancellationToken::new() })
+        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
+        Arc::new(Self { host, stop, running })
+    }
+
+    /// Once `shutdown` is cancelled, lets calls in flight go on for `drain`, then cancels them.
+    pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
+        shutdown.cancelled().await;
+        tokio::time::sleep(drain).await;
+        self.stop.cancel();
+    }
+
+    /// Waits until nothing goes on.
+    pub(crate) async fn idle(&self) {
+        self.running.close();
+        self.running.wait().await;
     }
 }
 
@@ -96,7 +114,7 @@ impl Session {
             events,
         };
         let session = self.clone();
-        let work = Box::pin(async move {
+        let work = self.desk.running.track_future(async move {
             let outcome = session.desk.host.answer(asked).await;
             mouth.shut();
             // Gone from the list, it was cancelled, and whoever cancels wants no answer.
@@ -112,7 +130,7 @@ impl Session {
             });
             ask.ticket.reply(outcome)
         });
-        Ok(Begun { work, cancel })
+        Ok(Begun { work: Box::pin(work), cancel })
     }
 
     /// Cancels the ask called `key`, if it is in flight; it is not answered then.

@@ -104,7 +104,8 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         head_time_max: Duration::from_millis(config.server.head_time_ms),
         connections_max: config.server.connections_max,
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
-        drain: Duration::from_millis(config.server.drain_ms),
+        // Calls are cancelled when the drain is over, and then still answered.
+        drain: Duration::from_millis(config.server.drain_ms + config.limits.cancel_grace_ms + 1_000),
     }
 }
 

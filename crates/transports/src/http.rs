@@ -74,7 +74,7 @@ pub struct Bounds {
     pub connections_max: usize,
     /// How often a quiet event stream says that it lives.
     pub keep_alive: Duration,
-    /// How long requests in flight may take once the server is to stop.
+    /// How long requests in flight may take once the server is to stop, before they are cut.
     pub drain: Duration,
 }
 

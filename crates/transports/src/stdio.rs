@@ -30,10 +30,10 @@ pub enum Line {
 /// While `take` waits nothing more is read, so a client that does not read its
 /// answers is soon not read either. Blank lines are skipped, `\r\n` ends a line
 /// too, and a last line need not end.
-pub async fn read_lines(
+pub async fn read_lines<Taken: Future<Output = ()>>(
     mut input: impl AsyncRead + Unpin,
     line_bytes_max: usize,
-    mut take: impl AsyncFnMut(Line),
+    mut take: impl FnMut(Line) -> Taken,
 ) -> io::Result<()> {
     let mut buffer = BytesMut::with_capacity(CHUNK);
     let mut searched = 0;
@@ -64,7 +64,11 @@ pub async fn read_lines(
     }
 }
 
-async fn give(line: BytesMut, line_bytes_max: usize, take: &mut impl AsyncFnMut(Line)) {
+async fn give<Taken: Future<Output = ()>>(
+    line: BytesMut,
+    line_bytes_max: usize,
+    take: &mut impl FnMut(Line) -> Taken,
+) {
     let mut line = line.freeze();
     while let [rest @ .., b'\n' | b'\r'] = &line[..] {
         line.truncate(rest.len());
@@ -177,7 +181,11 @@ mod tests {
             }
         });
         let mut lines = Vec::new();
-        read_lines(server, max, async |line| lines.push(line)).await.expect("memory does not fail");
+        let take = |line| {
+            lines.push(line);
+            std::future::ready(())
+        };
+        read_lines(server, max, take).await.expect("memory does not fail");
         writing.await.expect("the writer ends");
         lines
     }

@@ -28,8 +28,8 @@ pub(super) struct Args {
     /// The tool, e.g. files_read or files.read
     tool: String,
     /// Its arguments, a JSON object; @FILE reads them from a file, - from standard input
-    #[arg(default_value = "{}")]
-    json: String,
+    #[arg(value_name = "JSON", default_value = "{}")]
+    arguments: String,
     /// Call it at a running server instead of in this process
     #[arg(long)]
     url: Option<String>,
@@ -38,13 +38,13 @@ pub(super) struct Args {
     root: PathBuf,
     /// Print the structured result as JSON
     #[arg(long)]
-    json_out: bool,
+    json: bool,
     #[command(flatten)]
     folder: Folder,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let input = arguments(&args.json)?;
+    let input = arguments(&args.arguments)?;
     let runtime = small_runtime()?;
     let outcome = runtime.block_on(async {
         match &args.url {
@@ -122,7 +122,7 @@ fn told(error: &CallError) -> String {
 }
 
 fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
-    if args.json_out {
+    if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&output.value)?))?;
     } else {
         let Text { body, note } = &output.text;

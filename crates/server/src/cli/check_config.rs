@@ -27,12 +27,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
     // What is only seen when rooms are wired: patterns, folders, schemas.
     Workspace::open(&args.path, &loaded.config)?;
-    match &loaded.file {
-        Some(file) => {
-            complain(&format!("{} is sound; with it and the environment:", file.display()))
-        }
-        None => complain("there is no toolgate.toml here, and none is needed; the settings are:"),
-    }
+    let from = match &loaded.file {
+        Some(file) => format!("{} is sound; with it and the environment:", file.display()),
+        None => "there is no toolgate.toml here, and none is needed; the settings are:".to_owned(),
+    };
+    complain(&from);
     print(&as_toml(&loaded.config)?)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -65,8 +65,8 @@ fn absent(command: &str, path: &str, missing: Missing) -> ToolError {
         }
         Missing::Absent => {
             let meant = match nearest(command, path) {
-                Some(name) => format!("; did you mean `{name}`?"),
-                None => hint(command).to_owned(),
+                Some(name) if hint(command).is_empty() => format!("; did you mean `{name}`?"),
+                Some(_) | None => hint(command).to_owned(),
             };
             format!("no program is named `{named}` in {path}{meant}")
         }

@@ -122,6 +122,9 @@ fn edit(
     input: &Input,
     watch: &Watch,
 ) -> Result<Output, ToolError> {
+    if input.edits.is_empty() {
+        return Err(ToolError::invalid("/edits", "there are none"));
+    }
     let changes = plan::read(&input.edits)?;
     root.may_change(&input.path)?;
     // Lines may have moved in a file that changed; text is where it is.

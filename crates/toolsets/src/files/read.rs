@@ -146,7 +146,7 @@ impl Tool for Read {
         let range = range(&input)?;
         let limit = match input.max_bytes {
             Some(bytes) => bytes.min(self.settings.answer_bytes_max),
-            None => self.settings.answer_bytes,
+            None => self.settings.answer_bytes.max(1),
         };
         let file = self.root.open_file(&input.path)?;
         if file.meta().size() <= INLINE_BYTES_MAX {

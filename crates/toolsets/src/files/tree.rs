@@ -93,7 +93,7 @@ impl Tool for Tree {
     }
 
     fn text(output: &Output) -> Text {
-        let Output { path, entries, left_out, left_out_total, truncated } = output;
+        let Output { path, entries, left_out, left_out_total, .. } = output;
         let mut body = format!("{path}/\n");
         // Directories still open whose left-out entries are to be told at their end.
         let mut open = vec![(0, *left_out)];
@@ -118,7 +118,7 @@ impl Tool for Tree {
             note +=
                 &format!(", {left_out_total} left out: raise limit, or list the directory itself");
         }
-        if *truncated {
+        if entries.iter().any(|entry| entry.kind == Kind::Dir && entry.left_out.is_none()) {
             note += "; … marks what was not looked into: raise depth, or give its path";
         }
         Text::body(body).with_note(note)

@@ -231,6 +231,18 @@ async fn text_that_is_almost_there_is_shown_with_its_difference_and_the_text_to_
 }
 
 #[tokio::test]
+async fn a_difference_far_into_a_long_line_is_shown_itself() {
+    let long = "x".repeat(1000);
+    let (_, message) = refused(
+        format!("{long}a  b{long}\n"),
+        json!([{ "old": format!("{long}a b{long}"), "new": "" }]),
+    )
+    .await;
+    assert!(message.contains("xa  bx") && message.contains("xa bx"), "{message}");
+    assert!(message.len() < 3500, "{message}");
+}
+
+#[tokio::test]
 async fn the_text_to_use_that_is_told_can_be_used() {
     let space = Space::new();
     space.put("f", "a\r\n\tif (x) {\u{a0} \r\n\t\treturn ‘y’;\r\n\t}\r\nz\r\n");
@@ -267,6 +279,7 @@ async fn text_that_is_partly_there_is_shown_where_it_stops_being() {
 
 #[tokio::test]
 async fn an_edit_that_cannot_be_meant_is_invalid() {
+    assert_eq!(refused("a\n", json!([])).await.0, "/edits");
     for (edit, pointer) in [
         (json!({ "new": "x" }), "/edits/0"),
         (json!({ "old": "a", "start_line": 1, "new": "x" }), "/edits/0"),
@@ -309,7 +322,7 @@ async fn an_etag_guards_an_edit() {
 async fn what_is_not_in_a_large_file_is_said_soon() {
     let space = Space::with(&Settings { write_bytes_max: 32 << 20, ..Settings::default() });
     let line = "the same line again and again, with nothing new in it\n";
-    space.put("f", line.repeat((7 << 20) / line.len()));
+    space.put("f", line.repeat((2 << 20) / line.len()));
     let old = line.repeat(500) + "but not this";
     let since = Instant::now();
     let failed = space

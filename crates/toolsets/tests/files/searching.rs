@@ -122,6 +122,8 @@ async fn names_are_found_by_glob() {
     assert_eq!(names(&space, "src").await, ["docs/src", "src"]);
     let text = space.text("files.search", json!({ "glob": "deep", "path": "src" })).await;
     assert_eq!(text, "src/deep/\n[1 matches; 4 searched]");
+    let found = space.ok("files.search", json!({ "glob": "*.rs", "path": "src/lib.rs" })).await;
+    assert_eq!(found["files"][0]["path"], "src/lib.rs");
     let found = space.ok("files.search", json!({ "glob": "*.yml", "hidden": false })).await;
     assert_eq!(found["files"], json!([]));
 }

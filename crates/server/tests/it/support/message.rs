@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::Marker;
+
 /// The stateless revision.
 pub(crate) const MODERN: &str = "2026-07-28";
 /// Every revision, newest first.
@@ -72,4 +74,17 @@ pub(crate) fn refusal(answer: &Value) -> String {
     }
     assert_eq!(answer["result"]["isError"], true, "not a refusal: {answer}");
     text(answer)
+}
+
+/// Arguments of `exec_run` for a program that says `began`, waits for the file `go`, and says `went`.
+///
+/// `began` and `went` are files too, so that it is seen to run and to have run.
+pub(crate) fn waits_for_go(marker: &Marker) -> Value {
+    let script = "echo began | tee began; until [ -e go ]; do sleep 0.02; done; echo went | tee went";
+    json!({ "command": script, "shell": true, "args": [marker.0] })
+}
+
+/// Arguments of `exec_run` for a program that sleeps for minutes.
+pub(crate) fn sleeps(marker: &Marker) -> Value {
+    json!({ "command": "sleep", "args": [marker.0] })
 }

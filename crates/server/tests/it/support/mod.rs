@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) use client::{Client, Wire, over_both};
 pub(crate) use launch::{Launch, Server, binary};
 pub(crate) use message::{
-    MODERN, REVISIONS, call, initialize, legacy, modern, notification, refusal, request, structured, text,
+    MODERN, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
+    sleeps, structured, text, waits_for_go,
 };
 pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
 pub(crate) use stdio::Stdio;

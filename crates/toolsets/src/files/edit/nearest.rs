@@ -4,13 +4,13 @@
 //! beginning (or end) of the text that is in the file is found by halving, so the
 //! time is bounded by a few passes over the file, whatever is in it.
 
-use memchr::memmem;
+use memchr::{memchr, memmem, memrchr};
 
 use super::flat::Flat;
 use crate::world::root::shown;
 
 /// A larger file is not looked through.
-const FILE_BYTES_MAX: usize = 8 << 20;
+const FILE_BYTES_MAX: usize = 2 << 20;
 /// A longer text to use instead is named by its lines.
 const ADVICE_BYTES_MAX: usize = 2 << 10;
 /// A longer line is shown in part.
@@ -41,24 +41,23 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     if start.len.max(end.len) < COMMON_BYTES_MIN.min(text.bytes.len().div_ceil(2)) {
         return format!("it is not in {path}, nor anything like it; read the file again");
     }
-    let (in_file, in_old, side) = if start.len >= end.len {
-        (file.at(start.at + start.len), text.at(start.len), "up to")
+    let begins_alike = start.len >= end.len;
+    let (in_file, in_old) = if begins_alike {
+        (file.at(start.at + start.len), text.at(start.len))
     } else {
-        let in_old = text.bytes.len() - end.len;
-        (file.before(end.at), text.before(in_old), "after")
+        (file.before(end.at), text.before(text.bytes.len() - end.len))
     };
     let Some(in_file) = in_file else {
-        return format!(
-            "it is not in {path}, which {} where the text goes on",
-            if side == "up to" { "ends" } else { "begins" }
-        );
+        let edge = if begins_alike { "ends" } else { "begins" };
+        return format!("it is not in {path}, which {edge} where the text goes on");
     };
     let line = flat.line_of(in_file);
-    let in_old = line_at(old, in_old.unwrap_or(old.len()));
+    let side = if begins_alike { "up to" } else { "after" };
+    let in_old = in_old.unwrap_or(old.len());
     format!(
         "it is not in {path}; the nearest place is the same {side} line {line}, where the file has {} and old has {}",
-        quoted(line_at(&flat.text, in_file)),
-        quoted(in_old)
+        quoted_at(&flat.text, in_file),
+        quoted_at(old, in_old)
     )
 }
 
@@ -83,10 +82,11 @@ fn same_but_for(flat: &Flat<'_>, old: &[u8], file: &Loose, common: Common, path:
         || "its line breaks differ".to_owned(),
         |(at, (found, old))| {
             let (what, line) = (difference(found, old), line + at as u64);
+            let same = found.iter().zip(old).take_while(|(found, old)| found == old).count();
             format!(
                 "{what} at line {line}: the file has {}, old has {}",
-                quoted(found),
-                quoted(old)
+                quoted_at(found, same),
+                quoted_at(old, same)
             )
         },
     );
@@ -203,20 +203,18 @@ fn plain(c: char, buffer: &mut [u8; 4]) -> &[u8] {
     }
 }
 
-fn line_at(text: &[u8], at: usize) -> &[u8] {
+/// The line of `text` that `at` is in, escaped; of a long one the part around `at`.
+fn quoted_at(text: &[u8], at: usize) -> String {
     let at = at.min(text.len());
-    let from = memchr::memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
-    let to = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline);
-    &text[from..to]
-}
-
-/// A line, escaped, in part if it is long.
-fn quoted(line: &[u8]) -> String {
-    if line.len() <= LINE_BYTES_MAX {
-        escaped(line)
-    } else {
-        escaped(&line[..LINE_BYTES_MAX]) + "…"
+    let from = memrchr(b'\n', &text[..at]).map_or(0, |newline| newline + 1);
+    let to = memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline);
+    if to - from <= LINE_BYTES_MAX {
+        return escaped(&text[from..to]);
     }
+    let part = at.saturating_sub(LINE_BYTES_MAX / 2).max(from);
+    let end = (part + LINE_BYTES_MAX).min(to);
+    let (lead, tail) = (if part > from { "…" } else { "" }, if end < to { "…" } else { "" });
+    format!("{lead}{}{tail}", escaped(&text[part..end]))
 }
 
 /// `text` as a JSON string in which every blank that is not a space can be seen.

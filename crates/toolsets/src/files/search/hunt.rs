@@ -3,12 +3,14 @@
 //! While one batch is searched the next is walked to. Batches are small at first, so a
 //! common word is found at once, and in order, so the same search gives the same answer.
 
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use grep_searcher::Searcher;
 use toolgate_contract::ToolError;
 
 use super::gather::{Gathered, gather, searcher};
@@ -31,24 +33,25 @@ pub(super) fn hunt(
     watch: &Watch,
 ) -> Result<Output, ToolError> {
     let query = Query::of(input)?;
-    let mut answer = Answer {
-        room: input.limit,
-        bytes: usize::try_from(answer_bytes).unwrap_or(usize::MAX),
-        full: false,
-        last: None,
-        output: Output::default(),
-    };
+    let mut answer = Answer::new(input.limit, answer_bytes);
     match root.start(&input.path)? {
-        Start::File(file) => answer.take(look(root, input, &query, &[file], watch), watch)?,
+        Start::File(file) => {
+            let hunt = Hunt { root, input, query: &query, start: file.path.clone(), watch };
+            if query.text.is_some() {
+                answer.take(hunt.search(&[file]), watch)?;
+            } else {
+                hunt.name(file, &mut answer);
+            }
+        }
         Start::Folder(folder) => {
+            let hunt = Hunt { root, input, query: &query, start: folder.path.clone(), watch };
             let sight = Sight { ignored: input.include_ignored, hidden: input.hidden };
-            let start = folder.path.clone();
             let from = query.after.as_ref().map(|last| last.path.clone());
             let mut walk = Walk::new(root, folder, sight, from, watch)?;
             if query.text.is_some() {
-                texts(root, input, &query, &start, &mut walk, &mut answer, watch)?;
+                hunt.lines(&mut walk, &mut answer)?;
             } else {
-                names(&query, &start, &mut walk, &mut answer)?;
+                hunt.names(&mut walk, &mut answer)?;
             }
             answer.output.skipped.unreadable += walk.unread;
         }
@@ -56,108 +59,99 @@ pub(super) fn hunt(
     Ok(answer.finish(&query))
 }
 
-/// Looks for names alone.
-fn names(
-    query: &Query,
-    start: &Path,
-    walk: &mut Walk<'_>,
-    answer: &mut Answer,
-) -> Result<(), ToolError> {
-    while !answer.full
-        && let Some(found) = walk.next()?
-    {
+/// A search under way.
+struct Hunt<'h> {
+    root: &'h Root,
+    input: &'h Input,
+    query: &'h Query,
+    start: PathBuf,
+    watch: &'h Watch,
+}
+
+impl Hunt<'_> {
+    /// Looks for names alone.
+    fn names(&self, walk: &mut Walk<'_>, answer: &mut Answer) -> Result<(), ToolError> {
+        while !answer.full
+            && let Some(found) = walk.next()?
+        {
+            self.name(found, answer);
+            self.watch.progress(answer.output.searched, None, "entries seen");
+        }
+        Ok(())
+    }
+
+    fn name(&self, found: Found, answer: &mut Answer) {
         answer.output.searched += 1;
-        let passed = query.after.as_ref().is_some_and(|last| last.path == found.path);
-        if !passed && query.names(&found.path, start) {
+        let passed = self.query.after.as_ref().is_some_and(|last| last.path == found.path);
+        if !passed && self.query.names(&found.path, &self.start) {
             answer.name(found);
         }
     }
-    Ok(())
-}
 
-/// Looks for lines.
-fn texts(
-    root: &Root,
-    input: &Input,
-    query: &Query,
-    start: &Path,
-    walk: &mut Walk<'_>,
-    answer: &mut Answer,
-    watch: &Watch,
-) -> Result<(), ToolError> {
-    let mut size = BATCH_MIN;
-    let mut batch = next_batch(query, start, walk, size)?;
-    while !batch.is_empty() && !answer.full {
-        size = (size * 2).min(BATCH_MAX);
-        let (found, next) = thread::scope(|scope| {
-            let found = scope.spawn(|| look(root, input, query, &batch, watch));
-            let next = next_batch(query, start, walk, size);
-            (found.join(), next)
+    /// Looks for lines.
+    fn lines(&self, walk: &mut Walk<'_>, answer: &mut Answer) -> Result<(), ToolError> {
+        let mut size = BATCH_MIN;
+        let mut batch = self.next_batch(walk, size)?;
+        while !batch.is_empty() && !answer.full {
+            size = (size * 2).min(BATCH_MAX);
+            let (found, next) = thread::scope(|scope| {
+                let found = scope.spawn(|| self.search(&batch));
+                let next = self.next_batch(walk, size);
+                (found.join(), next)
+            });
+            answer.take(found.unwrap_or_else(|panic| resume_unwind(panic)), self.watch)?;
+            batch = next?;
+            self.watch.progress(answer.output.searched, None, "files searched");
+        }
+        Ok(())
+    }
+
+    fn next_batch(&self, walk: &mut Walk<'_>, size: usize) -> Result<Vec<Found>, ToolError> {
+        let mut batch = Vec::with_capacity(size);
+        while batch.len() < size
+            && let Some(found) = walk.next()?
+        {
+            if found.kind == Kind::File && self.query.names(&found.path, &self.start) {
+                batch.push(found);
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Searches the files of `batch` on all cores; what was found in each, in order.
+    fn search(&self, batch: &[Found]) -> Vec<(PathBuf, Gathered)> {
+        let next = AtomicUsize::new(0);
+        let found: Mutex<Vec<(usize, Gathered)>> = Mutex::default();
+        let work = || {
+            let mut searcher = searcher(self.input.context);
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(file) = batch.get(at) else { break };
+                let gathered = self.search_one(&mut searcher, &file.path);
+                found.lock().unwrap_or_else(PoisonError::into_inner).push((at, gathered));
+            }
+        };
+        thread::scope(|scope| {
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            for _ in 1..cores.min(THREADS_MAX).min(batch.len()) {
+                scope.spawn(work);
+            }
+            work();
         });
-        let found = found.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        answer.take(found, watch)?;
-        batch = next?;
-        watch.progress(answer.output.searched, None, "files searched");
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        found.sort_unstable_by_key(|(at, _)| *at);
+        found.into_iter().map(|(at, gathered)| (batch[at].path.clone(), gathered)).collect()
     }
-    Ok(())
-}
 
-fn next_batch(
-    query: &Query,
-    start: &Path,
-    walk: &mut Walk<'_>,
-    size: usize,
-) -> Result<Vec<Found>, ToolError> {
-    let mut batch = Vec::with_capacity(size);
-    while batch.len() < size
-        && let Some(found) = walk.next()?
-    {
-        if found.kind == Kind::File && query.names(&found.path, start) {
-            batch.push(found);
-        }
+    fn search_one(&self, searcher: &mut Searcher, path: &Path) -> Gathered {
+        let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
+            return Gathered::Unreadable;
+        };
+        let after = self.query.after.as_ref().filter(|last| last.path == path);
+        // One more than fits tells whether there is more.
+        let limit = self.input.limit + 1;
+        gather(searcher, matcher, file, after.map_or(0, |last| last.line), limit, self.watch)
     }
-    Ok(batch)
-}
-
-/// Searches the files of `batch` on all cores; what was found in each, in order.
-fn look(
-    root: &Root,
-    input: &Input,
-    query: &Query,
-    batch: &[Found],
-    watch: &Watch,
-) -> Vec<(PathBuf, Gathered)> {
-    let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Gathered)>> = Mutex::default();
-    let work = || {
-        let mut searcher = searcher(input.context);
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(file) = batch.get(at) else { break };
-            let Some(matcher) = &query.text else { break };
-            let after = query.after.as_ref().filter(|last| last.path == file.path);
-            let gathered = match root.open_walked(&file.path) {
-                // One more than fits tells whether there is more.
-                Ok(open) => {
-                    let after = after.map_or(0, |last| last.line);
-                    gather(&mut searcher, matcher, open, after, input.limit + 1, watch)
-                }
-                Err(_) => Gathered::Unreadable,
-            };
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((at, gathered));
-        }
-    };
-    thread::scope(|scope| {
-        let threads =
-            thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS_MAX));
-        for _ in 1..threads.min(batch.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_unstable_by_key(|(at, _)| *at);
-    found.into_iter().map(|(at, gathered)| (batch[at].path.clone(), gathered)).collect()
 }
 
 /// The answer as far as it is.
@@ -173,6 +167,11 @@ struct Answer {
 }
 
 impl Answer {
+    fn new(limit: usize, bytes: u64) -> Self {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self { room: limit, bytes, full: false, last: None, output: Output::default() }
+    }
+
     fn take(&mut self, found: Vec<(PathBuf, Gathered)>, watch: &Watch) -> Result<(), ToolError> {
         // What was not read because the call was cancelled is not unreadable.
         watch.check()?;

@@ -1,0 +1,199 @@
+//! Tools that misbehave, served over memory: what a tool of someone else's must not be able to do.
+#![allow(clippy::disallowed_methods, reason = "a test reads the log it asked for")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{AnyTool, Ctx, Effects, Tool, ToolError, erase};
+use toolgate_transports::memory;
+
+use crate::config::Config;
+use crate::session::Desk;
+use crate::{dialect, serve_lines, wiring};
+
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
+
+#[derive(Serialize, JsonSchema)]
+struct Number {
+    #[schemars(range(max = 10))]
+    number: u32,
+}
+
+/// A tool of someone else's: its name, and all that it does.
+macro_rules! tool {
+    ($name:ident, $id:literal, $ctx:ident => $run:expr) => {
+        struct $name;
+
+        impl Tool for $name {
+            const NAME: &'static str = $id;
+            const TITLE: &'static str = "";
+            const ABOUT: &'static str = "";
+            const EFFECTS: Effects = Effects::Reads;
+            type Input = Nothing;
+            type Output = Number;
+
+            async fn run(&self, $ctx: &Ctx, _: Nothing) -> Result<Number, ToolError> {
+                $run
+            }
+        }
+    };
+}
+
+tool!(Sound, "odd.sound", _ctx => Ok(Number { number: 1 }));
+tool!(Panics, "odd.panics", _ctx => panic!("a fault of mine"));
+tool!(Lies, "odd.lies", _ctx => Ok(Number { number: 11 }));
+tool!(Deaf, "odd.deaf", _ctx => {
+    std::future::pending::<()>().await;
+    Ok(Number { number: 2 })
+});
+tool!(Chatty, "odd.chatty", ctx => {
+    for step in 0..10_000 {
+        ctx.progress(f64::from(step), None, None);
+    }
+    Ok(Number { number: 3 })
+});
+
+/// A server in this process with the tools above, one session open.
+struct Served {
+    client: memory::Client,
+    records: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    async fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let records = folder.path().join("audit.jsonl");
+        let mut config = Config::default();
+        config.audit.to = records.display().to_string();
+        config.limits.cancel_grace_ms = 50;
+        change(&mut config);
+        let tools: Vec<Arc<dyn AnyTool>> =
+            vec![erase(Sound), erase(Panics), erase(Lies), erase(Deaf), erase(Chatty)];
+        let host = Arc::new(wiring::host_with(tools, &config).expect("a host"));
+        let (client, server) = memory::pair(64 << 10);
+        let bounds = wiring::line_bounds(&config);
+        let mcp = dialect("mcp").expect("MCP");
+        tokio::spawn(async move {
+            let desk = Desk::new(host.clone());
+            let stop = CancellationToken::new();
+            serve_lines(desk, mcp, server, bounds, stop).await.expect("memory does not fail");
+            host.flush();
+        });
+        let mut served = Self { client, records, _folder: folder };
+        let hello = json!({ "protocolVersion": "2025-11-25" });
+        served.send(0, "initialize", hello).await;
+        served.answer().await;
+        served
+    }
+
+    async fn send(&mut self, id: u32, method: &str, params: Value) {
+        let frame = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.client.send(&frame.to_string()).await.expect("the server reads");
+    }
+
+    async fn call(&mut self, id: u32, tool: &str) {
+        self.send(id, "tools/call", json!({ "name": tool })).await;
+    }
+
+    async fn answer(&mut self) -> Value {
+        let line = tokio::time::timeout(Duration::from_secs(5), self.client.receive()).await;
+        let line = line.expect("an answer in time").expect("no failure").expect("an answer");
+        serde_json::from_str(&line).expect("JSON")
+    }
+
+    /// Ends the session and gives back the outcomes on record.
+    async fn outcomes(mut self) -> Vec<String> {
+        self.client.close().await.expect("the server lives");
+        while self.client.receive().await.expect("no failure").is_some() {}
+        let mut lines = String::new();
+        // The server writes its records after its last answer.
+        for _ in 0..500 {
+            lines = std::fs::read_to_string(&self.records).unwrap_or_default();
+            if lines.ends_with('\n') {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        records.map(|record| record["outcome"].as_str().expect("an outcome").to_owned()).collect()
+    }
+}
+
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_panic_stays_in_its_call_and_the_next_is_served() {
+    let mut served = Served::start(|_| {}).await;
+    served.call(1, "odd_panics").await;
+    let answer = served.answer().await;
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert!(!answer.to_string().contains("a fault of mine"), "{answer}");
+    served.call(2, "odd_sound").await;
+    assert_eq!(served.answer().await["result"]["structuredContent"]["number"], 1);
+    assert_eq!(served.outcomes().await, ["failed", "ok"]);
+}
+
+#[tokio::test]
+async fn a_result_that_breaks_its_schema_is_refused_or_only_logged_as_configured() {
+    let mut served = Served::start(|_| {}).await;
+    served.call(1, "odd_lies").await;
+    let answer = served.answer().await;
+    assert!(text(&answer).contains("/number"), "{answer}");
+    assert_eq!(served.outcomes().await, ["invalid_output"]);
+
+    let shadow = toolgate_host::OutputCheck::Shadow;
+    let mut served = Served::start(|config| config.validation.output = shadow).await;
+    served.call(1, "odd_lies").await;
+    assert_eq!(served.answer().await["result"]["structuredContent"]["number"], 11);
+    assert_eq!(served.outcomes().await, ["ok"]);
+}
+
+#[tokio::test]
+async fn a_tool_that_never_ends_is_stopped_at_its_deadline() {
+    let mut served = Served::start(|config| config.limits.deadline_ms = 100).await;
+    served.call(1, "odd_deaf").await;
+    let answer = served.answer().await;
+    assert!(text(&answer).contains("longer than 100 ms"), "{answer}");
+    assert_eq!(served.outcomes().await, ["timed_out"]);
+}
+
+#[tokio::test]
+async fn a_tool_that_does_not_hear_its_cancellation_is_dropped_after_the_grace() {
+    let mut served = Served::start(|_| {}).await;
+    served.call(1, "odd_deaf").await;
+    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    served.client.send(cancelled).await.expect("the server reads");
+    served.call(2, "odd_sound").await;
+    assert_eq!(served.answer().await["id"], 2);
+    let mut outcomes = served.outcomes().await;
+    outcomes.sort();
+    assert_eq!(outcomes, ["canceled", "ok"]);
+}
+
+#[tokio::test]
+async fn a_flood_of_events_costs_events_and_never_the_answer() {
+    let mut served = Served::start(|_| {}).await;
+    let params = json!({ "name": "odd_chatty", "_meta": { "progressToken": "p" } });
+    served.send(1, "tools/call", params).await;
+    let mut last = -1.0;
+    loop {
+        let message = served.answer().await;
+        if message["id"] == 1 {
+            assert_eq!(message["result"]["structuredContent"]["number"], 3);
+            break;
+        }
+        let progress = message["params"]["progress"].as_f64().expect("progress");
+        assert!(progress > last, "{progress} after {last}");
+        last = progress;
+    }
+    assert_eq!(served.outcomes().await, ["ok"]);
+}

@@ -1,0 +1,140 @@
+//! Who is answered when.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern, structured,
+    waits_for_go,
+};
+
+#[test]
+fn a_slow_program_keeps_nobody_waiting_over_stdio() {
+    let workspace = Workspace::new();
+    let mut stdio = Launch::over(&workspace).stdio();
+    stdio.ask(&initialize("hello", "2025-11-25"));
+    let marker = Marker::new();
+    stdio.send(&call("slow", "exec_run", waits_for_go(&marker)));
+    marker.started();
+    for round in 0..20 {
+        let ping = stdio.ask(&legacy(format!("ping {round}"), "ping", json!({})));
+        assert_eq!(ping["result"], json!({}));
+        let list = stdio.ask(&modern(format!("list {round}"), "tools/list", json!({})));
+        assert!(list["result"]["tools"].is_array(), "{list}");
+        let read = json!({ "path": "README.md" });
+        let read = stdio.ask(&call(format!("read {round}"), "files_read", read));
+        assert_eq!(structured(&read)["content"], Workspace::README);
+    }
+    workspace.put("go", "");
+    assert_eq!(structured(&stdio.answer("slow"))["stdout"], "began\nwent\n");
+}
+
+#[test]
+fn a_slow_program_keeps_nobody_waiting_over_http() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let session = served.session("2025-11-25");
+    let marker = Marker::new();
+    let mut slow = served.connect();
+    slow.post(&Post::mcp(&call("slow", "exec_run", waits_for_go(&marker))));
+    marker.started();
+    for _round in 0..20 {
+        let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+        assert_eq!(served.send(&ping).message()["result"], json!({}));
+        let list = served.ask(&modern(1, "tools/list", json!({})));
+        assert!(list["result"]["tools"].is_array(), "{list}");
+        let read = served.ask(&call(1, "files_read", json!({ "path": "README.md" })));
+        assert_eq!(structured(&read)["content"], Workspace::README);
+    }
+    workspace.put("go", "");
+    assert_eq!(structured(&slow.response().message())["stdout"], "began\nwent\n");
+}
+
+#[test]
+fn answers_come_when_they_are_ready_whatever_the_order_of_the_requests() {
+    let workspace = Workspace::new();
+    let mut stdio = Launch::over(&workspace).stdio();
+    stdio.send(&call(1, "exec_run", waits_for_go(&Marker::new())));
+    stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
+    assert_eq!(stdio.receive()["id"], 2);
+    workspace.put("go", "");
+    assert_eq!(stdio.receive()["id"], 1);
+}
+
+fn pages() -> Workspace {
+    (0..200).fold(Workspace::new(), |workspace, n| workspace.file(&format!("{n}.txt"), n.to_string()))
+}
+
+fn read(n: u64) -> Value {
+    call(n, "files_read", json!({ "path": format!("{n}.txt") }))
+}
+
+#[test]
+fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_stdio() {
+    let mut stdio = Launch::over(&pages()).stdio();
+    let requests: String = (0..200).map(|n| format!("{}\n", read(n))).collect();
+    stdio.write(requests.as_bytes());
+    let mut answered = HashSet::new();
+    for _ in 0..200 {
+        let answer = stdio.receive();
+        assert_eq!(structured(&answer)["content"], answer["id"].to_string());
+        assert!(answered.insert(answer["id"].as_u64().unwrap()), "twice: {answer}");
+    }
+}
+
+#[test]
+fn two_hundred_reads_at_once_are_each_answered_with_their_own_file_over_http() {
+    let served = Launch::over(&pages()).served();
+    let connections: Vec<_> = (0..200).map(|_| served.connect()).collect();
+    let mut asked = Vec::new();
+    for (n, mut connection) in (0..200).zip(connections) {
+        connection.post(&Post::mcp(&read(n)));
+        asked.push((n, connection));
+    }
+    for (n, mut connection) in asked {
+        let answer = connection.response().message();
+        assert_eq!(answer["id"], n);
+        assert_eq!(structured(&answer)["content"], n.to_string());
+    }
+}
+
+#[test]
+fn both_eras_are_served_side_by_side_on_one_stdio_process() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    // Before any `initialize`, and between every two of the others.
+    let stateless = |stdio: &mut Stdio, id: &str| {
+        let answer = stdio.ask(&call(id, "files_read", json!({ "path": "README.md" })));
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+        let discover = stdio.ask(&modern(format!("{id} discover"), "server/discover", json!({})));
+        assert_eq!(discover["result"]["supportedVersions"], json!(["2026-07-28"]), "{discover}");
+    };
+    stateless(&mut stdio, "first");
+    for revision in &REVISIONS[1..] {
+        let opened = stdio.ask(&initialize(format!("hello {revision}"), revision));
+        assert_eq!(opened["result"]["protocolVersion"], *revision);
+        stateless(&mut stdio, revision);
+        let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+        let answer = stdio.ask(&legacy(format!("read {revision}"), "tools/call", params));
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+        assert!(answer["result"].get("resultType").is_none(), "{answer}");
+    }
+}
+
+#[test]
+fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
+    let served = Launch::over(&Workspace::new()).served();
+    let sessions: Vec<_> =
+        REVISIONS[1..].iter().map(|revision| (revision, served.session(revision))).collect();
+    let mut connection = served.connect();
+    for (revision, session) in &sessions {
+        let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+        let post = Post::mcp(&legacy(1, "tools/call", params));
+        connection.post(&post.with("mcp-session-id", session).with("mcp-protocol-version", revision));
+        let answer = connection.response().message();
+        assert!(answer["result"].get("resultType").is_none(), "{answer}");
+        connection.post(&Post::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+        let answer = connection.response().message();
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    }
+}

@@ -1,0 +1,213 @@
+//! Ending one call: by a notification, or by going away where that says so.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, MODERN, Marker, Post, Served, Workspace, call, initialize, legacy, modern, notification,
+    request, sleeps, structured, wait_until, waits_for_go,
+};
+
+/// A call of `tool` as `revision` spells it.
+fn asked(revision: &str, id: &str, tool: &str, arguments: Value) -> Value {
+    request(revision, id, "tools/call", json!({ "name": tool, "arguments": arguments }))
+}
+
+fn cancelled(id: impl Into<Value>) -> Value {
+    notification("notifications/cancelled", json!({ "requestId": id.into(), "reason": "enough" }))
+}
+
+#[test]
+fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
+    for revision in [MODERN, "2025-11-25", "2024-11-05"] {
+        let workspace = Workspace::new();
+        let mut stdio = Launch::over(&workspace).stdio();
+        if revision != MODERN {
+            stdio.ask(&initialize("hello", revision));
+        }
+        let (doomed, other) = (Marker::new(), Marker::new());
+        stdio.send(&asked(revision, "doomed", "exec_run", sleeps(&doomed)));
+        stdio.send(&asked(revision, "other", "exec_run", waits_for_go(&other)));
+        doomed.started();
+        other.started();
+        // Nobody's, and never anybody's: both are passed over.
+        stdio.send(&cancelled("nobody"));
+        stdio.send(&notification("notifications/cancelled", json!({ "requestId": null })));
+        stdio.send(&cancelled("doomed"));
+        doomed.gone();
+
+        assert_eq!(other.pids().is_empty(), false, "the other was cancelled too");
+        workspace.put("go", "");
+        let answer = stdio.answer("other");
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+        // An id that was cancelled may come again.
+        let read = asked(revision, "doomed", "files_read", json!({ "path": "README.md" }));
+        assert_eq!(stdio.ask(&read)["result"]["isError"], false);
+        stdio.close_input();
+        assert_eq!(stdio.rest(), [Value::Null; 0], "{revision}: an answer after all");
+        let mut outcomes = stdio.outcomes(3);
+        outcomes.sort();
+        assert_eq!(outcomes, ["canceled", "ok", "ok"]);
+    }
+}
+
+#[test]
+fn a_call_that_ended_is_not_touched_by_its_late_cancellation() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let read = call(1, "files_read", json!({ "path": "README.md" }));
+    assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
+    stdio.send(&cancelled(1));
+    assert_eq!(structured(&stdio.ask(&read))["content"], Workspace::README);
+}
+
+#[test]
+fn a_number_does_not_cancel_the_string_that_spells_it() {
+    let workspace = Workspace::new();
+    let mut stdio = Launch::over(&workspace).stdio();
+    let marker = Marker::new();
+    stdio.send(&call("1", "exec_run", waits_for_go(&marker)));
+    marker.started();
+    stdio.send(&cancelled(1));
+    workspace.put("go", "");
+    assert_eq!(structured(&stdio.answer("1"))["stdout"], "began\nwent\n");
+}
+
+/// A server that answers with a stream at once, or with none for long.
+fn served(workspace: &Workspace, stream_after_ms: u64) -> Served {
+    Launch::over(workspace).set("server_stream_after_ms", stream_after_ms).served()
+}
+
+#[test]
+fn going_away_before_the_answer_began_cancels_a_stateless_call() {
+    let served = served(&Workspace::new(), 60_000);
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    marker.started();
+    connection.close();
+    marker.gone();
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn going_away_within_the_stream_cancels_a_stateless_call() {
+    let served = served(&Workspace::new(), 20);
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    let head = connection.head();
+    assert!(head.is_stream(), "{head:?}");
+    marker.started();
+    connection.close();
+    marker.gone();
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn going_away_after_progress_cancels_a_stateless_call() {
+    let served = served(&Workspace::new(), 60_000);
+    let marker = Marker::new();
+    let script = json!({ "command": "echo one; exec sleep $1", "shell": true, "args": [marker.0] });
+    let params = json!({ "name": "exec_run", "arguments": script, "_meta": { "progressToken": "p" } });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&modern(1, "tools/call", params)));
+    assert!(connection.head().is_stream());
+    assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
+    connection.close();
+    marker.gone();
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn a_stateless_client_that_takes_no_streams_cancels_by_going_away_too() {
+    let served = served(&Workspace::new(), 20);
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    let post = Post::mcp(&call(1, "exec_run", sleeps(&marker))).with("accept", "application/json");
+    connection.post(&post);
+    marker.started();
+    connection.close();
+    marker.gone();
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn going_away_does_not_cancel_a_call_of_a_session() {
+    for stream_after_ms in [20, 60_000] {
+        let workspace = Workspace::new();
+        let served = served(&workspace, stream_after_ms);
+        let session = served.session("2025-11-25");
+        let marker = Marker::new();
+        let message = asked("2025-11-25", "1", "exec_run", waits_for_go(&marker));
+        let mut connection = served.connect();
+        connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
+        marker.started();
+        if stream_after_ms == 20 {
+            assert!(connection.head().is_stream());
+        }
+        connection.close();
+        // The server has seen it go once it has served somebody after.
+        served.session("2025-11-25");
+        workspace.put("go", "");
+        wait_until("the program runs to its end", || workspace.path("went").exists());
+        assert_eq!(served.outcomes(1), ["ok"]);
+    }
+}
+
+#[test]
+fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
+    let served = served(&Workspace::new(), 20);
+    let (mine, other) = (served.session("2025-11-25"), served.session("2025-06-18"));
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    let message = legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
+    connection.post(&Post::mcp(&message).with("mcp-session-id", &mine));
+    marker.started();
+    // Another session's word counts for nothing here.
+    let cancel = Post::mcp(&cancelled(1));
+    assert_eq!(served.send(&cancel.clone().with("mcp-session-id", &other)).status, 202);
+    assert_eq!(served.send(&cancel).status, 202);
+    let ping = Post::mcp(&legacy(2, "ping", json!({}))).with("mcp-session-id", &mine);
+    assert_eq!(served.send(&ping).message()["result"], json!({}));
+    assert!(!marker.pids().is_empty(), "somebody else cancelled it");
+
+    assert_eq!(served.send(&cancel.with("mcp-session-id", &mine)).status, 202);
+    marker.gone();
+    let response = connection.response();
+    assert_eq!(response.events(), [Value::Null; 0], "a cancelled call is not answered");
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn the_end_of_a_session_cancels_its_calls() {
+    let served = served(&Workspace::new(), 20);
+    let session = served.session("2025-11-25");
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    let message = legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
+    connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
+    marker.started();
+    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    assert_eq!(served.send(&end).status, 204);
+    marker.gone();
+    // Its own connection is not left hanging.
+    assert_eq!(connection.response().status, 200);
+}
+
+#[test]
+fn a_cancelled_call_that_waits_for_its_turn_never_runs() {
+    let workspace = Workspace::new();
+    let mut stdio = Launch::over(&workspace).set("limits_programs", 1).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
+    marker.started();
+    let touch = json!({ "command": "touch", "args": ["ran"] });
+    stdio.send(&call(2, "exec_run", touch));
+    stdio.send(&cancelled(2));
+    workspace.put("go", "");
+    assert_eq!(structured(&stdio.answer(1))["stdout"], "began\nwent\n");
+    let next = json!({ "command": "printf", "args": ["next"] });
+    assert_eq!(structured(&stdio.ask(&call(3, "exec_run", next)))["stdout"], "next");
+    stdio.close_input();
+    assert_eq!(stdio.rest(), [Value::Null; 0]);
+    assert!(!workspace.path("ran").exists(), "it ran all the same");
+}
