@@ -1,6 +1,7 @@
 //! Messages as HTTP requests; answers as one message or as server-sent events.
 
 mod admission;
+mod cors;
 
 use std::convert::Infallible;
 use std::io;
@@ -31,6 +32,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::{Body, BoxFuture, Frame, Head, Reply};
 
 pub use admission::Admission;
+use cors::Page;
 
 /// The room behind HTTP.
 pub trait Exchange: Send + Sync + 'static {
@@ -171,6 +173,22 @@ impl Door {
         if let Err(refusal) = self.admission.check(&request) {
             return plain(refusal.status, &refusal.why);
         }
+        let page = Page::of(&request);
+        let mut response = match &page {
+            Some(page) if page.only_asks() => whole(Reply::empty(204)),
+            Some(_) | None => self.answer_admitted(request, peer).await,
+        };
+        if let Some(page) = page {
+            page.allow(response.headers_mut());
+        }
+        response
+    }
+
+    async fn answer_admitted(
+        &self,
+        request: Request<IncomingBody>,
+        peer: SocketAddr,
+    ) -> Response<Sent> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         if path == "/healthz" {

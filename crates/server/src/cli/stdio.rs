@@ -1,5 +1,6 @@
 //! `toolgate stdio`: a folder to whoever started this process.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use anyhow::bail;
 use toolgate::wiring::{Workspace, facts};
 use toolgate::{dialect, serve_stdio, shutdown};
 
-use super::{Folder, small_runtime};
+use super::{Folder, complain, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -39,6 +40,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let served = runtime.block_on(async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
         let stop = shutdown::on_signal()?;
+        if std::io::stdin().is_terminal() {
+            complain(
+                "waiting for messages on standard input, a line of JSON each; an agent starts \
+                 this program and writes them. `toolgate call` calls a tool by hand",
+            );
+        }
         serve_stdio(workspace.host.clone(), dialect, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

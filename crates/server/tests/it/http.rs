@@ -1,1 +1,7 @@
-//! todo
+//! HTTP as clients, proxies and strangers speak it.
+
+mod statuses;
+mod sessions;
+mod streams;
+mod connections;
+mod malformed;

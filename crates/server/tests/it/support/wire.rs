@@ -224,7 +224,7 @@ impl Connection {
     }
 
     #[track_caller]
-    fn chunk(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn chunk(&mut self) -> Option<Vec<u8>> {
         let size = String::from_utf8(self.until(b"\r\n")).unwrap();
         let size = usize::from_str_radix(size.trim(), 16).unwrap();
         let chunk = self.take(size);

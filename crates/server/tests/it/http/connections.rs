@@ -1,0 +1,249 @@
+//! Connections: kept, shared, slow, and too many.
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Connection, Launch, Marker, PATIENCE, Post, Served, Workspace, call, initialize, modern, structured,
+    wait_until,
+};
+
+fn served() -> Served {
+    Launch::over(&Workspace::new()).served()
+}
+
+fn read(id: u64) -> Value {
+    call(id, "files_read", json!({ "path": "README.md" }))
+}
+
+#[track_caller]
+fn serves(served: &Served) {
+    assert_eq!(structured(&served.ask(&read(1)))["content"], Workspace::README);
+}
+
+#[test]
+fn one_connection_serves_request_after_request() {
+    let served = served();
+    let mut connection = served.connect();
+    for id in 0..100 {
+        connection.post(&Post::mcp(&read(id)));
+        let answer = connection.response().json();
+        assert_eq!((answer["id"].as_u64(), &structured(&answer)["content"]), (Some(id), &json!(Workspace::README)));
+        // What is refused does not end it either.
+        connection.post(&Post::bytes(b"{"));
+        assert_eq!(connection.response().status, 400);
+    }
+}
+
+#[test]
+fn requests_sent_ahead_are_answered_in_their_order() {
+    let served = served();
+    let mut connection = served.connect();
+    let ahead: Vec<u8> =
+        (0..50).flat_map(|id| Post::mcp(&read(id)).written(served.addr)).collect();
+    connection.write(&ahead);
+    for id in 0..50 {
+        assert_eq!(connection.response().json()["id"], id);
+    }
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let served = served();
+    let mut connection = served.connect();
+    for byte in Post::mcp(&modern(1, "tools/list", json!({}))).written(served.addr) {
+        connection.write(&[byte]);
+    }
+    assert_eq!(connection.response().status, 200);
+}
+
+#[test]
+fn a_chunked_request_is_read_whole() {
+    let served = served();
+    let body = read(1).to_string();
+    let (one, two) = body.split_at(30);
+    let post = Post::mcp(&read(1)).without("content-length").with("transfer-encoding", "chunked");
+    let text = String::from_utf8(post.written(served.addr)).unwrap();
+    let head = text.split_once("\r\n\r\n").unwrap().0;
+    let mut connection = served.connect();
+    connection.write(
+        format!("{head}\r\n\r\n{:x}\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", one.len(), two.len())
+            .as_bytes(),
+    );
+    assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
+}
+
+#[test]
+fn an_expectation_is_met_before_the_body_is_sent() {
+    let served = served();
+    let text = Post::mcp(&read(1)).with("expect", "100-continue").written(served.addr);
+    let at = text.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let mut connection = served.connect();
+    connection.write(&text[..at]);
+    assert_eq!(connection.head().status, 100);
+    connection.write(&text[at..]);
+    assert_eq!(connection.response().status, 200);
+}
+
+/// The bytes of a request in HTTP/1.0.
+fn old(served: &Served, post: &Post) -> Vec<u8> {
+    let text = String::from_utf8(post.written(served.addr)).unwrap();
+    text.replacen("HTTP/1.1", "HTTP/1.0", 1).into_bytes()
+}
+
+#[test]
+fn an_http_1_0_client_is_answered_and_the_connection_closed() {
+    let served = served();
+    let mut connection = served.connect();
+    connection.write(&old(&served, &Post::mcp(&read(1))));
+    assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
+    assert_eq!(connection.to_end(), b"");
+}
+
+#[test]
+fn an_http_1_0_client_gets_a_stream_without_chunks() {
+    let served = Launch::over(&Workspace::new()).set("server_stream_after_ms", 20).served();
+    let mut connection = served.connect();
+    let call = call(1, "exec_run", json!({ "command": "sleep", "args": ["0.3"] }));
+    connection.write(&old(&served, &Post::mcp(&call)));
+    let response = connection.response();
+    assert_eq!(response.header("transfer-encoding"), None);
+    assert_eq!(structured(response.events().last().unwrap())["exit_code"], 0);
+}
+
+#[test]
+fn a_client_that_closes_after_its_request_says_so_and_is_closed() {
+    let served = served();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&read(1)).with("connection", "close"));
+    assert_eq!(connection.response().status, 200);
+    assert_eq!(connection.to_end(), b"");
+}
+
+/// How long it takes until the server closes `connection`.
+#[track_caller]
+fn closes(connection: &mut Connection) -> Duration {
+    let begun = Instant::now();
+    connection.to_end();
+    begun.elapsed()
+}
+
+#[test]
+fn a_head_that_does_not_come_in_time_is_not_waited_for() {
+    let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 200).served();
+    let mut silent = served.connect();
+    let mut half = served.connect();
+    half.write(b"POST /mcp HTTP/1.1\r\nhost: ");
+    let mut kept = served.connect();
+    kept.post(&Post::mcp(&read(1)));
+    assert_eq!(kept.response().status, 200);
+    for connection in [&mut silent, &mut half, &mut kept] {
+        assert!(closes(connection) < Duration::from_secs(5));
+    }
+    serves(&served);
+}
+
+#[test]
+fn a_head_that_comes_drop_by_drop_is_not_waited_for_either() {
+    let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 300).served();
+    let mut connection = served.connect();
+    let begun = Instant::now();
+    connection.write(b"POST /mcp HTTP/1.1\r\n");
+    while connection.stream.write_all(b"x: y\r\n").is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "it waits for ever");
+        thread::sleep(Duration::from_millis(20));
+    }
+    serves(&served);
+}
+
+#[test]
+fn a_body_that_does_not_come_in_time_is_a_timeout() {
+    let served = Launch::over(&Workspace::new()).set("server_body_time_ms", 200).served();
+    let mut connection = served.connect();
+    connection.post(&Post::bytes(b"{").with("content-length", "100"));
+    let response = connection.response();
+    assert_eq!(response.status, 408, "{response:?}");
+    assert_eq!(connection.to_end(), b"");
+    serves(&served);
+}
+
+#[test]
+fn a_call_may_take_longer_than_a_head_or_a_body() {
+    let launch = Launch::over(&Workspace::new());
+    let served = launch.set("server_head_time_ms", 100).set("server_body_time_ms", 100).served();
+    let sleep = call(1, "exec_run", json!({ "command": "sleep", "args": ["0.6"] }));
+    assert_eq!(structured(&served.ask(&sleep))["exit_code"], 0);
+}
+
+#[test]
+fn beyond_the_most_connections_one_waits_until_another_goes() {
+    let served = Launch::over(&Workspace::new()).set("server_connections_max", 4).served();
+    let mut kept: Vec<_> = (0..4).map(|_| served.connect()).collect();
+    for connection in &mut kept {
+        connection.post(&Post::mcp(&read(1)));
+        assert_eq!(connection.response().status, 200);
+    }
+    let mut waiting = served.connect();
+    waiting.post(&Post::mcp(&read(2)));
+    waiting.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(waiting.stream.read(&mut [0]).is_err(), "there was one connection too many");
+    waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    kept.pop().unwrap().close();
+    assert_eq!(waiting.response().status, 200);
+}
+
+#[test]
+fn a_flood_of_silent_connections_passes() {
+    let launch = Launch::over(&Workspace::new());
+    let served = launch.set("server_connections_max", 8).set("server_head_time_ms", 150).served();
+    let flood: Vec<_> = (0..64).map(|_| served.connect()).collect();
+    serves(&served);
+    drop(flood);
+    serves(&served);
+}
+
+#[test]
+fn clients_that_go_away_leave_nothing_open() {
+    let served = served();
+    let sockets = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", served.pid)).unwrap();
+        let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    };
+    let before = sockets();
+    for round in 0..60 {
+        let mut connection = served.connect();
+        match round % 4 {
+            0 => {}
+            1 => connection.write(b"POST /mcp HT"),
+            2 => connection.post(&Post::bytes(b"{").with("content-length", "100")),
+            _ => connection.post(&Post::mcp(&initialize(1, "2025-11-25"))),
+        }
+        connection.close();
+    }
+    wait_until("every connection is gone", || sockets() <= before);
+    serves(&served);
+}
+
+#[test]
+fn a_client_that_does_not_read_its_stream_delays_nobody() {
+    let served = served();
+    let marker = Marker::new();
+    let script = "while :; do echo $1 and much more; done";
+    let params = json!({
+        "name": "exec_run",
+        "arguments": { "command": script, "shell": true, "args": [marker.0] },
+        "_meta": { "progressToken": 1 },
+    });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&modern(1, "tools/call", params)));
+    marker.started();
+    for _ in 0..20 {
+        serves(&served);
+    }
+    connection.close();
+    marker.gone();
+}

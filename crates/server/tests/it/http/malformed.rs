@@ -1,0 +1,133 @@
+//! What is not HTTP, or is two things at once.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use serde_json::json;
+
+use crate::support::{Launch, Post, Served, Workspace, call, structured};
+
+/// Sends `bytes`, `HOST` standing for the server's own, and gives back the status; 0 for no answer.
+///
+/// What follows in the same bytes must not be taken for another request. `leaves` says whether the
+/// client then ends its side.
+#[track_caller]
+fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
+    let mut connection = served.connect();
+    let bytes = bytes.replace("HOST", &served.addr.to_string());
+    // The server may have closed before all is written.
+    let _ = connection.stream.write_all(bytes.as_bytes());
+    if leaves {
+        let _ = connection.stream.shutdown(Shutdown::Write);
+    }
+    let answer = String::from_utf8_lossy(&connection.to_end()).into_owned();
+    let answers = answer.matches("HTTP/1.1 ").count();
+    assert!(answers <= 1, "{answers} answers to {bytes:?}: {answer}");
+    answer.strip_prefix("HTTP/1.1 ").map_or(0, |rest| rest[..3].parse().unwrap())
+}
+
+/// Checks that each is refused with `expected`, and that the server serves on.
+#[track_caller]
+fn check(expected: &[u16], requests: &[&str], leaves: bool) {
+    // A connection that is kept for another request is closed soon.
+    let served = Launch::over(&Workspace::new()).set("server_head_time_ms", 200).served();
+    for request in requests {
+        let status = status(&served, request, leaves);
+        let shown: String = request.chars().take(200).collect();
+        assert!(expected.contains(&status), "{shown:?}: {status}, not {expected:?}");
+    }
+    let read = served.send(&Post::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+    assert_eq!(structured(&read.json())["content"], Workspace::README);
+}
+
+#[test]
+fn what_is_not_http_is_a_bad_request() {
+    check(&[400], &[
+        "GARBAGE\r\n\r\n",
+        "\u{0}\u{1}\u{2}\r\n\r\n",
+        "POST /mcp\r\nhost: HOST\r\n\r\n",
+        "POST /mcp HTTP/9.9\r\nhost: HOST\r\n\r\n",
+        "POST  /mcp HTTP/1.1\r\nhost: HOST\r\n\r\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r\n\r\n",
+    ], false);
+}
+
+#[test]
+fn another_protocol_is_refused_or_hung_up_on() {
+    check(&[0, 400], &[
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "SSH-2.0-OpenSSH_9.2\r\n",
+    ], true);
+}
+
+#[test]
+fn a_header_that_is_no_header_is_a_bad_request() {
+    check(&[400], &[
+        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nx: a\r\n folded: b\r\n\r\n",
+        "POST /mcp HTTP/1.1\r\nhost : HOST\r\n\r\n",
+        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nno colon\r\n\r\n",
+        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nx: a\u{0}b\r\n\r\n",
+        "POST /mcp HTTP/1.1\r\nhost: HOST\r\n: nameless\r\n\r\n",
+    ], false);
+}
+
+#[test]
+fn a_request_names_exactly_one_host() {
+    check(&[400], &[
+        "POST /mcp HTTP/1.1\r\n\r\n",
+        "POST /mcp HTTP/1.0\r\n\r\n",
+        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nhost: HOST\r\n\r\n",
+    ], false);
+}
+
+#[test]
+fn a_body_whose_length_is_in_doubt_is_a_bad_request() {
+    let json = "content-type: application/json\r\n";
+    let smuggled = "GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n";
+    let requests = [
+        format!("content-length: 5\r\ncontent-length: 6\r\n\r\nhello{smuggled}"),
+        format!("content-length: 5, 6\r\n\r\nhello{smuggled}"),
+        format!("content-length: -1\r\n\r\n{smuggled}"),
+        format!("content-length: +5\r\n\r\nhello{smuggled}"),
+        format!("content-length: 0x5\r\n\r\nhello{smuggled}"),
+        format!("content-length: 99999999999999999999\r\n\r\n{smuggled}"),
+        format!("transfer-encoding: gzip\r\n\r\n{smuggled}"),
+        format!("transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n{smuggled}"),
+        format!("transfer-encoding: chunked\r\n\r\nzz\r\n\r\n{smuggled}"),
+        format!("transfer-encoding: chunked\r\n\r\n-1\r\n\r\n{smuggled}"),
+        format!("transfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\n\r\n{smuggled}"),
+    ];
+    let requests: Vec<String> = requests
+        .iter()
+        .map(|rest| format!("POST /mcp HTTP/1.1\r\nhost: HOST\r\n{json}{rest}"))
+        .collect();
+    check(&[400], &requests.iter().map(String::as_str).collect::<Vec<_>>(), false);
+}
+
+#[test]
+fn a_body_with_two_ways_to_tell_its_length_is_a_bad_request() {
+    let smuggled = "GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n";
+    let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n";
+    check(&[400], &[
+        &format!("{head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"),
+        &format!("{head}transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n{smuggled}"),
+    ], false);
+}
+
+#[test]
+fn a_head_beyond_any_need_is_refused() {
+    let long = format!("GET /healthz HTTP/1.1\r\nhost: HOST\r\nx: {}\r\n\r\n", "y".repeat(200_000));
+    let many = format!("GET /healthz HTTP/1.1\r\nhost: HOST\r\n{}\r\n", "x: y\r\n".repeat(5_000));
+    let path = format!("GET /{} HTTP/1.1\r\nhost: HOST\r\n\r\n", "y".repeat(200_000));
+    check(&[400, 414, 431], &[&long, &many, &path], false);
+}
+
+#[test]
+fn a_body_that_ends_early_is_a_bad_request_or_hung_up_on() {
+    let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n";
+    check(&[0, 400], &[
+        &format!("{head}content-length: 50\r\n\r\n{{"),
+        &format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nhe"),
+    ], true);
+}

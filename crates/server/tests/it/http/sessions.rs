@@ -1,0 +1,143 @@
+//! Sessions of the revisions that have them.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, MODERN, Marker, Post, REVISIONS, Served, Workspace, call, initialize, legacy, refusal,
+    sleeps,
+};
+
+fn served() -> Served {
+    Launch::over(&Workspace::new()).served()
+}
+
+fn ping(session: &str) -> Post {
+    Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", session)
+}
+
+#[test]
+fn each_session_has_an_id_of_its_own_that_a_header_can_hold() {
+    let served = served();
+    let ids: HashSet<String> = (0..50).map(|_| served.session("2025-11-25")).collect();
+    assert_eq!(ids.len(), 50);
+    for id in &ids {
+        assert!(id.bytes().all(|byte| (0x21..=0x7e).contains(&byte)), "{id}");
+        // As many characters as nobody can guess.
+        assert!(id.len() >= 22, "{id}");
+        let kinds: HashSet<u8> = id.bytes().collect();
+        assert!(kinds.len() > 6, "{id}");
+    }
+}
+
+#[test]
+fn a_request_without_its_session_is_a_bad_request() {
+    let served = served();
+    served.session("2025-11-25");
+    for method in ["ping", "tools/list", "tools/call"] {
+        let response = served.send(&Post::mcp(&legacy(1, method, json!({}))));
+        assert_eq!(response.status, 400, "{method}: {response:?}");
+    }
+}
+
+#[test]
+fn a_session_nobody_has_is_not_found() {
+    let served = served();
+    let id = served.session("2025-11-25");
+    let changed: String = id.chars().rev().collect();
+    for wrong in [changed.as_str(), "", "0", &format!("{id}0"), &id.to_uppercase(), "ü"] {
+        if wrong != id {
+            let response = served.send(&ping(wrong));
+            assert_eq!(response.status, 404, "`{wrong}`: {response:?}");
+            assert!(refusal(&response.json()).contains("initialize"));
+        }
+    }
+    let twice = ping(&id).and("mcp-session-id", &id);
+    assert_eq!(served.send(&twice).status, 404);
+    assert_eq!(served.send(&ping(&id)).status, 200);
+}
+
+#[test]
+fn a_session_that_was_ended_is_not_found() {
+    let served = served();
+    let (id, other) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &id);
+    assert_eq!(served.send(&end).status, 204);
+    assert_eq!(served.send(&end).status, 404);
+    assert_eq!(served.send(&ping(&id)).status, 404);
+    assert_eq!(served.send(&ping(&other)).status, 200);
+}
+
+#[test]
+fn a_version_header_that_names_none_is_a_bad_request_with_those_there_are() {
+    let served = served();
+    let id = served.session("2025-11-25");
+    for garbage in ["garbage", "2024-01-01", "", "2025-11-25, 2025-06-18"] {
+        let response = served.send(&ping(&id).with("mcp-protocol-version", garbage));
+        assert_eq!(response.status, 400, "{garbage}: {response:?}");
+        let answer = response.json();
+        let supported = answer["error"]["data"]["supported"].as_array().unwrap();
+        for revision in &REVISIONS[1..] {
+            assert!(supported.contains(&json!(revision)), "{answer}");
+        }
+        assert!(refusal(&answer).contains("2025-11-25"), "{answer}");
+    }
+    for named in &REVISIONS[1..] {
+        assert_eq!(served.send(&ping(&id).with("mcp-protocol-version", named)).status, 200);
+    }
+    assert_eq!(served.send(&ping(&id)).status, 200);
+}
+
+#[test]
+fn the_stateless_revision_neither_gives_nor_asks_for_a_session() {
+    let served = served();
+    let post = Post::mcp(&call(1, "files_read", json!({ "path": "README.md" })));
+    for id in ["none-of-ours", "", &served.session("2025-11-25")] {
+        let response = served.send(&post.clone().with("mcp-session-id", id));
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(response.header("mcp-session-id"), None);
+    }
+}
+
+#[test]
+fn no_more_sessions_are_opened_than_may_be_and_the_rest_go_on() {
+    let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
+    let (first, second) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let response = served.send(&Post::mcp(&initialize(1, "2025-11-25")));
+    assert_eq!((response.status, response.header("mcp-session-id")), (503, None), "{response:?}");
+    assert!(refusal(&response.json()).contains("sessions"), "{response:?}");
+    assert_eq!(served.send(&ping(&first)).status, 200);
+    assert_eq!(served.send(&ping(&second)).status, 200);
+    assert_eq!(served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &first)).status, 204);
+    served.session("2025-11-25");
+}
+
+#[test]
+fn a_silent_session_gives_its_place_away_unless_it_has_calls() {
+    let launch = Launch::over(&Workspace::new());
+    let served = launch.set("server_sessions_max", 2).set("server_session_idle_s", 0).served();
+    let (busy, idle) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let marker = Marker::new();
+    let params = json!({ "name": "exec_run", "arguments": sleeps(&marker) });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &busy));
+    marker.started();
+    let third = served.session("2025-11-25");
+    assert_eq!(served.send(&ping(&idle)).status, 404);
+    assert_eq!(served.send(&ping(&busy)).status, 200);
+    assert_eq!(served.send(&ping(&third)).status, 200);
+}
+
+#[test]
+fn what_a_session_agreed_holds_for_it_alone() {
+    let served = served();
+    let (new, old) = (served.session("2025-11-25"), served.session("2024-11-05"));
+    let tools = |session: &str| -> Value {
+        let list = Post::mcp(&legacy(1, "tools/list", json!({})));
+        served.send(&list.with("mcp-session-id", session)).message()["result"]["tools"][0].clone()
+    };
+    assert!(tools(&new).get("outputSchema").is_some());
+    assert!(tools(&old).get("outputSchema").is_none());
+    assert_ne!(MODERN, "2025-11-25");
+}

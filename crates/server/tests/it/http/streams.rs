@@ -1,0 +1,139 @@
+//! Answers as one message, and as server-sent events.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, Marker, Post, Served, Workspace, call, legacy, modern, structured, waits_for_go,
+};
+
+/// Five lines, each a moment after the one before, so that each is an event.
+fn chatty(token: Value) -> Value {
+    let script = "for n in 1 2 3 4 5; do echo line $n; sleep 0.3; done";
+    json!({
+        "name": "exec_run",
+        "arguments": { "command": script, "shell": true },
+        "_meta": { "progressToken": token },
+    })
+}
+
+/// A server that streams only when there is something to tell.
+fn served() -> Served {
+    Launch::over(&Workspace::new()).set("server_stream_after_ms", 60_000).served()
+}
+
+#[test]
+fn an_answer_without_events_is_one_json_message() {
+    let served = served();
+    let response = served.send(&Post::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));
+    assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
+    assert_eq!(response.header("content-length"), Some(&*response.body.len().to_string()));
+    assert_eq!(structured(&response.json())["content"], Workspace::README);
+}
+
+/// Checks a stream: progress that grows, then the answer, then the end.
+#[track_caller]
+fn check(events: &[Value], token: &Value) {
+    let (answer, told) = events.split_last().unwrap();
+    assert!(told.len() >= 3, "{} events", told.len());
+    let mut last = f64::MIN;
+    for event in told {
+        assert_eq!(event["method"], "notifications/progress", "{event}");
+        assert_eq!(event["params"]["progressToken"], *token, "{event}");
+        assert!(event.get("id").is_none(), "{event}");
+        let progress = event["params"]["progress"].as_f64().unwrap();
+        assert!(progress > last, "{progress} after {last}");
+        last = progress;
+    }
+    assert_eq!(answer["id"], 1, "{answer}");
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+}
+
+#[test]
+fn progress_comes_as_events_that_grow_and_end_with_the_answer() {
+    let served = served();
+    for token in [json!("p"), json!(7)] {
+        let response = served.send(&Post::mcp(&modern(1, "tools/call", chatty(token.clone()))));
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("x-accel-buffering"), Some("no"));
+        assert!(response.header("cache-control").unwrap().contains("no-cache"));
+        let events = response.events();
+        check(&events, &token);
+        let messages = events.iter().filter_map(|event| event["params"]["message"].as_str());
+        assert!(messages.collect::<Vec<_>>().join(" ").contains("line 3"), "{events:?}");
+    }
+}
+
+#[test]
+fn a_session_gets_progress_as_events_too() {
+    let served = served();
+    for revision in ["2025-11-25", "2025-03-26", "2024-11-05"] {
+        let session = served.session(revision);
+        let post = Post::mcp(&legacy(1, "tools/call", chatty(json!("p"))));
+        let events = served.send(&post.with("mcp-session-id", &session)).events();
+        check(&events, &json!("p"));
+        let told = events.iter().any(|event| event["params"].get("message").is_some());
+        assert_eq!(told, revision != "2024-11-05", "{revision}: {events:?}");
+    }
+}
+
+#[test]
+fn an_event_is_sent_when_it_happens_not_at_the_end() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).set("server_stream_after_ms", 60_000).served();
+    let params = json!({
+        "name": "exec_run",
+        "arguments": waits_for_go(&Marker::new()),
+        "_meta": { "progressToken": 1 },
+    });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&modern(1, "tools/call", params)));
+    assert!(connection.head().is_stream());
+    assert_eq!(connection.event().unwrap()["method"], "notifications/progress");
+    // The program waits for this still.
+    workspace.put("go", "");
+    let mut last = Value::Null;
+    while let Some(event) = connection.event() {
+        last = event;
+    }
+    assert_eq!(structured(&last)["stdout"], "began\nwent\n");
+    // The connection serves on.
+    connection.post(&Post::mcp(&call(2, "files_read", json!({ "path": "README.md" }))));
+    assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
+}
+
+#[test]
+fn a_client_that_takes_only_json_gets_json() {
+    let served = served();
+    for accept in ["application/json", "*/*", ""] {
+        let post = Post::mcp(&modern(1, "tools/call", chatty(json!("p"))));
+        let response = served.send(&post.with("accept", accept));
+        assert_eq!(response.json()["result"]["isError"], false, "{accept}: {response:?}");
+    }
+    let post = Post::mcp(&modern(1, "tools/list", json!({}))).without("accept");
+    assert_eq!(served.send(&post).status, 200);
+}
+
+#[test]
+fn nobody_is_sent_progress_who_did_not_ask_for_it() {
+    let mut params = chatty(json!("p"));
+    params.as_object_mut().unwrap().remove("_meta");
+    let response = served().send(&Post::mcp(&modern(1, "tools/call", params)));
+    assert_eq!(structured(&response.json())["exit_code"], 0);
+}
+
+#[test]
+fn an_answer_long_in_coming_is_a_stream_that_says_it_lives() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace);
+    let served = launch.set("server_stream_after_ms", 20).set("server_keep_alive_ms", 20).served();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&Marker::new()))));
+    assert!(connection.head().is_stream());
+    for _ in 0..3 {
+        let comment = connection.chunk().unwrap();
+        assert!(comment.starts_with(b":"), "{comment:?}");
+    }
+    workspace.put("go", "");
+    assert_eq!(structured(&connection.event().unwrap())["exit_code"], 0);
+    assert_eq!(connection.event(), None);
+}
