@@ -24,7 +24,8 @@ cargo xtask WORD
                        files, real clients; installs what is missing. --quick leaves the
                        real clients out
   setup                install what the tests need, into .tools
-  bench [--quick]      measure against the floors, in one run, and print the table
+  bench [--quick]      measure against the floors, in one run, print the table and keep it
+                       in docs/reference (not with --quick)
   codegen [--check]    write docs/reference from the code, or say what is stale
   tidy                 the rules no compiler knows: arrows between crates, licences, files
 ";

@@ -405,7 +405,11 @@ pub fn reference() -> String {
             page,
             "\n### `{name}`\n\n{text}\n\n- type: {}\n- default: {}\n- environment: `{}`\n",
             setting.kind(),
-            if setting.default.is_null() { "none".to_owned() } else { format!("`{}`", setting.default) },
+            if setting.default.is_null() {
+                "none".to_owned()
+            } else {
+                format!("`{}`", setting.default)
+            },
             setting.env
         );
     }

@@ -183,7 +183,9 @@ pub(crate) enum Running<T> {
 ///
 /// So a client that leaves can cancel a call and never cut it half way, and a
 /// call that has nothing to wait for, as most have not, costs no task.
-pub(crate) async fn now_or_spawned<T: Send + 'static>(mut work: BoxFuture<'static, T>) -> Running<T> {
+pub(crate) async fn now_or_spawned<T: Send + 'static>(
+    mut work: BoxFuture<'static, T>,
+) -> Running<T> {
     match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         Poll::Ready(done) => Running::Done(done),
         Poll::Pending => Running::On(tokio::spawn(work)),

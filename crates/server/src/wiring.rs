@@ -105,7 +105,9 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         connections_max: config.server.connections_max,
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
         // Calls are cancelled when the drain is over, and then still answered.
-        drain: Duration::from_millis(config.server.drain_ms + config.limits.cancel_grace_ms + 1_000),
+        drain: Duration::from_millis(
+            config.server.drain_ms + config.limits.cancel_grace_ms + 1_000,
+        ),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use serde_json::json;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold};
@@ -37,7 +38,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let specs: Vec<_> =
         page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
     if specs.is_empty() {
-        anyhow::bail!("no such tool is on offer; `toolgate tools` lists them");
+        let wanted = args.tool.as_deref().unwrap_or_default();
+        let near = page.tools.iter().map(|tool| tool.spec().id.as_str()).max_by(|a, b| {
+            let close = |id: &str| strsim::normalized_damerau_levenshtein(&fold(id), &fold(wanted));
+            close(a).total_cmp(&close(b))
+        });
+        match near {
+            Some(near) => bail!(
+                "no tool is named `{wanted}`; did you mean `{near}`? `toolgate tools` lists them"
+            ),
+            None => bail!("no tool is on offer; look at tools.allow, tools.deny and tools.effects"),
+        }
     }
     if args.json {
         let all: Vec<_> = specs.iter().map(|spec| in_full(spec)).collect();

@@ -170,7 +170,8 @@ async fn a_tool_that_never_ends_is_stopped_at_its_deadline() {
 async fn a_tool_that_does_not_hear_its_cancellation_is_dropped_after_the_grace() {
     let mut served = Served::start(|_| {}).await;
     served.call(1, "odd_deaf").await;
-    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    let cancelled =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     served.client.send(cancelled).await.expect("the server reads");
     served.call(2, "odd_sound").await;
     assert_eq!(served.answer().await["id"], 2);

@@ -1,1 +1,233 @@
-//! todo
+//! Ending: in order at a signal, at once at a second, and never with anything left running.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, Marker, Post, Workspace, call, closed, descendants, is_alive, legacy, modern,
+    notification, refusal, sleeps, structured, wait_until, waits_for_go,
+};
+
+const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::INT, Signal::HUP];
+
+#[test]
+fn a_signal_lets_the_call_in_flight_finish_over_http() {
+    for signal in SIGNALS {
+        let workspace = Workspace::new();
+        let served = Launch::over(&workspace).served();
+        let marker = Marker::new();
+        let mut connection = served.connect();
+        connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
+        marker.started();
+        served.signal(signal);
+        closed(served.addr);
+        assert!(served.is_running());
+        workspace.put("go", "");
+        assert_eq!(structured(&connection.response().message())["stdout"], "began\nwent\n");
+        assert_eq!(served.ended().code(), Some(0), "{signal:?}");
+        assert!(marker.pids().is_empty());
+        assert_eq!(served.outcomes(1), ["ok"]);
+    }
+}
+
+#[test]
+fn a_signal_lets_a_stream_in_flight_finish() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).set("server_stream_after_ms", 10).served();
+    let session = served.session("2025-11-25");
+    let params = json!({ "name": "exec_run", "arguments": waits_for_go(&Marker::new()) });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
+    assert!(connection.head().is_stream());
+    wait_until("the program runs", || workspace.path("began").exists());
+    served.signal(Signal::TERM);
+    closed(served.addr);
+    workspace.put("go", "");
+    assert_eq!(structured(&connection.event().unwrap())["stdout"], "began\nwent\n");
+    assert_eq!(connection.event(), None);
+    assert_eq!(served.ended().code(), Some(0));
+}
+
+#[test]
+fn a_signal_lets_the_call_in_flight_finish_over_stdio() {
+    for signal in SIGNALS {
+        let workspace = Workspace::new();
+        let mut stdio = Launch::over(&workspace).stdio();
+        let marker = Marker::new();
+        stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
+        marker.started();
+        stdio.signal(signal);
+        wait_until("the signal is told", || stdio.log().contains("stopping"));
+        workspace.put("go", "");
+        assert_eq!(structured(&stdio.answer(1))["stdout"], "began\nwent\n");
+        assert_eq!(stdio.ended().code(), Some(0), "{signal:?}");
+        assert!(marker.pids().is_empty());
+    }
+}
+
+#[test]
+fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_stdio() {
+    let mut stdio = Launch::over(&Workspace::new()).set("server_drain_ms", 200).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", sleeps(&marker)));
+    marker.started();
+    stdio.signal(Signal::TERM);
+    let said = refusal(&stdio.answer(1));
+    assert!(said.contains("the server is stopping"), "{said}");
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert!(marker.pids().is_empty());
+    assert_eq!(stdio.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn a_call_that_does_not_finish_in_time_is_stopped_and_answered_over_http() {
+    let served = Launch::over(&Workspace::new()).set("server_drain_ms", 200).served();
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    marker.started();
+    served.signal(Signal::TERM);
+    let said = refusal(&connection.response().message());
+    assert!(said.contains("the server is stopping"), "{said}");
+    assert_eq!(served.ended().code(), Some(0));
+    assert!(marker.pids().is_empty());
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let marker = Marker::new();
+    let stdio = {
+        let mut stdio = Launch::over(&Workspace::new()).stdio();
+        stdio.send(&call(1, "exec_run", sleeps(&marker)));
+        stdio
+    };
+    marker.started();
+    stdio.signal(Signal::INT);
+    wait_until("the first signal is told", || stdio.log().contains("stopping"));
+    stdio.signal(Signal::INT);
+    assert_eq!(stdio.ended().code(), Some(130));
+    marker.gone();
+
+    let served = Launch::over(&Workspace::new()).served();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&call(1, "exec_run", sleeps(&marker))));
+    marker.started();
+    served.signal(Signal::TERM);
+    closed(served.addr);
+    served.signal(Signal::TERM);
+    assert_eq!(served.ended().code(), Some(130));
+    marker.gone();
+}
+
+#[test]
+fn connections_on_which_nothing_is_asked_do_not_keep_it_from_ending() {
+    let served = Launch::over(&Workspace::new()).served();
+    let mut used = served.connect();
+    used.post(&Post::mcp(&modern(1, "tools/list", json!({}))));
+    assert_eq!(used.response().status, 200);
+    let _used_and_fresh = (used, served.connect());
+    let begun = Instant::now();
+    served.signal(Signal::TERM);
+    assert_eq!(served.ended().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_end_of_input_answers_what_was_asked() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    for id in 0..100 {
+        stdio.send(&call(id, "files_read", json!({ "path": "README.md" })));
+    }
+    stdio.close_input();
+    let mut ids: Vec<_> =
+        stdio.rest().iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..100).collect::<Vec<_>>());
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.records().len(), 100);
+}
+
+#[test]
+fn the_end_of_input_stops_what_takes_longer_and_answers_it_too() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", sleeps(&marker)));
+    marker.started();
+    stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
+    let begun = Instant::now();
+    stdio.close_input();
+    let answers = stdio.rest();
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(marker.pids().is_empty());
+    let ids: Vec<_> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [2, 1], "{answers:?}");
+    assert!(refusal(&answers[1]).contains("stopping"), "{answers:?}");
+    assert_eq!(stdio.outcomes(2), ["ok", "canceled"]);
+}
+
+#[test]
+fn killed_it_leaves_no_program_running() {
+    let workspace = Workspace::new();
+    for nth in 0..2 {
+        let marker = Marker::new();
+        let ask = call(1, "exec_run", sleeps(&marker));
+        if nth == 0 {
+            let mut stdio = Launch::over(&workspace).stdio();
+            stdio.send(&ask);
+            let program = marker.started();
+            assert!(descendants(stdio.pid).contains(&program));
+            stdio.signal(Signal::KILL);
+            stdio.ended();
+        } else {
+            let served = Launch::over(&workspace).served();
+            let mut connection = served.connect();
+            connection.post(&Post::mcp(&ask));
+            let program = marker.started();
+            assert!(is_alive(program));
+            served.signal(Signal::KILL);
+            served.ended();
+        }
+        marker.gone();
+    }
+}
+
+#[test]
+fn a_client_that_closes_its_ears_ends_it() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", sleeps(&marker)));
+    marker.started();
+    stdio.close_output();
+    stdio.send(&call(2, "files_read", json!({ "path": "README.md" })));
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert!(marker.pids().is_empty());
+}
+
+#[test]
+fn a_client_that_goes_away_whole_ends_it() {
+    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", sleeps(&marker)));
+    marker.started();
+    stdio.close_output();
+    stdio.close_input();
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert!(marker.pids().is_empty());
+}
+
+#[test]
+fn nothing_but_messages_is_ever_written_to_standard_output() {
+    let mut stdio = Launch::over(&Workspace::new()).set("log_level", "trace").stdio();
+    // Each line that comes is checked to be a message.
+    stdio.send(&notification("notifications/unheard-of", json!({})));
+    let printf = json!({ "command": "printf", "args": ["on stdout"] });
+    assert_eq!(structured(&stdio.ask(&call(1, "exec_run", printf)))["stdout"], "on stdout");
+    stdio.ask(&call(2, "files_read", json!({ "path": "none" })));
+    stdio.signal(Signal::TERM);
+    assert_eq!(stdio.rest(), [Value::Null; 0]);
+    assert_eq!(stdio.ended().code(), Some(0));
+}

@@ -22,7 +22,7 @@ impl Small {
             .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
             .arg(dir.path())
             .output();
-        mount.is_ok_and(|done| done.status.success()).then_some(Self(dir))
+        mount.is_ok_and(|done| done.status.success()).then(|| Self(dir))
     }
 }
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Post, Wire, Workspace, call, legacy, modern, over_both, refusal, structured, text, wait_until,
+    Client, Launch, Post, Wire, Workspace, call, legacy, modern, over_both, refusal, structured,
+    text, wait_until,
 };
 
 const PARSE_ERROR: i64 = -32700;
@@ -12,46 +13,56 @@ const INVALID_PARAMS: i64 = -32602;
 
 /// Each of `bytes` is answered with the error `code`, and the message after it as ever.
 fn check(code: i64, bytes: &[&[u8]]) {
-    over_both(&Workspace::new(), |launch| launch, |client| {
-        for bytes in bytes {
-            let said = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
-            let answer = client.raw(bytes);
-            assert_eq!(answer["error"]["code"], code, "{said}: {answer}");
-            assert!(answer.get("id").is_none(), "nobody's id: {answer}");
-            let read = client.call("files_read", json!({ "path": "README.md" }));
-            assert_eq!(structured(&read)["content"], Workspace::README, "after {said}");
-        }
-    });
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            for bytes in bytes {
+                let said = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
+                let answer = client.raw(bytes);
+                assert_eq!(answer["error"]["code"], code, "{said}: {answer}");
+                assert!(answer.get("id").is_none(), "nobody's id: {answer}");
+                let read = client.call("files_read", json!({ "path": "README.md" }));
+                assert_eq!(structured(&read)["content"], Workspace::README, "after {said}");
+            }
+        },
+    );
 }
 
 #[test]
 fn what_is_not_json_is_a_parse_error_and_the_next_message_is_served() {
     let deep = "[".repeat(10_000) + &"]".repeat(10_000);
-    check(PARSE_ERROR, &[
-        b"\xff\xfe",
-        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xc3\x28\"}",
-        b"not json",
-        b"{",
-        b"{\"jsonrpc\":\"2.0\"} {}",
-        "[".repeat(10_000).as_bytes(),
-        deep.as_bytes(),
-    ]);
+    check(
+        PARSE_ERROR,
+        &[
+            b"\xff\xfe",
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xc3\x28\"}",
+            b"not json",
+            b"{",
+            b"{\"jsonrpc\":\"2.0\"} {}",
+            "[".repeat(10_000).as_bytes(),
+            deep.as_bytes(),
+        ],
+    );
 }
 
 #[test]
 fn json_that_is_no_message_is_an_invalid_request_and_the_next_message_is_served() {
-    check(INVALID_REQUEST, &[
-        b"1",
-        b"null",
-        b"\"ping\"",
-        b"{}",
-        b"[]",
-        b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
-        b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}",
-        b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"ping\"}",
-    ]);
+    check(
+        INVALID_REQUEST,
+        &[
+            b"1",
+            b"null",
+            b"\"ping\"",
+            b"{}",
+            b"[]",
+            b"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
+            b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}",
+            b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}",
+            b"{\"jsonrpc\":\"2.0\",\"id\":[1],\"method\":\"ping\"}",
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"ping\"}",
+        ],
+    );
 }
 
 #[test]
@@ -61,45 +72,68 @@ fn a_message_with_a_fault_is_answered_by_its_id() {
         (json!({ "jsonrpc": "1.0", "id": 1, "method": "ping" }), INVALID_REQUEST),
         (json!({ "jsonrpc": "2.0", "id": 1, "method": 5 }), INVALID_REQUEST),
         (json!({ "jsonrpc": "2.0", "id": 1 }), INVALID_REQUEST),
-        (json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": [] }), INVALID_PARAMS),
+        (
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": [] }),
+            INVALID_PARAMS,
+        ),
         (json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }), INVALID_PARAMS),
     ];
-    over_both(&Workspace::new(), |launch| launch, |client| {
-        for (message, code) in &cases {
-            let answer = client.exchange(message);
-            assert_eq!(answer["error"]["code"], *code, "{message}: {answer}");
-            assert_eq!(answer["id"], 1, "{message}: {answer}");
-        }
-    });
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            for (message, code) in &cases {
+                let answer = client.exchange(message);
+                assert_eq!(answer["error"]["code"], *code, "{message}: {answer}");
+                assert_eq!(answer["id"], 1, "{message}: {answer}");
+            }
+        },
+    );
 }
 
 #[test]
 fn an_unknown_method_is_refused_by_name() {
-    over_both(&Workspace::new(), |launch| launch, |client| {
-        for method in ["tools/fly", "ping", "initialized", ""] {
-            let answer = client.ask(method, json!({}));
-            assert_eq!(answer["error"]["code"], -32601, "{answer}");
-            assert!(refusal(&answer).contains(&format!("`{method}`")), "{answer}");
-        }
-    });
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            for method in ["tools/fly", "ping", "initialized", ""] {
+                let answer = client.ask(method, json!({}));
+                assert_eq!(answer["error"]["code"], -32601, "{answer}");
+                assert!(refusal(&answer).contains(&format!("`{method}`")), "{answer}");
+            }
+        },
+    );
 }
 
 #[test]
 fn an_id_of_any_kind_comes_back_as_it_was() {
-    let ids = [json!(0), json!(-7), json!(9_007_199_254_740_993_u64), json!("7"), json!(""), json!("ü\n\"")];
-    over_both(&Workspace::new(), |launch| launch, |client| {
-        for id in &ids {
-            let answer = client.exchange(&modern(id.clone(), "server/discover", json!({})));
-            assert_eq!(answer["id"], *id, "{answer}");
-        }
-    });
+    let ids = [
+        json!(0),
+        json!(-7),
+        json!(9_007_199_254_740_993_u64),
+        json!("7"),
+        json!(""),
+        json!("ü\n\""),
+    ];
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            for id in &ids {
+                let answer = client.exchange(&modern(id.clone(), "server/discover", json!({})));
+                assert_eq!(answer["id"], *id, "{answer}");
+            }
+        },
+    );
 }
 
 #[test]
 fn an_id_that_is_in_flight_is_refused_by_name_and_the_first_call_is_answered() {
     let workspace = Workspace::new();
     let mut stdio = Launch::over(&workspace).stdio();
-    let wait = json!({ "command": "until [ -e go ]; do sleep 0.02; done; echo went", "shell": true });
+    let wait =
+        json!({ "command": "until [ -e go ]; do sleep 0.02; done; echo went", "shell": true });
     stdio.send(&call(7, "exec_run", wait));
     stdio.send(&call(7, "files_read", json!({ "path": "README.md" })));
     let refused = stdio.receive();
@@ -184,11 +218,15 @@ fn input_that_ends_within_a_line_is_told_and_what_came_before_is_answered() {
 fn text_comes_back_as_it_is_whatever_characters_it_holds() {
     let odd = "line\u{2028}separator \u{85} \u{0} \u{1b}[31m 𝄞 \r\n tab\t end";
     let workspace = Workspace::new().file("odd.txt", odd).file("ünï cødé.txt", "yes");
-    over_both(&workspace, |launch| launch, |client| {
-        let read = client.call("files_read", json!({ "path": "odd.txt" }));
-        assert_eq!(structured(&read)["content"], odd);
-        assert!(text(&read).starts_with(odd), "{read}");
-        let read = client.call("files_read", json!({ "path": "ünï cødé.txt" }));
-        assert_eq!(structured(&read)["content"], "yes");
-    });
+    over_both(
+        &workspace,
+        |launch| launch,
+        |client| {
+            let read = client.call("files_read", json!({ "path": "odd.txt" }));
+            assert_eq!(structured(&read)["content"], odd);
+            assert!(text(&read).starts_with(odd), "{read}");
+            let read = client.call("files_read", json!({ "path": "ünï cødé.txt" }));
+            assert_eq!(structured(&read)["content"], "yes");
+        },
+    );
 }

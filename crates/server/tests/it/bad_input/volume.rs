@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, PATIENCE, Post, Wire, Workspace, call, over_both, peak_memory_kib, refusal,
-    structured,
+    Client, Launch, MODERN, PATIENCE, Post, Wire, Workspace, call, over_both, peak_memory_kib,
+    refusal, structured,
 };
 
 const MIB: usize = 1 << 20;
@@ -41,18 +41,22 @@ fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
 #[test]
 fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
     const CAP: usize = 4096;
-    over_both(&Workspace::new(), |launch| launch.set("limits_message_bytes", CAP), |client| {
-        let sized = |size: usize| {
-            let message = call("", "files_read", json!({ "path": "README.md" }));
-            let length = message.to_string().len();
-            call("x".repeat(size - length), "files_read", json!({ "path": "README.md" }))
-        };
-        let at = sized(CAP);
-        assert_eq!(at.to_string().len(), CAP);
-        assert_eq!(structured(&client.exchange(&at))["content"], Workspace::README);
-        let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
-        assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
-    });
+    over_both(
+        &Workspace::new(),
+        |launch| launch.set("limits_message_bytes", CAP),
+        |client| {
+            let sized = |size: usize| {
+                let message = call("", "files_read", json!({ "path": "README.md" }));
+                let length = message.to_string().len();
+                call("x".repeat(size - length), "files_read", json!({ "path": "README.md" }))
+            };
+            let at = sized(CAP);
+            assert_eq!(at.to_string().len(), CAP);
+            assert_eq!(structured(&client.exchange(&at))["content"], Workspace::README);
+            let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
+            assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
+        },
+    );
 }
 
 #[test]
@@ -68,7 +72,8 @@ fn a_body_that_says_it_is_too_large_is_refused_unread() {
 
 #[test]
 fn a_body_that_does_not_say_and_is_too_large_is_refused_once_it_is() {
-    let client = Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
+    let client =
+        Client::http(Launch::over(&Workspace::new()).set("limits_message_bytes", MIB), MODERN);
     let Wire::Http(served) = &client.wire else { unreachable!() };
     let mut connection = served.connect();
     let post = Post::bytes(b"").without("content-length").with("transfer-encoding", "chunked");
@@ -142,13 +147,21 @@ fn stalls(counter: &AtomicUsize) -> usize {
 
 #[test]
 fn a_program_that_prints_without_end_costs_bounded_memory() {
-    over_both(&Workspace::new(), |launch| launch, |client| {
-        let script = "head -c 300000000 /dev/zero | tr '\\0' 'x'";
-        let answer = client.call("exec_run", json!({ "command": script, "shell": true }));
-        let result = structured(&answer);
-        assert_eq!(result["stdout_extent"]["total_bytes"], 300_000_000, "{}", result["stdout_extent"]);
-        assert!(result["stdout"].as_str().unwrap().len() <= 40 << 10);
-        let peak = peak_memory_kib(client.server().pid);
-        assert!(peak < 64 << 10, "{peak} KiB");
-    });
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            let script = "head -c 300000000 /dev/zero | tr '\\0' 'x'";
+            let answer = client.call("exec_run", json!({ "command": script, "shell": true }));
+            let result = structured(&answer);
+            assert_eq!(
+                result["stdout_extent"]["total_bytes"], 300_000_000,
+                "{}",
+                result["stdout_extent"]
+            );
+            assert!(result["stdout"].as_str().unwrap().len() <= 40 << 10);
+            let peak = peak_memory_kib(client.server().pid);
+            assert!(peak < 64 << 10, "{peak} KiB");
+        },
+    );
 }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern, structured,
-    waits_for_go,
+    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern,
+    structured, waits_for_go,
 };
 
 #[test]
@@ -63,7 +63,8 @@ fn answers_come_when_they_are_ready_whatever_the_order_of_the_requests() {
 }
 
 fn pages() -> Workspace {
-    (0..200).fold(Workspace::new(), |workspace, n| workspace.file(&format!("{n}.txt"), n.to_string()))
+    (0..200)
+        .fold(Workspace::new(), |workspace, n| workspace.file(&format!("{n}.txt"), n.to_string()))
 }
 
 fn read(n: u64) -> Value {
@@ -130,7 +131,8 @@ fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
     for (revision, session) in &sessions {
         let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
         let post = Post::mcp(&legacy(1, "tools/call", params));
-        connection.post(&post.with("mcp-session-id", session).with("mcp-protocol-version", revision));
+        connection
+            .post(&post.with("mcp-session-id", session).with("mcp-protocol-version", revision));
         let answer = connection.response().message();
         assert!(answer["result"].get("resultType").is_none(), "{answer}");
         connection.post(&Post::mcp(&call(1, "files_read", json!({ "path": "README.md" }))));

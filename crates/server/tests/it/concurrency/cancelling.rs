@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Marker, Post, Served, Workspace, call, initialize, legacy, modern, notification,
-    request, sleeps, structured, wait_until, waits_for_go,
+    Launch, MODERN, Marker, Post, Served, Workspace, call, initialize, legacy, modern,
+    notification, request, sleeps, structured, wait_until, waits_for_go,
 };
 
 /// A call of `tool` as `revision` spells it.
@@ -107,7 +107,8 @@ fn going_away_after_progress_cancels_a_stateless_call() {
     let served = served(&Workspace::new(), 60_000);
     let marker = Marker::new();
     let script = json!({ "command": "echo one; exec sleep $1", "shell": true, "args": [marker.0] });
-    let params = json!({ "name": "exec_run", "arguments": script, "_meta": { "progressToken": "p" } });
+    let params =
+        json!({ "name": "exec_run", "arguments": script, "_meta": { "progressToken": "p" } });
     let mut connection = served.connect();
     connection.post(&Post::mcp(&modern(1, "tools/call", params)));
     assert!(connection.head().is_stream());
@@ -159,7 +160,8 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
     let (mine, other) = (served.session("2025-11-25"), served.session("2025-06-18"));
     let marker = Marker::new();
     let mut connection = served.connect();
-    let message = legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
+    let message =
+        legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &mine));
     marker.started();
     // Another session's word counts for nothing here.
@@ -183,7 +185,8 @@ fn the_end_of_a_session_cancels_its_calls() {
     let session = served.session("2025-11-25");
     let marker = Marker::new();
     let mut connection = served.connect();
-    let message = legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
+    let message =
+        legacy(1, "tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
     connection.post(&Post::mcp(&message).with("mcp-session-id", &session));
     marker.started();
     let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);

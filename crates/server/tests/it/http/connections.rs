@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, Launch, Marker, PATIENCE, Post, Served, Workspace, call, initialize, modern, structured,
-    wait_until,
+    Connection, Launch, Marker, PATIENCE, Post, Served, Workspace, call, initialize, modern,
+    structured, wait_until,
 };
 
 fn served() -> Served {
@@ -31,7 +31,10 @@ fn one_connection_serves_request_after_request() {
     for id in 0..100 {
         connection.post(&Post::mcp(&read(id)));
         let answer = connection.response().json();
-        assert_eq!((answer["id"].as_u64(), &structured(&answer)["content"]), (Some(id), &json!(Workspace::README)));
+        assert_eq!(
+            (answer["id"].as_u64(), &structured(&answer)["content"]),
+            (Some(id), &json!(Workspace::README))
+        );
         // What is refused does not end it either.
         connection.post(&Post::bytes(b"{"));
         assert_eq!(connection.response().status, 400);
@@ -42,8 +45,7 @@ fn one_connection_serves_request_after_request() {
 fn requests_sent_ahead_are_answered_in_their_order() {
     let served = served();
     let mut connection = served.connect();
-    let ahead: Vec<u8> =
-        (0..50).flat_map(|id| Post::mcp(&read(id)).written(served.addr)).collect();
+    let ahead: Vec<u8> = (0..50).flat_map(|id| Post::mcp(&read(id)).written(served.addr)).collect();
     connection.write(&ahead);
     for id in 0..50 {
         assert_eq!(connection.response().json()["id"], id);

@@ -21,9 +21,9 @@ fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
         let _ = connection.stream.shutdown(Shutdown::Write);
     }
     let answer = String::from_utf8_lossy(&connection.to_end()).into_owned();
-    let answers = answer.matches("HTTP/1.1 ").count();
+    let answers = answer.matches("HTTP/1.").count();
     assert!(answers <= 1, "{answers} answers to {bytes:?}: {answer}");
-    answer.strip_prefix("HTTP/1.1 ").map_or(0, |rest| rest[..3].parse().unwrap())
+    answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())
 }
 
 /// Checks that each is refused with `expected`, and that the server serves on.
@@ -42,77 +42,114 @@ fn check(expected: &[u16], requests: &[&str], leaves: bool) {
 
 #[test]
 fn what_is_not_http_is_a_bad_request() {
-    check(&[400], &[
-        "GARBAGE\r\n\r\n",
-        "\u{0}\u{1}\u{2}\r\n\r\n",
-        "POST /mcp\r\nhost: HOST\r\n\r\n",
-        "POST /mcp HTTP/9.9\r\nhost: HOST\r\n\r\n",
-        "POST  /mcp HTTP/1.1\r\nhost: HOST\r\n\r\n",
-        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r\n\r\n",
-    ], false);
+    check(
+        &[400],
+        &[
+            "GARBAGE\r\n\r\n",
+            "\u{0}\u{1}\u{2}\r\n\r\n",
+            "POST /mcp\r\nhost: HOST\r\n\r\n",
+            "POST /mcp HTTP/9.9\r\nhost: HOST\r\n\r\n",
+            "POST  /mcp HTTP/1.1\r\nhost: HOST\r\n\r\n",
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r\n\r\n",
+        ],
+        false,
+    );
 }
 
 #[test]
 fn another_protocol_is_refused_or_hung_up_on() {
-    check(&[0, 400], &[
-        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        "SSH-2.0-OpenSSH_9.2\r\n",
-    ], true);
+    check(
+        &[0, 400],
+        &[
+            "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+        ],
+        true,
+    );
 }
 
 #[test]
 fn a_header_that_is_no_header_is_a_bad_request() {
-    check(&[400], &[
-        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nx: a\r\n folded: b\r\n\r\n",
-        "POST /mcp HTTP/1.1\r\nhost : HOST\r\n\r\n",
-        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nno colon\r\n\r\n",
-        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nx: a\u{0}b\r\n\r\n",
-        "POST /mcp HTTP/1.1\r\nhost: HOST\r\n: nameless\r\n\r\n",
-    ], false);
+    check(
+        &[400],
+        &[
+            "POST /mcp HTTP/1.1\r\nhost: HOST\r\nx: a\r\n folded: b\r\n\r\n",
+            "POST /mcp HTTP/1.1\r\nhost : HOST\r\n\r\n",
+            "POST /mcp HTTP/1.1\r\nhost: HOST\r\nno colon\r\n\r\n",
+            "POST /mcp HTTP/1.1\r\nhost: HOST\r\nx: a\u{0}b\r\n\r\n",
+            "POST /mcp HTTP/1.1\r\nhost: HOST\r\n: nameless\r\n\r\n",
+        ],
+        false,
+    );
 }
 
 #[test]
 fn a_request_names_exactly_one_host() {
-    check(&[400], &[
-        "POST /mcp HTTP/1.1\r\n\r\n",
-        "POST /mcp HTTP/1.0\r\n\r\n",
-        "POST /mcp HTTP/1.1\r\nhost: HOST\r\nhost: HOST\r\n\r\n",
-    ], false);
+    check(
+        &[400],
+        &[
+            "POST /mcp HTTP/1.1\r\n\r\n",
+            "POST /mcp HTTP/1.0\r\n\r\n",
+            "POST /mcp HTTP/1.1\r\nhost: HOST\r\nhost: HOST\r\n\r\n",
+        ],
+        false,
+    );
+}
+
+/// A message that is served wherever its bytes are taken for a body, after `length` and before
+/// another request. `BODY` stands for it, `SIZE` and `HEX` for how long it is.
+fn smuggling(length: &str) -> String {
+    let message = call(1, "files_read", json!({ "path": "README.md" }));
+    let body = message.to_string();
+    let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n\
+                accept: application/json\r\nmcp-protocol-version: 2026-07-28\r\n\
+                mcp-method: tools/call\r\nmcp-name: files_read\r\n";
+    let length = length.replace("SIZE", &body.len().to_string());
+    let length = length.replace("HEX", &format!("{:x}", body.len())).replace("BODY", &body);
+    format!("{head}{length}GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n")
+}
+
+#[track_caller]
+fn check_lengths(expected: &[u16], lengths: &[&str]) {
+    let requests: Vec<String> = lengths.iter().map(|length| smuggling(length)).collect();
+    check(expected, &requests.iter().map(String::as_str).collect::<Vec<_>>(), false);
 }
 
 #[test]
 fn a_body_whose_length_is_in_doubt_is_a_bad_request() {
-    let json = "content-type: application/json\r\n";
-    let smuggled = "GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n";
-    let requests = [
-        format!("content-length: 5\r\ncontent-length: 6\r\n\r\nhello{smuggled}"),
-        format!("content-length: 5, 6\r\n\r\nhello{smuggled}"),
-        format!("content-length: -1\r\n\r\n{smuggled}"),
-        format!("content-length: +5\r\n\r\nhello{smuggled}"),
-        format!("content-length: 0x5\r\n\r\nhello{smuggled}"),
-        format!("content-length: 99999999999999999999\r\n\r\n{smuggled}"),
-        format!("transfer-encoding: gzip\r\n\r\n{smuggled}"),
-        format!("transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n{smuggled}"),
-        format!("transfer-encoding: chunked\r\n\r\nzz\r\n\r\n{smuggled}"),
-        format!("transfer-encoding: chunked\r\n\r\n-1\r\n\r\n{smuggled}"),
-        format!("transfer-encoding: chunked\r\n\r\nffffffffffffffff1\r\n\r\n{smuggled}"),
-    ];
-    let requests: Vec<String> = requests
-        .iter()
-        .map(|rest| format!("POST /mcp HTTP/1.1\r\nhost: HOST\r\n{json}{rest}"))
-        .collect();
-    check(&[400], &requests.iter().map(String::as_str).collect::<Vec<_>>(), false);
+    check_lengths(
+        &[400],
+        &[
+            "content-length: SIZE\r\ncontent-length: 6\r\n\r\nBODY",
+            "content-length: SIZE, 6\r\n\r\nBODY",
+            "content-length: -1\r\n\r\nBODY",
+            "content-length: +SIZE\r\n\r\nBODY",
+            "content-length: 0xHEX\r\n\r\nBODY",
+            "content-length: SIZE.0\r\n\r\nBODY",
+            "content-length: \r\n\r\nBODY",
+            "content-length: 99999999999999999999\r\n\r\nBODY",
+            "transfer-encoding: gzip\r\n\r\nBODY",
+            "transfer-encoding: chunked, gzip\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: xchunked\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\nzz\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\n-HEX\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\nffffffffffffffffHEX\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: chunked\r\n\r\nHEX\r\nBODYxx0\r\n\r\n",
+        ],
+    );
 }
 
 #[test]
-fn a_body_with_two_ways_to_tell_its_length_is_a_bad_request() {
-    let smuggled = "GET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n";
-    let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n";
-    check(&[400], &[
-        &format!("{head}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"),
-        &format!("{head}transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n{smuggled}"),
-    ], false);
+fn after_a_body_with_two_ways_to_tell_its_length_nothing_more_is_read() {
+    // RFC 9112, 6.3: refused, or read by its chunks alone; `check` sees that it is the last.
+    check_lengths(
+        &[200, 400],
+        &[
+            "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: chunked\r\ncontent-length: SIZE\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
+        ],
+    );
 }
 
 #[test]
@@ -126,8 +163,12 @@ fn a_head_beyond_any_need_is_refused() {
 #[test]
 fn a_body_that_ends_early_is_a_bad_request_or_hung_up_on() {
     let head = "POST /mcp HTTP/1.1\r\nhost: HOST\r\ncontent-type: application/json\r\n";
-    check(&[0, 400], &[
-        &format!("{head}content-length: 50\r\n\r\n{{"),
-        &format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nhe"),
-    ], true);
+    check(
+        &[0, 400],
+        &[
+            &format!("{head}content-length: 50\r\n\r\n{{"),
+            &format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nhe"),
+        ],
+        true,
+    );
 }

@@ -109,7 +109,10 @@ fn no_more_sessions_are_opened_than_may_be_and_the_rest_go_on() {
     assert!(refusal(&response.json()).contains("sessions"), "{response:?}");
     assert_eq!(served.send(&ping(&first)).status, 200);
     assert_eq!(served.send(&ping(&second)).status, 200);
-    assert_eq!(served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &first)).status, 204);
+    assert_eq!(
+        served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &first)).status,
+        204
+    );
     served.session("2025-11-25");
 }
 

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Post, Served, Workspace, call, initialize, legacy, modern, notification, refusal,
+    Launch, MODERN, Post, Served, Workspace, call, initialize, legacy, modern, notification,
+    refusal,
 };
 
 fn served() -> Served {
@@ -49,7 +50,8 @@ fn a_host_that_is_not_ours_is_forbidden() {
         assert_eq!(response.status, 403, "{host}: {response:?}");
         assert!(response.text().contains("server.allowed_hosts"), "{}", response.text());
     }
-    for host in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")] {
+    for host in [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")]
+    {
         assert_eq!(served.send(&list().with("host", &host)).status, 200, "{host}");
     }
 }
@@ -185,7 +187,10 @@ fn health_is_told_to_whoever_may_ask() {
     let served = served();
     let response = served.send(&Post::bare("GET", "/healthz"));
     assert_eq!((response.status, response.text().trim()), (200, "ok"));
-    assert_eq!(served.send(&Post::bare("GET", "/healthz").with("host", "evil.example")).status, 403);
+    assert_eq!(
+        served.send(&Post::bare("GET", "/healthz").with("host", "evil.example")).status,
+        403
+    );
 }
 
 /// What a stateless request with these headers and this body is answered: status and error code.
@@ -193,7 +198,11 @@ fn health_is_told_to_whoever_may_ask() {
 fn check(served: &Served, post: &Post, expected: (u16, i64)) -> Value {
     let response = served.send(post);
     let answer = response.json();
-    assert_eq!((response.status, answer["error"]["code"].as_i64()), (expected.0, Some(expected.1)), "{answer}");
+    assert_eq!(
+        (response.status, answer["error"]["code"].as_i64()),
+        (expected.0, Some(expected.1)),
+        "{answer}"
+    );
     assert_eq!(answer["id"], 1, "{answer}");
     answer
 }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Launch, MODERN, Post, Response, Served, Server, Stdio, Workspace, initialize, notification, request,
+    Launch, MODERN, Post, Response, Served, Server, Stdio, Workspace, initialize, notification,
+    request,
 };
 
 /// A client that has opened its conversation.
@@ -99,10 +100,14 @@ impl Client {
                 stdio.write(&[bytes, b"\n"].concat());
                 stdio.receive()
             }
-            Wire::Http(served) => served.send(&self.session.iter().fold(
-                Post::bytes(bytes),
-                |post, id| post.with("mcp-session-id", id),
-            )).message(),
+            Wire::Http(served) => served
+                .send(
+                    &self
+                        .session
+                        .iter()
+                        .fold(Post::bytes(bytes), |post, id| post.with("mcp-session-id", id)),
+                )
+                .message(),
         }
     }
 
@@ -117,9 +122,7 @@ impl Client {
     pub(crate) fn post(&self, message: &Value) -> Post {
         let post = Post::mcp(message);
         match &self.session {
-            Some(id) => post
-                .with("mcp-session-id", id)
-                .with("mcp-protocol-version", self.revision),
+            Some(id) => post.with("mcp-session-id", id).with("mcp-protocol-version", self.revision),
             None => post,
         }
     }
@@ -136,7 +139,8 @@ impl Client {
     pub(crate) fn tools(&mut self) -> Vec<Value> {
         let (mut tools, mut cursor) = (Vec::new(), None);
         for _page in 0..50 {
-            let params = cursor.map_or_else(|| json!({}), |cursor: Value| json!({ "cursor": cursor }));
+            let params =
+                cursor.map_or_else(|| json!({}), |cursor: Value| json!({ "cursor": cursor }));
             let answer = self.ask("tools/list", params);
             tools.extend(answer["result"]["tools"].as_array().unwrap().iter().cloned());
             match answer["result"].get("nextCursor") {

@@ -41,8 +41,7 @@ pub(crate) fn call(id: impl Into<Value>, tool: &str, arguments: Value) -> Value 
 
 pub(crate) fn initialize(id: impl Into<Value>, revision: &str) -> Value {
     let client = json!({ "name": "it", "version": "1" });
-    let params =
-        json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": client });
+    let params = json!({ "protocolVersion": revision, "capabilities": {}, "clientInfo": client });
     legacy(id, "initialize", params)
 }
 
@@ -80,7 +79,8 @@ pub(crate) fn refusal(answer: &Value) -> String {
 ///
 /// `began` and `went` are files too, so that it is seen to run and to have run.
 pub(crate) fn waits_for_go(marker: &Marker) -> Value {
-    let script = "echo began | tee began; until [ -e go ]; do sleep 0.02; done; echo went | tee went";
+    let script =
+        "echo began | tee began; until [ -e go ]; do sleep 0.02; done; echo went | tee went";
     json!({ "command": script, "shell": true, "args": [marker.0] })
 }
 

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 pub(crate) use client::{Client, Wire, over_both};
 pub(crate) use launch::{Launch, Server, binary};
 pub(crate) use message::{
-    MODERN, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
-    sleeps, structured, text, waits_for_go,
+    MODERN, REVISIONS, call, initialize, legacy, modern, notification, refusal, request, sleeps,
+    structured, text, waits_for_go,
 };
 pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
 pub(crate) use stdio::Stdio;
-pub(crate) use wire::{Connection, Post, Response, Served};
+pub(crate) use wire::{Connection, Post, Response, Served, closed};
 pub(crate) use workspace::Workspace;
 
 /// How long anything may take that takes no time: long, since other tests run beside this one.

@@ -29,22 +29,11 @@ pub(super) fn open(
     flags: OFlags,
     symlinks: Symlinks,
 ) -> Result<OwnedFd, Errno> {
-    create(dir, path, flags, Mode::empty(), symlinks)
-}
-
-/// The same for flags that create, with the new file's `mode`.
-pub(super) fn create(
-    dir: BorrowedFd<'_>,
-    path: &Path,
-    flags: OFlags,
-    mode: Mode,
-    symlinks: Symlinks,
-) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | symlinks.flags();
     let flags = flags | OFlags::CLOEXEC | unwaiting(flags);
     let mut tries = 0;
     loop {
-        match openat2(dir, path, flags, mode, resolve) {
+        match openat2(dir, path, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
             outcome => return outcome,
         }
@@ -85,4 +74,36 @@ impl Symlinks {
 /// `O_PATH` opens nothing and may not be combined with these.
 fn unwaiting(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::mkdir;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_walked_path_goes_through_no_symlink_not_even_one_that_stays_inside() {
+        let space = TempDir::new().unwrap();
+        mkdir(space.path().join("real"), Mode::from_raw_mode(0o700)).unwrap();
+        mkdir(space.path().join("real/inner"), Mode::from_raw_mode(0o700)).unwrap();
+        symlink("real", space.path().join("link")).unwrap();
+        symlink("/", space.path().join("out")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let dir = rustix::fs::open(space.path(), flags, Mode::empty()).unwrap();
+        let try_open =
+            |path: &str, symlinks| open(dir.as_fd(), Path::new(path), flags, symlinks).map(drop);
+        assert_eq!(try_open("link/inner", Symlinks::Follow), Ok(()));
+        assert_eq!(try_open("real/../link/..", Symlinks::Follow), Ok(()));
+        assert_eq!(try_open("real/inner", Symlinks::Refuse), Ok(()));
+        assert_eq!(try_open("link/inner", Symlinks::Refuse), Err(Errno::LOOP));
+        assert_eq!(try_open("link", Symlinks::Refuse), Err(Errno::LOOP));
+        for path in ["out", "out/etc", "..", "real/../..", "/"] {
+            assert_eq!(try_open(path, Symlinks::Follow), Err(Errno::XDEV), "{path}");
+        }
+    }
 }
