@@ -46,12 +46,8 @@ async fn run_bounded(
 ) -> Result<Output, CallError> {
     let allowed = entry.spec().deadline.unwrap_or(host.settings.deadline);
     let deadline = Instant::now() + allowed;
-    let ctx = Ctx {
-        caller: call.caller,
-        cancel: call.cancel.clone(),
-        deadline,
-        events: call.events,
-    };
+    let ctx =
+        Ctx { caller: call.caller, cancel: call.cancel.clone(), deadline, events: call.events };
     let mut work = std::pin::pin!(AssertUnwindSafe(entry.tool().run(&ctx, input)).catch_unwind());
 
     let stopped = tokio::select! {

@@ -39,7 +39,9 @@ pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
     if entry.input.is_valid(input) {
         return Ok(());
     }
-    Err(CallError::InvalidInput { problems: problems(&entry.input, input, &entry.spec().input_schema) })
+    Err(CallError::InvalidInput {
+        problems: problems(&entry.input, input, &entry.spec().input_schema),
+    })
 }
 
 /// Whether `output` satisfies the tool's schema, as far as `check` cares.
@@ -50,7 +52,8 @@ pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Resu
     if validator.is_valid(&output.value) {
         return Ok(());
     }
-    let broken = CallError::InvalidOutput { problems: problems(validator, &output.value, &Value::Null) };
+    let broken =
+        CallError::InvalidOutput { problems: problems(validator, &output.value, &Value::Null) };
     tracing::warn!(tool = %entry.spec().id, "{broken}");
     match check {
         OutputCheck::Off | OutputCheck::Shadow => Ok(()),

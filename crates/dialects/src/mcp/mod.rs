@@ -17,7 +17,8 @@ use toolgate_contract::{Frame, Head, Level, Reply, Request, fold};
 pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes};
 
 use self::message::{
-    Failure, HEADER_MISMATCH, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key, success,
+    Failure, HEADER_MISMATCH, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key,
+    success,
 };
 use self::ticket::{McpTicket, Stamp, server_info};
 use crate::json::parse;
