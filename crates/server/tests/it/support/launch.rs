@@ -92,6 +92,7 @@ impl Launch {
     fn start(&self, mut command: Command) -> Server {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         command.env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", home.path().join("audit.jsonl"));
+        // A setting given for the test overrides that.
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let mut child = command.stderr(Pipe::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -145,6 +146,10 @@ impl Server {
     #[track_caller]
     pub(crate) fn ended(&self) -> ExitStatus {
         wait_for("the server ends", || self.take_child(|child| child.try_wait().unwrap()))
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
     }
 
     /// What it wrote to standard error so far.

@@ -1,0 +1,166 @@
+//! Frames nobody wrote: whatever comes, the dialect reads it and answers in JSON.
+
+use http::{HeaderMap, HeaderValue, Method};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Answer, AnyTool, Body, CallError, Ending, Event, Frame, Head, Level, Output, Reply, Text,
+};
+use toolgate_dialects::{Conversation, Dialect, Reading, Ticket};
+
+use crate::stage::mcp;
+use crate::words::read_page;
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        surroundings in surroundings(),
+    ) {
+        tell(surroundings, bytes)?;
+    }
+
+    #[test]
+    fn no_json_makes_a_reader_panic(value in json_value(), surroundings in surroundings()) {
+        tell(surroundings, value.to_string().into_bytes())?;
+    }
+
+    #[test]
+    fn no_message_makes_a_reader_panic(message in message(), surroundings in surroundings()) {
+        tell(surroundings, message.to_string().into_bytes())?;
+    }
+}
+
+/// Reads `body` in a conversation and answers whatever it asks.
+fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseError> {
+    let mcp = mcp();
+    let mut conversation = mcp.converse();
+    if let Some(revision) = session {
+        let params = json!({ "protocolVersion": revision });
+        let open = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+        conversation.read(&Frame::line(open.to_string()));
+    }
+    let head = match headers {
+        Some(headers) => Head::Http { method: Method::POST, headers },
+        None => Head::Line,
+    };
+    let reading = conversation.read(&Frame { head, body: body.into() });
+    sound(reading)
+}
+
+/// Whether everything that can come of `reading` is one line of JSON.
+fn sound(reading: Reading) -> Result<(), TestCaseError> {
+    let replies = match reading {
+        Reading::Batch(items) => return items.into_iter().try_for_each(sound),
+        Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => vec![reply],
+        Reading::Cancel { reply, .. } => vec![reply],
+        Reading::Ask(ask) => {
+            let odd = "a\nb\u{2028}\0\u{1f600}";
+            let output =
+                Output { value: json!([odd]), text: Text::body(odd), ending: Ending::Done };
+            let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.into()) };
+            let line = Event::Log { level: Level::Emergency, message: odd.into() };
+            let lost = CallError::NotFound { message: odd.into() };
+            let outcomes =
+                [Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read"))), Err(lost)];
+            let events = [progress, line].into_iter().filter_map(|event| ask.ticket.event(&event));
+            let answers = outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome));
+            events.map(Reply::json).chain(answers).collect()
+        }
+    };
+    for reply in replies {
+        if let Body::Json(bytes) = reply.body {
+            prop_assert!(!bytes.contains(&b'\n') && !bytes.contains(&b'\r'));
+            let value: Value = serde_json::from_slice(&bytes)
+                .map_err(|err| TestCaseError::fail(format!("{bytes:?} is not JSON: {err}")))?;
+            prop_assert_eq!(&value["jsonrpc"], "2.0");
+        }
+    }
+    Ok(())
+}
+
+/// The revision agreed before, if any, and the headers beside, if any.
+type Surroundings = (Option<&'static str>, Option<HeaderMap>);
+
+fn surroundings() -> impl Strategy<Value = Surroundings> {
+    let session = prop_oneof![
+        Just(None),
+        Just(Some("2024-11-05")),
+        Just(Some("2025-03-26")),
+        Just(Some("2025-06-18")),
+        Just(Some("2025-11-25")),
+    ];
+    let name = prop_oneof![
+        Just("mcp-protocol-version"),
+        Just("mcp-method"),
+        Just("mcp-name"),
+        Just("accept"),
+    ];
+    let value = prop_oneof![
+        Just(b"2026-07-28".to_vec()),
+        Just(b"tools/call".to_vec()),
+        Just(b"=?base64?YQ==?=".to_vec()),
+        proptest::collection::vec(any::<u8>(), 0..12),
+    ];
+    let headers = proptest::collection::vec((name, value), 0..5).prop_map(|pairs| {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                headers.append(name, value);
+            }
+        }
+        headers
+    });
+    (session, proptest::option::of(headers))
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 40, 6, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            proptest::collection::btree_map(any::<String>(), inner, 0..6)
+                .prop_map(|entries| entries.into_iter().collect()),
+        ]
+    })
+}
+
+/// Something that has much of a message of MCP.
+fn message() -> impl Strategy<Value = Value> {
+    let method = prop_oneof![
+        Just(json!("initialize")),
+        Just(json!("ping")),
+        Just(json!("tools/list")),
+        Just(json!("tools/call")),
+        Just(json!("server/discover")),
+        Just(json!("logging/setLevel")),
+        Just(json!("notifications/cancelled")),
+        json_value(),
+    ];
+    let meta = proptest::option::of(json_value()).prop_map(|odd| {
+        odd.unwrap_or_else(|| {
+            json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/logLevel": "debug",
+                "progressToken": "p",
+            })
+        })
+    });
+    let params = (meta, json_value(), json_value(), json_value()).prop_map(|(meta, a, b, c)| {
+        json!({ "_meta": meta, "name": a, "arguments": b, "cursor": c, "level": a, "requestId": c })
+    });
+    let params = prop_oneof![4 => params, 1 => json_value()];
+    let id = prop_oneof![4 => any::<i32>().prop_map(Value::from), 1 => json_value()];
+    (id, method, params, any::<bool>()).prop_map(|(id, method, params, batch)| {
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        if batch { json!([message, message]) } else { message }
+    })
+}

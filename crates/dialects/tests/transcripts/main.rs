@@ -1,0 +1,161 @@
+//! Tells every transcript again to the real dialect and compares what it says.
+//!
+//! `transcripts/README.md` says how one is written. `UPDATE_TRANSCRIPTS=1` writes down what the
+//! dialect says now; read the difference before you accept it.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads and writes its own transcripts")]
+
+mod stage;
+mod words;
+mod chance;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stage::retell;
+
+#[test]
+fn a_session_of_2024_11_05_has_only_names_and_texts() {
+    check("mcp/2024-11-05.txt");
+}
+
+#[test]
+fn a_session_of_2025_03_26_has_annotations_and_batches() {
+    check("mcp/2025-03-26.txt");
+}
+
+#[test]
+fn a_session_of_2025_06_18_has_structured_results() {
+    check("mcp/2025-06-18.txt");
+}
+
+#[test]
+fn a_session_of_2025_11_25_tells_the_model_what_is_wrong_with_its_arguments() {
+    check("mcp/2025-11-25.txt");
+}
+
+#[test]
+fn a_request_of_2026_07_28_carries_all_it_needs() {
+    check("mcp/2026-07-28.txt");
+}
+
+#[test]
+fn stateless_http_answers_each_post_on_its_own() {
+    check("mcp/http-stateless.txt");
+}
+
+#[test]
+fn sessions_over_http_are_named_by_a_header() {
+    check("mcp/http-sessions.txt");
+}
+
+#[test]
+fn what_a_request_carries_decides_its_era() {
+    check("mcp/eras.txt");
+}
+
+#[test]
+fn headers_that_differ_from_the_body_are_refused() {
+    check("mcp/headers.txt");
+}
+
+#[test]
+fn a_cursor_names_a_place_in_the_list() {
+    check("mcp/cursors.txt");
+}
+
+#[test]
+fn a_tool_is_listed_as_far_as_the_revision_has_words_for_it() {
+    check("mcp/schemas.txt");
+}
+
+#[test]
+fn every_refusal_is_spelled_in_every_revision() {
+    check("mcp/refusals.txt");
+}
+
+#[test]
+fn parameters_of_the_wrong_shape_are_refused_by_name() {
+    check("mcp/parameters.txt");
+}
+
+#[test]
+fn progress_only_grows() {
+    check("mcp/progress.txt");
+}
+
+#[test]
+fn log_lines_are_sent_from_the_level_that_was_asked_for() {
+    check("mcp/logging.txt");
+}
+
+#[test]
+fn a_cancelled_request_is_not_answered() {
+    check("mcp/cancellation.txt");
+}
+
+#[test]
+fn only_2025_03_26_takes_batches() {
+    check("mcp/batches.txt");
+}
+
+#[test]
+fn an_id_comes_back_as_it_was_sent() {
+    check("mcp/ids.txt");
+}
+
+#[test]
+fn malformed_frames_are_refused_and_notifications_never_answered() {
+    check("mcp/malformed.txt");
+}
+
+#[test]
+fn what_the_server_turns_away_is_told_in_json_rpc() {
+    check("mcp/turned-away.txt");
+}
+
+#[test]
+fn no_transcript_is_forgotten() {
+    let tests = include_str!("main.rs");
+    for entry in fs::read_dir(folder().join("mcp")).expect("the folder of transcripts") {
+        let name = entry.expect("an entry").file_name();
+        let call = format!("check(\"mcp/{}\")", name.to_string_lossy());
+        assert!(tests.contains(&call), "no test tells {name:?}");
+    }
+}
+
+/// Checks that the dialect still says what the transcript `file` records.
+fn check(file: &str) {
+    let path = folder().join(file);
+    let recorded = fs::read_to_string(&path).expect("a transcript");
+    let told = retell(&recorded);
+    if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
+        fs::write(&path, told).expect("the transcript is writable");
+    } else if let Some(difference) = difference(&recorded, &told) {
+        panic!("{file}:{difference}");
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts")
+}
+
+/// Where two texts first differ.
+fn difference(recorded: &str, told: &str) -> Option<String> {
+    let (mut was, mut is) = (recorded.lines(), told.lines());
+    for number in 1.. {
+        match (was.next(), is.next()) {
+            (None, None) => return None,
+            (was, is) if was == is => {}
+            (was, is) => {
+                let [was, is] = [was, is].map(|line| line.unwrap_or("the end"));
+                let same = was.chars().zip(is.chars()).take_while(|(a, b)| a == b).count();
+                let near = |line: &str| {
+                    line.chars().skip(same.saturating_sub(60)).take(200).collect::<String>()
+                };
+                return Some(format!("{number}\nrecorded: {}\n     now: {}", near(was), near(is)));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,158 @@
+//! Deadlines, and how much may go on at once.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, MODERN, Marker, Post, Wire, Workspace, call, over_both, refusal, sleeps,
+    structured, text, waits_for_go,
+};
+
+#[test]
+fn a_call_beyond_its_deadline_is_stopped_and_told() {
+    let line = "the quick brown fox jumps over the lazy dog ".repeat(20) + "\n";
+    let workspace = (0..40).fold(Workspace::new(), |workspace, n| {
+        workspace.file(&format!("{n}.txt"), line.repeat(2000))
+    });
+    over_both(
+        &workspace,
+        |launch| launch.set("limits_deadline_ms", 100),
+        |client| {
+            let slow = json!({ "text": "(?i)(\\w+\\s+){40,}zzz$" });
+            let begun = Instant::now();
+            let answer = client.call("files_search", slow);
+            assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+            assert!(refusal(&answer).contains("longer than 100 ms"), "{answer}");
+            assert_eq!(client.server().outcomes(1), ["timed_out"]);
+            let read = client.call("files_read", json!({ "path": "README.md" }));
+            assert_eq!(structured(&read)["content"], Workspace::README);
+        },
+    );
+}
+
+#[test]
+fn a_program_beyond_its_own_time_is_stopped_and_what_it_said_is_kept() {
+    over_both(
+        &Workspace::new(),
+        |launch| launch.set("limits_deadline_ms", 50),
+        |client| {
+            let marker = Marker::new();
+            let script = json!({
+                "command": "echo so far; exec sleep $1",
+                "shell": true,
+                "args": [marker.0],
+                "timeout_ms": 400,
+            });
+            let answer = client.call("exec_run", script);
+            assert!(marker.pids().is_empty());
+            let content = &answer["result"]["structuredContent"];
+            assert_eq!(
+                (&content["timed_out"], &content["stdout"]),
+                (&json!(true), &json!("so far\n"))
+            );
+            assert!(text(&answer).contains("timed out"), "{answer}");
+        },
+    );
+}
+
+#[test]
+fn one_program_more_than_may_run_is_refused_and_reads_are_not_held_up() {
+    let workspace = Workspace::new();
+    let tune = |launch: Launch| launch.set("limits_programs", 1).set("limits_waiting", 0);
+    let next = json!({ "command": "printf", "args": ["next"] });
+
+    let mut stdio = tune(Launch::over(&workspace)).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
+    marker.started();
+    let refused = stdio.ask(&call(2, "exec_run", next.clone()));
+    check_refusal(&refused, "and as many wait as may");
+    for id in 10..30 {
+        let read = stdio.ask(&call(id, "files_read", json!({ "path": "README.md" })));
+        assert_eq!(structured(&read)["content"], Workspace::README);
+    }
+    workspace.put("go", "");
+    stdio.answer(1);
+    assert_eq!(structured(&stdio.ask(&call(3, "exec_run", next.clone())))["stdout"], "next");
+
+    let workspace = Workspace::new();
+    let served = tune(Launch::over(&workspace)).served();
+    let marker = Marker::new();
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&call(1, "exec_run", waits_for_go(&marker))));
+    marker.started();
+    check_refusal(&served.ask(&call(2, "exec_run", next.clone())), "and as many wait as may");
+    let read = served.ask(&call(3, "files_read", json!({ "path": "README.md" })));
+    assert_eq!(structured(&read)["content"], Workspace::README);
+    workspace.put("go", "");
+    connection.response();
+    assert_eq!(structured(&served.ask(&call(4, "exec_run", next)))["stdout"], "next");
+}
+
+#[track_caller]
+fn check_refusal(answer: &Value, why: &str) {
+    let said = refusal(answer);
+    assert!(said.contains("programs") && said.contains(why), "{said}");
+    assert!(said.contains("try again in 1000 ms"), "{said}");
+}
+
+#[test]
+fn a_program_waits_for_its_turn_but_not_for_ever() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).set("limits_programs", 1).set("limits_waiting", 1);
+    let mut stdio = launch.set("limits_wait_ms", 300).stdio();
+    let marker = Marker::new();
+    stdio.send(&call(1, "exec_run", waits_for_go(&marker)));
+    marker.started();
+    let printf = json!({ "command": "printf", "args": ["next"] });
+    stdio.send(&call(2, "exec_run", printf.clone()));
+    // The one place to wait is taken.
+    check_refusal(&stdio.ask(&call(3, "exec_run", printf.clone())), "and as many wait as may");
+    check_refusal(&stdio.answer(2), "and none ended in time");
+
+    stdio.send(&call(4, "exec_run", printf));
+    workspace.put("go", "");
+    assert_eq!(structured(&stdio.answer(4))["stdout"], "next");
+}
+
+#[test]
+fn the_places_of_calls_are_given_back_however_they_end() {
+    let launch = |launch: Launch| {
+        launch.set("limits_calls", 1).set("limits_programs", 1).set("limits_waiting", 0)
+    };
+    over_both(&Workspace::new(), launch, |client| {
+        for _ in 0..5 {
+            client.call("files_read", json!({ "path": "none" }));
+            client.call("files_read", json!({ "path": 5 }));
+            client.call("exec_run", json!({ "command": "none" }));
+            client.call("exec_run", json!({ "command": "false" }));
+            let late = json!({ "command": "sleep", "args": ["9"], "timeout_ms": 10 });
+            client.call("exec_run", late);
+        }
+        let ok = client.call("exec_run", json!({ "command": "true" }));
+        assert_eq!(structured(&ok)["exit_code"], 0);
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        assert_eq!(structured(&read)["content"], Workspace::README);
+    });
+}
+
+#[test]
+fn beyond_the_most_requests_in_flight_a_line_waits_to_be_read() {
+    let workspace = Workspace::new();
+    let mut client = Client::stdio(Launch::over(&workspace).set("limits_in_flight", 2), MODERN);
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let (one, two, third) = (Marker::new(), Marker::new(), Marker::new());
+    stdio.send(&call(1, "exec_run", waits_for_go(&one)));
+    stdio.send(&call(2, "exec_run", waits_for_go(&two)));
+    one.started();
+    two.started();
+    stdio.send(&call(3, "exec_run", sleeps(&third)));
+    stdio.send(&call(4, "files_read", json!({ "path": "README.md" })));
+    assert!(third.pids().is_empty());
+    workspace.put("go", "");
+    for id in [1, 2, 4] {
+        assert_eq!(stdio.answer(id)["result"]["isError"], false);
+    }
+    third.started();
+}

@@ -1,0 +1,131 @@
+//! Which tools are offered, and that no other can be called.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal};
+
+const READS: [&str; 7] = [
+    "exec_output",
+    "files_exists",
+    "files_info",
+    "files_list",
+    "files_read",
+    "files_search",
+    "files_tree",
+];
+const ADDS: [&str; 1] = ["files_mkdir"];
+const CHANGES: [&str; 5] =
+    ["files_copy", "files_delete", "files_edit", "files_move", "files_write"];
+const RUNS: [&str; 1] = ["exec_run"];
+
+/// Exactly `offered` is listed; each of the others is as unknown as what never was.
+fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
+    let offered: BTreeSet<&str> = offered.iter().copied().flatten().copied().collect();
+    let all = [&READS[..], &ADDS, &CHANGES, &RUNS].concat();
+    let workspace = Workspace::new();
+    over_both(&workspace, tune, |client| {
+        let tools = client.tools();
+        let listed: BTreeSet<&str> =
+            tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(listed, offered);
+        for hidden in all.iter().filter(|name| !offered.contains(**name)) {
+            let answer = client.call(hidden, arguments(hidden));
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            assert!(refusal(&answer).contains(&format!("no tool is named `{hidden}`")), "{answer}");
+            let hint = format!("did you mean `{hidden}`");
+            assert!(!refusal(&answer).contains(&hint), "{answer}");
+        }
+        assert_eq!(workspace.read("README.md"), Workspace::README);
+        assert_eq!(std::fs::read_dir(workspace.root()).unwrap().count(), 1);
+    });
+}
+
+/// Arguments that would leave a trace.
+fn arguments(tool: &str) -> Value {
+    match tool {
+        "exec_run" => json!({ "command": "touch", "args": ["ran"] }),
+        "files_mkdir" => json!({ "path": "made" }),
+        "files_write" => json!({ "path": "README.md", "content": "", "overwrite": true }),
+        "files_edit" => {
+            json!({ "path": "README.md", "edits": [{ "old": "small", "new": "gone" }] })
+        }
+        "files_move" | "files_copy" => json!({ "source": "README.md", "destination": "other" }),
+        _ => json!({ "path": "README.md" }),
+    }
+}
+
+#[test]
+fn everything_is_offered_by_default() {
+    check(|launch| launch, &[&READS, &ADDS, &CHANGES, &RUNS]);
+}
+
+#[test]
+fn read_only_offers_nothing_that_changes_anything() {
+    check(|launch| launch.arg("--read-only"), &[&READS]);
+    // Whatever else the settings say.
+    check(|launch| launch.set("tools_effects", "runs").arg("--read-only"), &[&READS]);
+}
+
+#[test]
+fn the_most_a_tool_may_do_decides() {
+    check(|launch| launch.set("tools_effects", "reads"), &[&READS]);
+    check(|launch| launch.set("tools_effects", "adds"), &[&READS, &ADDS]);
+    check(|launch| launch.set("tools_effects", "changes"), &[&READS, &ADDS, &CHANGES]);
+}
+
+#[test]
+fn what_is_denied_is_not_offered_whatever_is_allowed() {
+    check(
+        |launch| launch.set("tools_deny", "exec.*, files.delete"),
+        &[&READS[1..], &ADDS, &["files_copy", "files_edit", "files_move", "files_write"]],
+    );
+    let both =
+        |launch: Launch| launch.set("tools_allow", "files.*").set("tools_deny", "files.[!r]*");
+    check(both, &[&["files_read"]]);
+}
+
+#[test]
+fn only_what_is_allowed_is_offered() {
+    check(|launch| launch.set("tools_allow", "files.read,exec.run"), &[&["files_read"], &RUNS]);
+}
+
+#[test]
+fn a_tool_says_what_it_does() {
+    let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
+    for tool in client.tools() {
+        let name = tool["name"].as_str().unwrap();
+        let hints = &tool["annotations"];
+        assert_eq!(hints["readOnlyHint"], READS.contains(&name), "{tool}");
+        let destructive = CHANGES.contains(&name) || RUNS.contains(&name);
+        assert_eq!(hints["destructiveHint"], destructive, "{tool}");
+        assert!(tool["description"].as_str().unwrap().len() > 40, "{tool}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_allowed_is_not_run() {
+    let only = |launch: Launch| launch.set("exec_allow", "printf");
+    over_both(&Workspace::new(), only, |client| {
+        let said =
+            refusal(&client.call("exec_run", json!({ "command": "touch", "args": ["ran"] })));
+        assert!(said.contains("`touch`") && said.contains("printf"), "{said}");
+        let script = json!({ "command": "printf x", "shell": true });
+        assert!(refusal(&client.call("exec_run", script)).contains("`sh`"));
+        let printf = client.call("exec_run", json!({ "command": "printf", "args": ["x"] }));
+        assert_eq!(printf["result"]["structuredContent"]["stdout"], "x");
+    });
+}
+
+#[test]
+fn a_program_sees_nothing_of_the_servers_environment_it_was_not_given() {
+    let secret = |launch: Launch| launch.set("exec_env_keep", "HOME").set("root", "/nowhere");
+    over_both(&Workspace::new(), secret, |client| {
+        let answer = client.call("exec_run", json!({ "command": "env" }));
+        let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap().to_owned();
+        let names: BTreeSet<&str> =
+            stdout.lines().filter_map(|line| line.split('=').next()).collect();
+        assert!(names.is_subset(&["HOME", "PATH"].into()), "{stdout}");
+    });
+}

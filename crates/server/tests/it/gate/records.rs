@@ -1,0 +1,171 @@
+//! One audit record a call, whatever came of it.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, MODERN, Marker, Wire, Workspace, call, modern, notification, over_both, sleeps,
+};
+
+/// Each call leaves one record with its outcome, in order.
+#[test]
+fn each_call_leaves_one_record_with_its_outcome() {
+    let calls = [
+        ("files_read", json!({ "path": "README.md" }), "ok"),
+        ("files.read", json!({ "path": "README.md" }), "ok"),
+        ("fils_read", json!({}), "unknown_tool"),
+        ("", json!({}), "unknown_tool"),
+        ("files_read", json!({ "path": 5 }), "invalid_input"),
+        (
+            "files_read",
+            json!({ "path": "README.md", "offset": 1, "start_line": 1 }),
+            "invalid_input",
+        ),
+        ("exec_run", json!({ "command": "no-such-program" }), "invalid_input"),
+        ("files_read", json!({ "path": "../x" }), "not_allowed"),
+        ("files_write", json!({ "path": ".git/config", "content": "" }), "not_allowed"),
+        ("files_read", json!({ "path": "none" }), "not_found"),
+        ("files_write", json!({ "path": "README.md", "content": "", "if_match": "x" }), "conflict"),
+        ("files_write", json!({ "path": "big", "content": "x".repeat(5000) }), "too_large"),
+        ("exec_run", json!({ "command": "true" }), "ok"),
+        ("exec_run", json!({ "command": "false" }), "ok"),
+    ];
+    over_both(
+        &Workspace::new(),
+        |launch| launch.set("files_write_bytes_max", 4000),
+        |client| {
+            for (tool, arguments, outcome) in &calls {
+                let answer = client.call(tool, arguments.clone());
+                let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
+                let failed = *outcome != "ok" || arguments["command"] == "false";
+                assert_eq!(refused, failed, "{tool} {arguments}: {answer}");
+            }
+            // None of these is a call.
+            client.ask("tools/list", json!({}));
+            client.ask("tools/fly", json!({}));
+            client.ask("tools/call", json!({ "name": 5 }));
+            client.raw(b"{");
+            client.call("files_exists", json!({ "path": "." }));
+
+            let outcomes = client.server().outcomes(calls.len() + 1);
+            let expected = calls.iter().map(|(_, _, outcome)| *outcome).chain(["ok"]);
+            assert_eq!(outcomes, expected.collect::<Vec<_>>());
+            let caller = if matches!(client.wire, Wire::Stdio(_)) { "local" } else { "http" };
+            for (record, (tool, _, _)) in client.server().records().iter().zip(&calls) {
+                assert_eq!(record["tool"], *tool, "{record}");
+                assert_eq!(
+                    (&record["caller"], &record["dialect"]),
+                    (&json!(caller), &json!("mcp"))
+                );
+                assert!(record["duration_us"].is_u64(), "{record}");
+                let ts = record["ts"].as_str().unwrap();
+                assert!(ts.ends_with('Z') && ts.contains('T'), "{record}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_record_holds_neither_arguments_nor_results() {
+    over_both(
+        &Workspace::new().file("s.txt", "hidden-in-file"),
+        |launch| launch,
+        |client| {
+            client.call("files_read", json!({ "path": "s.txt" }));
+            client.call("files_read", json!({ "path": "hidden-in-path" }));
+            client.call("exec_run", json!({ "command": "true", "args": ["hidden-in-args"] }));
+            client.server().outcomes(3);
+            let records = Value::from(client.server().records()).to_string();
+            assert!(!records.contains("hidden"), "{records}");
+        },
+    );
+}
+
+#[test]
+fn what_a_caller_names_cannot_forge_a_record() {
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            let forged = "x\"}\n{\"outcome\":\"ok\",\"tool\":\"forged";
+            let Wire::Stdio(_) = client.wire else { return };
+            client.call(forged, json!({}));
+            client.call(&"long".repeat(100_000), json!({}));
+            assert_eq!(client.server().outcomes(2), ["unknown_tool", "unknown_tool"]);
+            let records = client.server().records();
+            assert_eq!(records[0]["tool"], forged);
+            assert!(records[1].to_string().len() < 1000, "{}", records[1]);
+        },
+    );
+}
+
+#[test]
+fn calls_that_were_cut_short_leave_a_record_too() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).set("limits_programs", 1).set("limits_waiting", 0);
+    let mut stdio = launch.set("limits_eof_grace_ms", 0).stdio();
+    let (first, second) = (Marker::new(), Marker::new());
+    stdio.send(&call(1, "exec_run", sleeps(&first)));
+    first.started();
+    stdio.ask(&call(2, "exec_run", sleeps(&second)));
+    stdio.send(&notification("notifications/cancelled", json!({ "requestId": 1 })));
+    first.gone();
+    // The slot is free once the program is.
+    assert_eq!(stdio.outcomes(2), ["limited", "canceled"]);
+    stdio.send(&call(3, "exec_run", sleeps(&second)));
+    second.started();
+    stdio.close_input();
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.outcomes(3), ["limited", "canceled", "canceled"]);
+}
+
+#[test]
+fn the_records_of_a_batch_are_one_a_call() {
+    let mut client = Client::stdio(Launch::over(&Workspace::new()), "2025-03-26");
+    let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+    let batch: Vec<_> =
+        (0..10).map(|id| crate::support::legacy(id, "tools/call", params.clone())).collect();
+    assert_eq!(client.raw(json!(batch).to_string().as_bytes()).as_array().unwrap().len(), 10);
+    assert_eq!(client.server().outcomes(10), ["ok"; 10]);
+}
+
+#[test]
+fn records_go_where_they_are_sent() {
+    let workspace = Workspace::new();
+    let read = call(1, "files_read", json!({ "path": "README.md" }));
+
+    let mut stdio = Launch::over(&workspace).set("audit_to", "stderr").stdio();
+    stdio.ask(&read);
+    stdio.close_input();
+    stdio.ended();
+    crate::support::wait_until("it is on standard error", || {
+        stdio.log().contains("\"outcome\":\"ok\"")
+    });
+
+    let mut stdio = Launch::over(&workspace).set("audit_to", "off").stdio();
+    stdio.ask(&read);
+    stdio.close_input();
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert_eq!(stdio.log(), "");
+
+    let mut stdio = Launch::over(&workspace).set("audit_to", "state").stdio();
+    stdio.ask(&read);
+    stdio.close_input();
+    stdio.ended();
+    let file = stdio.home().join(".local/state/toolgate/audit.jsonl");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(record["outcome"], "ok");
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "others may read it");
+}
+
+#[test]
+fn a_record_asked_for_and_not_to_be_had_keeps_it_from_serving() {
+    let launch = Launch::over(&Workspace::new()).set("audit_to", "/proc/no/such/place");
+    let stdio = launch.stdio();
+    assert_eq!(stdio.ended().code(), Some(2));
+    crate::support::wait_until("it says why", || {
+        stdio.log().contains("audit log /proc/no/such/place")
+    });
+    let _ = (MODERN, modern(1, "", json!({})));
+}

@@ -1,0 +1,120 @@
+//! What each tool gives back is what its own schema says.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::support::{Workspace, over_both};
+
+/// For every tool calls that show its sides.
+fn representative(output_id: &str, etag: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("files_read", json!({ "path": "README.md" })),
+        ("files_read", json!({ "path": "README.md", "start_line": -1, "line_count": 1 })),
+        ("files_read", json!({ "path": "blob", "encoding": "base64", "max_bytes": 10 })),
+        ("files_read", json!({ "path": "README.md", "if_none_match": etag })),
+        ("files_write", json!({ "path": "new/a.txt", "content": "a", "mkdirs": true })),
+        (
+            "files_write",
+            json!({ "path": "new/a.txt", "content_base64": "YQ==", "overwrite": true }),
+        ),
+        ("files_edit", json!({ "path": "new/a.txt", "edits": [{ "old": "a", "new": "b" }] })),
+        (
+            "files_edit",
+            json!({ "path": "new/a.txt", "edits": [{ "old": "b", "new": "c" }], "dry_run": true }),
+        ),
+        ("files_list", json!({})),
+        ("files_list", json!({ "limit": 1 })),
+        ("files_tree", json!({})),
+        ("files_tree", json!({ "limit": 1, "depth": 1 })),
+        ("files_info", json!({ "path": "README.md", "etag": true })),
+        ("files_info", json!({ "path": "src" })),
+        ("files_info", json!({ "path": "link" })),
+        ("files_info", json!({ "path": "dangling" })),
+        ("files_exists", json!({ "path": "README.md" })),
+        ("files_exists", json!({ "path": "none" })),
+        ("files_exists", json!({ "path": "dangling" })),
+        ("files_search", json!({ "text": "small", "context": 2 })),
+        ("files_search", json!({ "glob": "*.md" })),
+        ("files_search", json!({ "text": ".", "limit": 1 })),
+        ("files_move", json!({ "source": "new/a.txt", "destination": "b.txt" })),
+        ("files_copy", json!({ "source": "b.txt", "destination": "c.txt" })),
+        ("files_copy", json!({ "source": "src", "destination": "src2", "recursive": true })),
+        ("files_delete", json!({ "path": "src2", "recursive": true })),
+        ("files_delete", json!({ "path": "none", "missing_ok": true })),
+        ("files_delete", json!({ "path": "c.txt" })),
+        ("files_delete", json!({ "path": "b.txt" })),
+        ("files_delete", json!({ "path": "new" })),
+        ("files_mkdir", json!({ "path": "src" })),
+        ("exec_run", json!({ "command": "printf", "args": ["x"] })),
+        ("exec_run", json!({ "command": "echo no >&2; exit 3", "shell": true })),
+        ("exec_run", json!({ "command": "kill -9 $$", "shell": true })),
+        ("exec_run", json!({ "command": "sleep", "args": ["9"], "timeout_ms": 50 })),
+        ("exec_run", json!({ "command": "printf '\\377\\376'", "shell": true })),
+        ("exec_output", json!({ "output_id": output_id })),
+        ("exec_output", json!({ "output_id": output_id, "stream": "stderr" })),
+    ]
+}
+
+#[test]
+fn every_tools_structured_content_satisfies_its_own_output_schema() {
+    let workspace = Workspace::new()
+        .file("src/main.rs", "fn main() {}\n")
+        .file("blob", [0, 159, 146, 150].repeat(20))
+        .link("link", "README.md")
+        .link("dangling", "nowhere");
+    over_both(
+        &workspace,
+        |launch| launch,
+        |client| {
+            let tools = client.tools();
+            let schema = |name: &str| {
+                let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
+                jsonschema::draft202012::new(&tool["outputSchema"]).unwrap()
+            };
+            let long = json!({ "command": "seq 1 50000", "shell": true });
+            let long = client.call("exec_run", long)["result"]["structuredContent"].clone();
+            let read = client.call("files_read", json!({ "path": "README.md" }));
+            let etag = read["result"]["structuredContent"]["etag"].clone();
+
+            let mut called = BTreeSet::new();
+            for (tool, arguments) in
+                representative(long["output_id"].as_str().unwrap(), etag.as_str().unwrap())
+            {
+                called.insert(tool.to_owned());
+                let answer = client.call(tool, arguments.clone());
+                let content = &answer["result"]["structuredContent"];
+                assert!(content.is_object(), "{tool} {arguments}: {answer}");
+                let schema = schema(tool);
+                let problems: Vec<_> =
+                    schema.iter_errors(content).map(|err| err.to_string()).collect();
+                assert!(problems.is_empty(), "{tool} {arguments}: {problems:?} in {content}");
+            }
+            let all: BTreeSet<_> =
+                tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(called, all, "every tool is called");
+        },
+    );
+}
+
+#[test]
+fn every_schema_is_a_schema_of_an_object_without_references_elsewhere() {
+    over_both(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            for tool in client.tools() {
+                for which in ["inputSchema", "outputSchema"] {
+                    let schema = &tool[which];
+                    assert_eq!(schema["type"], "object", "{tool}");
+                    assert!(jsonschema::draft202012::meta::is_valid(schema), "{which} of {tool}");
+                    assert!(!schema.to_string().contains("\"$ref\":\"http"), "{tool}");
+                }
+                for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
+                    let about = argument["description"].as_str().unwrap_or_default();
+                    assert!(!about.is_empty(), "`{name}` of {} says nothing", tool["name"]);
+                }
+            }
+        },
+    );
+}
