@@ -4,9 +4,9 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, Body, CallError, Ending, Event, Frame, Head, Level, Output, Reply, Text,
+    Answer, Body, CallError, Ending, Event, Frame, Head, Level, Output, Reply, Text,
 };
-use toolgate_dialects::{Conversation, Dialect, Reading, Ticket};
+use toolgate_dialects::{Dialect, Reading};
 
 use crate::stage::mcp;
 use crate::words::read_page;

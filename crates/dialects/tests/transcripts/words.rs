@@ -1,6 +1,5 @@
 //! What the words of a transcript mean: events, outcomes, tools.
 
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -126,6 +126,6 @@ fn a_program_sees_nothing_of_the_servers_environment_it_was_not_given() {
         let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap().to_owned();
         let names: BTreeSet<&str> =
             stdout.lines().filter_map(|line| line.split('=').next()).collect();
-        assert!(names.is_subset(&["HOME", "PATH"].into()), "{stdout}");
+        assert!(names.is_subset(&["GIT_TERMINAL_PROMPT", "HOME", "PATH"].into()), "{stdout}");
     });
 }
