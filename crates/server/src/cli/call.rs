@@ -23,7 +23,8 @@ Examples:
   toolgate call files_read '{\"path\":\"README.md\"}' --url http://127.0.0.1:8000/mcp
 
 The result goes to standard output, what there is to know about it to standard error.
-It exits with 0 when the tool did its work, 1 when it could not, 2 when it was not run.")]
+It exits with 0 when the tool did its work, 1 when it was refused or could not,
+2 when there was nothing to call: a faulty command line or configuration, no server.")]
 pub(super) struct Args {
     /// The tool, e.g. files_read or files.read
     tool: String,
@@ -55,21 +56,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match outcome {
         Ok(output) => show(args, &output),
         Err(refusal) => {
-            complain(&refusal.message);
-            Ok(ExitCode::from(if refusal.was_run { 1 } else { 2 }))
+            complain(&refusal);
+            Ok(ExitCode::from(1))
         }
     }
 }
 
-/// Why there is no output.
-pub(super) struct Refusal {
-    /// For the person.
-    pub(super) message: String,
-    /// Whether the tool was run at all.
-    pub(super) was_run: bool,
-}
-
-async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, Refusal>> {
+/// The output, or why there is none.
+async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, String>> {
     let loaded = args.folder.load(&args.root)?;
     let workspace = Workspace::open(&args.root, &loaded.config)?;
     let cancel = CancellationToken::new();
@@ -90,25 +84,8 @@ async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, 
     Ok(match answer {
         Ok(Answer::Output(output)) => Ok(output),
         Ok(Answer::Tools(_)) => bail!("a call was answered with a list"),
-        Err(error) => Err(Refusal { was_run: was_run(&error), message: told(&error) }),
+        Err(error) => Err(told(&error)),
     })
-}
-
-fn was_run(error: &CallError) -> bool {
-    match error {
-        CallError::UnknownTool { .. }
-        | CallError::InvalidInput { .. }
-        | CallError::Limited { .. } => false,
-        CallError::NotAllowed { .. }
-        | CallError::NotFound { .. }
-        | CallError::Conflict { .. }
-        | CallError::TooLarge { .. }
-        | CallError::Unavailable { .. }
-        | CallError::TimedOut { .. }
-        | CallError::Canceled
-        | CallError::Failed { .. }
-        | CallError::InvalidOutput { .. } => true,
-    }
 }
 
 /// The refusal with its cause: who calls in this process may read the log too.

@@ -92,8 +92,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Tools(args) => tools::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut std::io::stdout());
-            Ok(ExitCode::SUCCESS)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
+            print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
         Command::Reference(args) => reference::run(&args),
     };

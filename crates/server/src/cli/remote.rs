@@ -10,20 +10,18 @@ use tokio::net::TcpStream;
 use toolgate_contract::{Ending, Output, Text, fold};
 use toolgate_dialects::mcp::{Era, Revision};
 
-use super::call::Refusal;
-
-/// Calls `tool` at the MCP endpoint `url`.
+/// Calls `tool` at the MCP endpoint `url`: its output, or why there is none.
 pub(super) async fn call(
     url: &str,
     tool: &str,
     input: Value,
-) -> anyhow::Result<Result<Output, Refusal>> {
+) -> anyhow::Result<Result<Output, String>> {
     let name = fold(tool);
     let params = json!({ "name": name, "arguments": input });
     let message = ask(url, "tools/call", Some(&name), params).await?;
     if let Some(error) = message.get("error") {
-        let message = error["message"].as_str().unwrap_or("the server refused the call").to_owned();
-        return Ok(Err(Refusal { message, was_run: false }));
+        let message = error["message"].as_str().unwrap_or("the server refused the call");
+        return Ok(Err(message.to_owned()));
     }
     Ok(outcome(&message["result"]))
 }
@@ -78,7 +76,7 @@ fn last_message(body: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(event.unwrap_or(body))?)
 }
 
-fn outcome(result: &Value) -> Result<Output, Refusal> {
+fn outcome(result: &Value) -> Result<Output, String> {
     let texts: Vec<_> = result["content"]
         .as_array()
         .into_iter()
@@ -88,7 +86,7 @@ fn outcome(result: &Value) -> Result<Output, Refusal> {
     let failed = result["isError"] == true;
     let structured = result.get("structuredContent");
     if failed && structured.is_none() {
-        return Err(Refusal { message: texts.join("\n"), was_run: true });
+        return Err(texts.join("\n"));
     }
     let text = match texts.split_first() {
         Some((body, [])) => Text::body(*body),

@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
         let listener = listen(loaded.config.server.listen).await?;
         let stop = shutdown::on_signal()?;
-        announce(&workspace.host, &args.path, listener.local_addr()?);
+        announce(&workspace.host, &args.path, loaded.file.as_deref(), listener.local_addr()?);
         serve_http(workspace.host.clone(), listener, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
@@ -65,7 +65,7 @@ async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
 
 /// Says what is served and how to connect, at length to a person, in a line to a log.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
-fn announce(host: &Host, path: &Path, addr: SocketAddr) {
+fn announce(host: &Host, path: &Path, config: Option<&Path>, addr: SocketAddr) {
     let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let url = format!("http://{addr}/mcp");
     if !std::io::stderr().is_terminal() {
@@ -73,9 +73,10 @@ fn announce(host: &Host, path: &Path, addr: SocketAddr) {
         return;
     }
     let tools = host.tools(&Caller::named("http")).tools;
+    let config = config.map(|file| format!("  config {}\n", file.display())).unwrap_or_default();
     let names: Vec<_> = tools.iter().map(|tool| tool.spec().id.to_string()).collect();
     eprintln!(
-        "toolgate {version} serves {folder}\n  at    {url}\n  tools {count}: {names}\n\n\
+        "toolgate {version} serves {folder}\n  at     {url}\n{config}  tools  {count}: {names}\n\n\
          Connect an agent:\n\
          \x20 Claude Code   claude mcp add --transport http toolgate {url}\n\
          \x20 Cursor        in .cursor/mcp.json: {{\"mcpServers\":{{\"toolgate\":{{\"url\":\"{url}\"}}}}}}\n\
