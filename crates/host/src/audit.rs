@@ -1,25 +1,33 @@
 //! One record per call, whatever came of it.
 //!
-//! Records are handed to a thread of their own, which writes what has come every
-//! few milliseconds. When it falls behind, calls wait for it: no record is lost
-//! while the process lives.
+//! A call takes a place in the queue before it runs, so laying its record down
+//! never waits. A thread of its own writes what has come every few milliseconds.
+//! While it cannot, it tries again, and calls beyond the queue are refused: none
+//! runs without a record.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolgate_contract::{Call, CallError, Output};
 
-/// How many records may wait for the disk.
-const WAITING_MAX: usize = 4096;
+/// How many calls may have a record open or unwritten.
+const PLACES: usize = 16_384;
+/// How long a call waits for a place.
+const PLACE_WAIT: Duration = Duration::from_secs(2);
 /// How long a record waits for others to be written with.
 const GATHER: Duration = Duration::from_millis(5);
+/// How long to wait before trying a failed write again.
+const RETRY: Duration = Duration::from_millis(250);
+/// How long whoever ends waits for what is not written yet.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// How large the file grows before it is put aside as `.1`.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
@@ -35,34 +43,32 @@ pub enum Destination {
 }
 
 /// The audit log.
-pub struct Audit {
-    desk: Option<Arc<Desk>>,
-    writer: Option<JoinHandle<()>>,
-}
+pub struct Audit(Option<Arc<Queue>>);
 
 /// What is known of one call after it ended.
 #[derive(Debug, Serialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// When it began.
-    pub ts: Timestamp,
+    ts: Timestamp,
     /// Who called.
-    pub caller: Arc<str>,
+    caller: Arc<str>,
     /// By which dialect.
-    pub dialect: &'static str,
+    dialect: &'static str,
     /// The tool's name as called.
-    pub tool: String,
+    tool: String,
     /// `ok`, or the reason it failed in a word.
-    pub outcome: &'static str,
+    outcome: &'static str,
     /// Why it failed, where the caller was told less.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cause: Option<String>,
+    cause: Option<String>,
     /// How long it took.
-    pub duration_us: u64,
+    duration_us: u64,
 }
 
 /// What calls and the writer share.
-#[derive(Default)]
-struct Desk {
+struct Queue {
+    /// A place for each record that is open or unwritten.
+    places: Arc<Semaphore>,
     pile: Mutex<Pile>,
     /// Told when there is something to write, or someone waits for it.
     to_write: Condvar,
@@ -70,10 +76,10 @@ struct Desk {
     written: Condvar,
 }
 
-/// Records that wait to be written.
+/// Records that wait to be written, and what the writer must know.
 #[derive(Default)]
 struct Pile {
-    records: Vec<Record>,
+    records: Vec<(Record, OwnedSemaphorePermit)>,
     /// How many were ever laid here, and how many of them are written.
     laid: u64,
     done: u64,
@@ -89,66 +95,71 @@ impl Audit {
     /// An audit log that writes to `destination`.
     pub fn open(destination: &Destination) -> io::Result<Self> {
         let sink: Box<dyn Write + Send> = match destination {
-            Destination::Off => return Ok(Self { desk: None, writer: None }),
+            Destination::Off => return Ok(Self(None)),
             Destination::Stderr => Box::new(io::stderr()),
             Destination::File(path) => Box::new(RolledFile::open(path)?),
         };
-        let desk = Arc::new(Desk::default());
-        let writers = desk.clone();
-        let writer = std::thread::Builder::new()
+        let queue = Arc::new(Queue {
+            places: Arc::new(Semaphore::new(PLACES)),
+            pile: Mutex::default(),
+            to_write: Condvar::new(),
+            written: Condvar::new(),
+        });
+        let writers = queue.clone();
+        std::thread::Builder::new()
             .name("audit".into())
             .stack_size(256 << 10)
             .spawn(move || writers.write_all(sink))?;
-        Ok(Self { desk: Some(desk), writer: Some(writer) })
+        Ok(Self(Some(queue)))
     }
 
     /// Begins the record of `call`. It is written when it is closed or dropped.
-    pub(crate) fn begin(&self, call: &Call) -> OpenRecord<'_> {
-        OpenRecord {
-            audit: self,
-            began: Instant::now(),
-            record: self.desk.is_some().then(|| Record {
-                ts: Timestamp::now(),
-                caller: call.caller.name.clone(),
-                dialect: call.dialect,
-                tool: call.tool.chars().take(200).collect(),
-                outcome: "dropped",
-                cause: None,
-                duration_us: 0,
-            }),
-        }
+    ///
+    /// Refused while the log cannot be written and the queue is full.
+    pub(crate) async fn begin(&self, call: &Call) -> Result<OpenRecord<'_>, CallError> {
+        let began = Instant::now();
+        let Some(queue) = &self.0 else { return Ok(OpenRecord { began, open: None }) };
+        let place = queue.place().await?;
+        let record = Record {
+            ts: Timestamp::now(),
+            caller: call.caller.name.clone(),
+            dialect: call.dialect,
+            tool: call.tool.chars().take(200).collect(),
+            outcome: "dropped",
+            cause: None,
+            duration_us: 0,
+        };
+        Ok(OpenRecord { began, open: Some((queue, record, place)) })
     }
 
-    /// Waits until every record so far is written.
+    /// Waits until every record so far is written, for a while at most.
     pub fn flush(&self) {
-        if let Some(desk) = &self.desk {
-            desk.flush();
+        if let Some(queue) = &self.0 {
+            queue.flush();
         }
     }
 }
 
 impl Drop for Audit {
     fn drop(&mut self) {
-        if let Some(desk) = &self.desk {
-            desk.pile().closed = true;
-            desk.to_write.notify_one();
-        }
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        if let Some(queue) = &self.0 {
+            queue.flush();
+            // The writer is not waited for: it may be stuck in a write that never ends.
+            queue.pile().closed = true;
+            queue.to_write.notify_one();
         }
     }
 }
 
 /// A record whose call has not ended. Dropped, it says so: a call leaves one however it ends.
 pub(crate) struct OpenRecord<'a> {
-    audit: &'a Audit,
     began: Instant,
-    record: Option<Record>,
+    open: Option<(&'a Queue, Record, OwnedSemaphorePermit)>,
 }
 
 impl OpenRecord<'_> {
     pub(crate) fn close(mut self, outcome: &Result<Output, CallError>) {
-        if let Some(record) = &mut self.record {
+        if let Some((_, record, _)) = &mut self.open {
             record.outcome = outcome.as_ref().map_or_else(CallError::reason, |_| "ok");
             record.cause = outcome.as_ref().err().and_then(CallError::cause).map(str::to_owned);
         }
@@ -157,26 +168,33 @@ impl OpenRecord<'_> {
 
 impl Drop for OpenRecord<'_> {
     fn drop(&mut self) {
-        let (Some(mut record), Some(desk)) = (self.record.take(), &self.audit.desk) else { return };
+        let Some((queue, mut record, place)) = self.open.take() else { return };
         record.duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        desk.lay(record);
+        queue.lay(record, place);
     }
 }
 
-impl Desk {
+impl Queue {
     fn pile(&self) -> MutexGuard<'_, Pile> {
         self.pile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lays `record` on the pile, once there is room.
-    fn lay(&self, record: Record) {
-        let mut pile = self.pile();
-        while pile.records.len() >= WAITING_MAX {
-            pile.hurry = true;
-            self.to_write.notify_one();
-            pile = self.written.wait(pile).unwrap_or_else(PoisonError::into_inner);
+    async fn place(&self) -> Result<OwnedSemaphorePermit, CallError> {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return Ok(place);
         }
-        pile.records.push(record);
+        let waited = tokio::time::timeout(PLACE_WAIT, self.places.clone().acquire_owned()).await;
+        waited.ok().and_then(Result::ok).ok_or_else(|| CallError::Limited {
+            message: "the audit log cannot be written, and no call runs without a record"
+                .to_owned(),
+            retry_after: PLACE_WAIT,
+        })
+    }
+
+    /// Lays `record` on the pile, where its place is.
+    fn lay(&self, record: Record, place: OwnedSemaphorePermit) {
+        let mut pile = self.pile();
+        pile.records.push((record, place));
         pile.laid += 1;
         // A writer that gathers wakes by itself; waking it for each record would cost more than the record.
         if pile.asleep {
@@ -185,17 +203,23 @@ impl Desk {
     }
 
     fn flush(&self) {
+        let deadline = Instant::now() + FLUSH_MAX;
         let mut pile = self.pile();
         let laid = pile.laid;
         while pile.done < laid {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return tracing::error!("{} audit records are not written", laid - pile.done);
+            }
             pile.hurry = true;
             self.to_write.notify_one();
-            pile = self.written.wait(pile).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.written.wait_timeout(pile, left);
+            pile = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Takes what is on the pile, gathered for a moment; `None` when nothing more will come.
-    fn take(&self) -> Option<Vec<Record>> {
+    fn take(&self) -> Option<Vec<(Record, OwnedSemaphorePermit)>> {
         let mut pile = self.pile();
         while pile.records.is_empty() {
             if pile.closed {
@@ -205,8 +229,8 @@ impl Desk {
             pile = self.to_write.wait(pile).unwrap_or_else(PoisonError::into_inner);
         }
         pile.asleep = false;
-        let busy = |pile: &mut Pile| !pile.hurry && !pile.closed;
-        let gathered = self.to_write.wait_timeout_while(pile, GATHER, busy);
+        let idle = |pile: &mut Pile| !pile.hurry && !pile.closed;
+        let gathered = self.to_write.wait_timeout_while(pile, GATHER, idle);
         let (mut pile, _) = gathered.unwrap_or_else(PoisonError::into_inner);
         pile.hurry = false;
         Some(std::mem::take(&mut pile.records))
@@ -214,35 +238,48 @@ impl Desk {
 
     fn write_all(&self, mut sink: Box<dyn Write + Send>) {
         let mut lines = Vec::with_capacity(4096);
-        let mut failing = false;
         while let Some(records) = self.take() {
-            for record in &records {
+            lines.clear();
+            for (record, _) in &records {
                 if serde_json::to_writer(&mut lines, record).is_ok() {
                     lines.push(b'\n');
                 }
             }
-            let written = sink.write_all(&lines).and_then(|()| sink.flush());
-            lines.clear();
-            match written {
-                Ok(()) => failing = false,
-                // Said once, not once a call: a full disk must not fill the log about it.
-                Err(err) if !failing => {
-                    failing = true;
-                    tracing::error!("audit records are being lost: {err}");
-                }
-                Err(_) => {}
-            }
+            self.write(sink.as_mut(), &lines);
             self.pile().done += records.len() as u64;
             self.written.notify_all();
+        }
+    }
+
+    /// Writes all of `bytes`, however often that has to be tried, unless the log is closed.
+    fn write(&self, sink: &mut dyn Write, mut bytes: &[u8]) {
+        let mut failing = false;
+        while !bytes.is_empty() {
+            match sink.write(bytes).and_then(|written| sink.flush().map(|()| written)) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => {
+                    // Said once, not once a try: a full disk must not fill the log about it.
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::error!("the audit log cannot be written, trying again: {err}");
+                    }
+                    let open = |pile: &mut Pile| !pile.closed;
+                    let waited = self.to_write.wait_timeout_while(self.pile(), RETRY, open);
+                    if waited.unwrap_or_else(PoisonError::into_inner).0.closed {
+                        return;
+                    }
+                }
+            }
         }
     }
 }
 
 /// A file that is put aside when it is full; one older one is kept.
+///
+/// Every toolgate of a user may write to the same one.
 struct RolledFile {
     path: PathBuf,
     file: File,
-    bytes: u64,
 }
 
 impl RolledFile {
@@ -250,29 +287,31 @@ impl RolledFile {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let file = append(path)?;
-        let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, bytes })
+        Ok(Self { path: path.to_owned(), file: append(path)? })
     }
 
-    fn roll(&mut self) -> io::Result<()> {
-        let mut aside = self.path.clone().into_os_string();
-        aside.push(".1");
-        std::fs::rename(&self.path, aside)?;
+    /// Goes on in a new file if this one is full or was put aside by another process.
+    fn roll_if_full(&mut self) -> io::Result<()> {
+        if self.file.metadata()?.len() < FILE_BYTES_MAX {
+            return Ok(());
+        }
+        // Whoever has the lock of the file that is at the path puts it aside; who comes second
+        // finds another file there.
+        self.file.lock()?;
+        if same_file(&self.path, &self.file) {
+            let mut aside = self.path.clone().into_os_string();
+            aside.push(".1");
+            std::fs::rename(&self.path, aside)?;
+        }
         self.file = append(&self.path)?;
-        self.bytes = 0;
         Ok(())
     }
 }
 
 impl Write for RolledFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes >= FILE_BYTES_MAX {
-            self.roll()?;
-        }
-        let written = self.file.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
+        self.roll_if_full()?;
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -280,7 +319,14 @@ impl Write for RolledFile {
     }
 }
 
+fn same_file(path: &Path, file: &File) -> bool {
+    let (Ok(at_path), Ok(open)) = (std::fs::metadata(path), file.metadata()) else { return false };
+    (at_path.dev(), at_path.ino()) == (open.dev(), open.ino())
+}
+
 fn append(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,9 @@ use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold};
 
 use crate::validate;
 
+/// How much of an unknown name is repeated, and looked at for what was meant.
+const NAME_CHARS_MAX: usize = 100;
+
 /// The tools on offer, in order of id, their schemas compiled.
 pub struct Catalog {
     entries: Vec<Entry>,
@@ -91,7 +94,7 @@ impl Catalog {
     ) -> Result<&Entry, CallError> {
         let found = self.by_folded_name.get(&fold(name)).map(|&at| &self.entries[at]);
         found.filter(|entry| shown(entry.spec())).ok_or_else(|| CallError::UnknownTool {
-            name: name.to_owned(),
+            name: name.chars().take(NAME_CHARS_MAX).collect(),
             nearest: self.nearest(name, shown),
         })
     }
@@ -112,6 +115,10 @@ impl Catalog {
     }
 
     fn nearest(&self, name: &str, shown: impl Fn(&ToolSpec) -> bool) -> Option<String> {
+        // Comparing takes time by the length of the name, which is whatever a client sends.
+        if name.len() > NAME_CHARS_MAX {
+            return None;
+        }
         let folded = fold(name);
         let ids =
             self.entries.iter().map(Entry::spec).filter(|spec| shown(spec)).map(|spec| &spec.id);

@@ -9,13 +9,12 @@ mod policy;
 mod limits;
 mod audit;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{Answer, Call, CallError, Caller, EventSink, Request, ToolPage};
 
-pub use audit::{Audit, Destination as AuditDestination, Record};
+pub use audit::{Audit, Destination as AuditDestination};
 pub use catalog::{Catalog, CatalogError};
 pub use limits::Limits;
 pub use policy::{BadRule, Policy};
@@ -23,7 +22,7 @@ pub use validate::OutputCheck;
 
 /// Answers requests: lists the catalog and runs calls through the gate.
 pub struct Host {
-    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) catalog: Catalog,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) audit: Audit,
@@ -77,7 +76,7 @@ impl Host {
         audit: Audit,
         settings: Settings,
     ) -> Self {
-        Self { catalog: Arc::new(catalog), policy, limits, audit, settings }
+        Self { catalog, policy, limits, audit, settings }
     }
 
     /// Answers one request.

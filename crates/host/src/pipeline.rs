@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use serde_json::Value;
-use toolgate_contract::{Call, CallError, Ctx, Output, ToolError};
+use toolgate_contract::{Call, CallError, Ctx, Output};
 
 use crate::Host;
 use crate::catalog::Entry;
@@ -14,10 +14,11 @@ use crate::limits::Slot;
 use crate::policy::Permit;
 use crate::validate;
 
-/// Runs `call` to its end and leaves exactly one record, whatever comes of it.
+/// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
 pub(crate) async fn run(host: &Host, call: Call) -> Result<Output, CallError> {
-    let record = host.audit.begin(&call);
-    let outcome = pass(host, call).await;
+    let record = host.audit.begin(&call).await?;
+    let outcome = AssertUnwindSafe(pass(host, call)).catch_unwind().await;
+    let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
     record.close(&outcome);
     outcome
 }
@@ -33,7 +34,7 @@ async fn pass(host: &Host, mut call: Call) -> Result<Output, CallError> {
     Ok(output)
 }
 
-/// Runs the tool until it ends, its deadline passes or nobody wants it, and contains its panics.
+/// Runs the tool until it ends, its deadline passes or nobody wants it.
 ///
 /// A tool that is told to stop has a grace to do so in order; after that it is dropped.
 async fn run_bounded(
@@ -48,11 +49,11 @@ async fn run_bounded(
     let deadline = Instant::now() + allowed;
     let ctx =
         Ctx { caller: call.caller, cancel: call.cancel.clone(), deadline, events: call.events };
-    let mut work = std::pin::pin!(AssertUnwindSafe(entry.tool().run(&ctx, input)).catch_unwind());
+    let mut work = entry.tool().run(&ctx, input);
 
     let stopped = tokio::select! {
         biased;
-        done = &mut work => return settle(done),
+        done = &mut work => return done.map_err(CallError::from),
         () = call.cancel.cancelled() => CallError::Canceled,
         () = tokio::time::sleep_until(deadline.into()) => CallError::TimedOut { after: allowed },
     };
@@ -61,16 +62,10 @@ async fn run_bounded(
     Err(stopped)
 }
 
-fn settle(
-    done: Result<Result<Output, ToolError>, Box<dyn Any + Send>>,
-) -> Result<Output, CallError> {
-    match done {
-        Ok(Ok(output)) => Ok(output),
-        Ok(Err(error)) => Err(error.into()),
-        Err(panic) => Err(CallError::Failed {
-            message: "the tool broke off; this is a fault in it, not in the call".to_owned(),
-            cause: format!("panic: {}", said(panic.as_ref())),
-        }),
+fn broken_off(panic: &(dyn Any + Send)) -> CallError {
+    CallError::Failed {
+        message: "the tool broke off; this is a fault in it, not in the call".to_owned(),
+        cause: format!("panic: {}", said(panic)),
     }
 }
 
