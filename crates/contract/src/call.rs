@@ -26,6 +26,11 @@ impl Caller {
     pub fn named(name: &str) -> Self {
         Self { name: name.into() }
     }
+
+    /// Whoever calls over HTTP without saying who they are.
+    pub fn http() -> Self {
+        Self { name: "http".into() }
+    }
 }
 
 /// One tool, its input, its caller and its cancel token.

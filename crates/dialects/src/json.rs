@@ -1,17 +1,23 @@
 //! JSON as a frame may hold it: one value, no key twice, nested no deeper than the parser's bound.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+
+/// The most values in one frame. Each takes tens of bytes however short it is written, so a few
+/// megabytes of `0,` would become a gigabyte.
+const VALUES_MAX: usize = 1_000_000;
 
 /// Why bytes are not a frame's JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotJson {
     /// They are not JSON, or not UTF-8.
     Syntax(String),
-    /// They are, but a key stands twice: what it says depends on who reads it.
-    Ambiguous(String),
+    /// They are, but not as a message may be: a key stands twice, so that what it says depends on
+    /// who reads it, or there are too many values.
+    Unfit(String),
 }
 
 /// The one JSON value that `bytes` hold.
@@ -20,27 +26,35 @@ pub(crate) enum NotJson {
 /// which of the two they believe.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, NotJson> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let left = Cell::new(VALUES_MAX);
+    let value =
+        Strict(&left).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
         if err.is_data() {
-            NotJson::Ambiguous(err.to_string())
+            NotJson::Unfit(err.to_string())
         } else {
             NotJson::Syntax(err.to_string())
         }
     })
 }
 
-struct Strict;
+/// Reads one value; the cell counts how many more there may be.
+#[derive(Clone, Copy)]
+struct Strict<'a>(&'a Cell<usize>);
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        let left = self.0.get().checked_sub(1).ok_or_else(|| {
+            D::Error::custom(format_args!("a message holds at most {VALUES_MAX} values"))
+        })?;
+        self.0.set(left);
         reader.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +91,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -89,7 +103,7 @@ impl<'de> Visitor<'de> for Strict {
             if object.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("the key `{key}` stands twice")));
             }
-            let value = entries.next_value_seed(Strict)?;
+            let value = entries.next_value_seed(self)?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))
@@ -106,13 +120,21 @@ mod tests {
     #[test]
     fn a_key_that_stands_twice_is_refused_at_any_depth() {
         let bytes = br#"{"a":[{"name":1,"name":2}]}"#;
-        assert!(matches!(parse(bytes), Err(NotJson::Ambiguous(why)) if why.contains("`name`")));
+        assert!(matches!(parse(bytes), Err(NotJson::Unfit(why)) if why.contains("`name`")));
     }
 
     #[test]
     fn a_deep_array_is_refused_without_overflowing_the_stack() {
         let bytes = "[".repeat(1_000_000);
         assert!(matches!(parse(bytes.as_bytes()), Err(NotJson::Syntax(_))));
+    }
+
+    #[test]
+    fn a_frame_of_more_values_than_memory_is_for_is_refused() {
+        let bytes = format!("[0{}]", ",0".repeat(VALUES_MAX));
+        assert!(
+            matches!(parse(bytes.as_bytes()), Err(NotJson::Unfit(why)) if why.contains("1000000"))
+        );
     }
 
     #[test]

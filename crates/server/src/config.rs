@@ -58,14 +58,14 @@ pub struct Server {
     pub allowed_origins: Vec<String>,
     /// The most connections at once; more wait to be accepted.
     pub connections_max: usize,
-    /// The most MCP sessions at once (revisions before 2026-07-28).
+    /// The most MCP sessions at once (revisions before 2026-07-28); for one more, the one silent for longest ends.
     pub sessions_max: usize,
-    /// How long a session may be silent before its place may be given away, in seconds.
-    pub session_idle_s: u64,
     /// How long headers may take to arrive and a connection may idle, in milliseconds.
     pub head_time_ms: u64,
     /// How long a body may take to arrive, in milliseconds.
     pub body_time_ms: u64,
+    /// How long a client may take to read the next piece of an answer, in milliseconds.
+    pub write_time_ms: u64,
     /// After how long a call that is not answered yet is answered by an event stream, in milliseconds.
     pub stream_after_ms: u64,
     /// How often a quiet event stream says that it lives, in milliseconds.
@@ -82,9 +82,9 @@ impl Default for Server {
             allowed_origins: Vec::new(),
             connections_max: 1024,
             sessions_max: 4096,
-            session_idle_s: 3600,
             head_time_ms: 60_000,
             body_time_ms: 30_000,
+            write_time_ms: 30_000,
             stream_after_ms: 2_000,
             keep_alive_ms: 15_000,
             drain_ms: 10_000,
@@ -268,29 +268,49 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
     Some(state.join("toolgate"))
 }
 
-/// Refuses what no type can: an address beyond loopback, a limit of nothing.
-pub fn check(config: &Config) -> anyhow::Result<()> {
-    if !config.server.listen.ip().is_loopback() {
+/// Refuses to listen where callers would need credentials.
+pub fn check_listen(listen: SocketAddr) -> anyhow::Result<()> {
+    if !listen.ip().is_loopback() {
         bail!(
-            "server.listen is {}, which is reached from other machines, and callers there need \
-             credentials, which this version does not have. Listen on 127.0.0.1 and put a \
-             reverse proxy that authenticates, or an SSH tunnel, before it",
-            config.server.listen
+            "server.listen is {listen}, which is reached from other machines, and callers there \
+             need credentials, which this version does not have. Listen on 127.0.0.1 and put a \
+             reverse proxy that authenticates, or an SSH tunnel, before it"
         );
     }
-    let positive = [
-        ("limits.calls", config.limits.calls),
-        ("limits.programs", config.limits.programs),
-        ("limits.in_flight", config.limits.in_flight),
-        ("limits.page_size", config.limits.page_size),
-        ("limits.message_bytes", config.limits.message_bytes),
-        ("server.connections_max", config.server.connections_max),
-        ("server.sessions_max", config.server.sessions_max),
+    Ok(())
+}
+
+/// Refuses what no type can: a limit of nothing, a bound beyond all use.
+fn check(config: &Config) -> anyhow::Result<()> {
+    const MANY: u64 = 1_000_000;
+    const DAY_MS: u64 = 86_400_000;
+    let Config { server, limits, .. } = config;
+    let ranges = [
+        ("limits.calls", limits.calls as u64, 1, MANY),
+        ("limits.programs", limits.programs as u64, 1, MANY),
+        ("limits.waiting", limits.waiting as u64, 0, MANY),
+        ("limits.in_flight", limits.in_flight as u64, 1, MANY),
+        ("limits.page_size", limits.page_size as u64, 1, MANY),
+        ("limits.message_bytes", limits.message_bytes as u64, 1024, 1 << 30),
+        ("limits.wait_ms", limits.wait_ms, 0, DAY_MS),
+        ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
+        ("limits.cancel_grace_ms", limits.cancel_grace_ms, 0, DAY_MS),
+        ("limits.eof_grace_ms", limits.eof_grace_ms, 0, DAY_MS),
+        ("server.connections_max", server.connections_max as u64, 1, MANY),
+        ("server.sessions_max", server.sessions_max as u64, 1, MANY),
+        ("server.head_time_ms", server.head_time_ms, 1, DAY_MS),
+        ("server.body_time_ms", server.body_time_ms, 1, DAY_MS),
+        ("server.write_time_ms", server.write_time_ms, 1, DAY_MS),
+        ("server.stream_after_ms", server.stream_after_ms, 0, DAY_MS),
+        ("server.keep_alive_ms", server.keep_alive_ms, 1, DAY_MS),
+        ("server.drain_ms", server.drain_ms, 0, DAY_MS),
     ];
-    match positive.iter().find(|(_, value)| *value == 0) {
-        Some((name, _)) => bail!("{name} is 0; nothing could be served: give at least 1"),
-        None => Ok(()),
+    for (name, value, least, most) in ranges {
+        if !(least..=most).contains(&value) {
+            bail!("{name} is {value}; it may be {least} to {most}");
+        }
     }
+    Ok(())
 }
 
 fn unknown_variables(settings: &[Setting], env: &[(&str, &str)]) -> Vec<String> {
@@ -465,8 +485,16 @@ mod tests {
 
     #[test]
     fn an_address_beyond_loopback_is_refused() {
-        let err = from("[server]\nlisten = \"0.0.0.0:8000\"\n", &[]).err().expect("refused");
+        let err = check_listen(([0, 0, 0, 0], 8000).into()).expect_err("refused");
         assert!(format!("{err:#}").contains("credentials"), "{err:#}");
+    }
+
+    #[test]
+    fn a_bound_of_nothing_or_beyond_all_use_is_refused_by_name() {
+        for text in ["[server]\nkeep_alive_ms = 0\n", "[limits]\ncalls = 9223372036854775807\n"] {
+            let err = format!("{:#}", from(text, &[]).err().expect("refused"));
+            assert!(err.contains("it may be 1 to"), "{err}");
+        }
     }
 
     #[test]

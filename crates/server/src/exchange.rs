@@ -26,14 +26,12 @@ const EVENTS_WAITING: usize = 64;
 pub struct SessionBounds {
     /// The most sessions at once.
     pub sessions_max: usize,
-    /// How long a session may be silent before its place may be given away.
-    pub idle_max: Duration,
     /// How long a client that takes streams waits for an answer before it gets one.
     pub stream_after: Duration,
 }
 
-/// The dialects served over HTTP, and the sessions begun there.
-pub struct Counter {
+/// The dialects served over HTTP, each at its path, and the sessions begun there.
+pub struct Endpoints {
     desk: Arc<Desk>,
     paths: HashMap<String, Arc<dyn Dialect>>,
     sessions: Mutex<HashMap<String, Seat>>,
@@ -46,7 +44,7 @@ struct Seat {
     heard: Instant,
 }
 
-impl Counter {
+impl Endpoints {
     /// Serves each dialect at its path.
     pub fn new(
         desk: Arc<Desk>,
@@ -67,7 +65,7 @@ impl Counter {
                 None => return Outgoing::Whole(dialect.unknown_session()),
             },
             None => {
-                let caller = Caller::named("http");
+                let caller = Caller::http();
                 (None, Session::new(self.desk.clone(), dialect.clone(), caller))
             }
         };
@@ -75,8 +73,8 @@ impl Counter {
             Reading::Reply(reply) => Outgoing::Whole(reply),
             Reading::Opened(reply) => Outgoing::Whole(self.seat(reply, session)),
             Reading::Closed(reply) => {
-                session.cancel_all();
                 id.map(|id| locked(&self.sessions).remove(&id));
+                session.end("the session was ended");
                 Outgoing::Whole(reply)
             }
             Reading::Cancel { key, reply } => {
@@ -131,13 +129,9 @@ impl Counter {
     fn seat(&self, reply: Reply, session: Arc<Session>) -> Reply {
         let dialect = session.dialect.clone();
         let mut sessions = locked(&self.sessions);
-        if sessions.len() >= self.bounds.sessions_max {
-            let idle_max = self.bounds.idle_max;
-            sessions.retain(|_, seat| !seat.session.is_idle() || seat.heard.elapsed() < idle_max);
-        }
-        if sessions.len() >= self.bounds.sessions_max {
+        if sessions.len() >= self.bounds.sessions_max && !give_up_the_most_silent(&mut sessions) {
             let message = format!(
-                "as many sessions as may are open ({}); end one or come back later",
+                "as many sessions as may are open ({}), and all are at work; come back later",
                 self.bounds.sessions_max
             );
             return dialect.refuse(&Refused::Busy { message });
@@ -156,7 +150,7 @@ impl Counter {
     }
 }
 
-impl Exchange for Counter {
+impl Exchange for Endpoints {
     fn serves(&self, path: &str) -> bool {
         self.paths.contains_key(path)
     }
@@ -171,6 +165,17 @@ impl Exchange for Counter {
             None => Reply::empty(413),
         }
     }
+}
+
+/// Ends the session that has been silent for longest, if any has nothing in flight. Its client is
+/// told that it is gone and begins another.
+fn give_up_the_most_silent(sessions: &mut HashMap<String, Seat>) -> bool {
+    let idle = sessions.iter().filter(|(_, seat)| seat.session.is_idle());
+    let silent = idle.min_by_key(|(_, seat)| seat.heard).map(|(id, _)| id.clone());
+    silent
+        .and_then(|id| sessions.remove(&id))
+        .map(|seat| seat.session.end("the session was ended"))
+        .is_some()
 }
 
 /// The client's being there. Dropped, it cancels what only that client wanted.

@@ -23,7 +23,7 @@ use toolgate_host::Host;
 use toolgate_transports::http::{Admission, serve};
 use toolgate_transports::stdio;
 
-pub use exchange::{Counter, SessionBounds};
+pub use exchange::{Endpoints, SessionBounds};
 pub use lines::{LineBounds, serve_lines};
 pub use session::Desk;
 
@@ -45,14 +45,14 @@ pub async fn serve_http(
     let paths = toolgate_dialects::all(&wiring::facts())
         .into_iter()
         .map(|dialect| (format!("/{}", dialect.name()), dialect));
-    let counter = Counter::new(desk.clone(), paths, wiring::session_bounds(config));
+    let endpoints = Endpoints::new(desk.clone(), paths, wiring::session_bounds(config));
     let server = &config.server;
     let admission =
         Admission::new(listener.local_addr()?, &server.allowed_hosts, &server.allowed_origins);
     let bounds = wiring::http_bounds(config);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
-    let served = serve(listener, Arc::new(counter), admission, bounds, shutdown).await;
+    let served = serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await;
     // Calls whose clients have left go on until they are done, or the time is over.
     desk.idle().await;
     stopping.abort();

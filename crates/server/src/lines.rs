@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinError;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{Body, BoxFuture, Caller, Frame, Reply};
@@ -30,6 +32,8 @@ pub struct LineBounds {
     pub eof_grace: Duration,
     /// How long calls in flight may take once the server is to stop.
     pub drain: Duration,
+    /// How long cancelled calls may take to end and answers to be read after that.
+    pub wrap_up: Duration,
 }
 
 /// Serves one client until it closes its end or `shutdown`, then lets calls in flight finish.
@@ -48,34 +52,50 @@ pub async fn serve_lines(
         session: Session::new(desk, dialect, Caller::local()),
         outbox,
         places: Arc::new(Semaphore::new(bounds.in_flight_max)),
+        places_max: bounds.in_flight_max,
         answering: TaskTracker::new(),
     });
 
     let reading = read_lines(input, bounds.line_bytes_max, |line| {
         client.clone().take(line, bounds.line_bytes_max)
     });
-    let (ended, patience) = tokio::select! {
-        ended = reading => (ended, bounds.eof_grace),
-        () = shutdown.cancelled() => (Ok(()), bounds.drain),
+    let (ended, patience, why) = tokio::select! {
+        ended = reading => (ended, bounds.eof_grace, "the client has closed its end"),
+        () = shutdown.cancelled() => (Ok(()), bounds.drain, "the server is stopping"),
         // Nobody reads the answers: what is in flight is for nobody.
-        _ = &mut writing => {
-            client.stop(Duration::ZERO).await;
-            return Ok(());
+        written = &mut writing => {
+            client.stop(Duration::ZERO, "the client is gone").await;
+            return gone(written);
         }
     };
-    client.stop(patience).await;
-    drop(client);
-    let written = writing.await.map_err(io::Error::other)?;
-    ended.and(written.or_else(|err| match err.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(err),
-    }))
+    let wrap_up = async {
+        client.stop(patience, why).await;
+        drop(client);
+        (&mut writing).await
+    };
+    // A client that does not read is not waited for: its answers would never be out.
+    match timeout(patience.saturating_add(bounds.wrap_up), wrap_up).await {
+        Ok(written) => ended.and(gone(written)),
+        Err(_) => {
+            writing.abort();
+            ended
+        }
+    }
+}
+
+/// How writing ended; that the client went is no failure.
+fn gone(written: Result<io::Result<()>, JoinError>) -> io::Result<()> {
+    match written.map_err(io::Error::other)? {
+        Err(err) if err.kind() != io::ErrorKind::BrokenPipe => Err(err),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 struct Client {
     session: Arc<Session>,
     outbox: mpsc::Sender<Bytes>,
     places: Arc<Semaphore>,
+    places_max: usize,
     answering: TaskTracker,
 }
 
@@ -103,7 +123,7 @@ impl Client {
                 self.send(reply).await;
             }
             Reading::Ask(_) | Reading::Batch(_) => {
-                let Ok(place) = self.places.clone().acquire_owned().await else { return };
+                let Ok(place) = self.place_for(&reading).await else { return };
                 let outbox = self.outbox.clone();
                 // A client that does not keep up misses events, never answers.
                 let say = move |event| drop(outbox.try_send(event));
@@ -120,6 +140,20 @@ impl Client {
         }
     }
 
+    /// Waits for room: a place for each message.
+    async fn place_for(&self, reading: &Reading) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let wanted = match reading {
+            Reading::Batch(readings) => readings.len().min(self.places_max),
+            Reading::Ask(_)
+            | Reading::Reply(_)
+            | Reading::Opened(_)
+            | Reading::Closed(_)
+            | Reading::Cancel { .. } => 1,
+        };
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        self.places.clone().acquire_many_owned(wanted).await
+    }
+
     async fn send(&self, reply: Reply) {
         if let Body::Json(bytes) = reply.body {
             // The writer only ends when the client is gone, and then nobody is owed anything.
@@ -127,11 +161,11 @@ impl Client {
         }
     }
 
-    /// Lets what is in flight finish within `patience`, then cancels it.
-    async fn stop(&self, patience: Duration) {
+    /// Lets what is in flight finish within `patience`, then cancels it, and says `why`.
+    async fn stop(&self, patience: Duration, why: &'static str) {
         self.answering.close();
-        if tokio::time::timeout(patience, self.answering.wait()).await.is_err() {
-            self.session.cancel_all();
+        if timeout(patience, self.answering.wait()).await.is_err() {
+            self.session.end(why);
             self.answering.wait().await;
         }
     }

@@ -52,12 +52,19 @@ pub(crate) struct Session {
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
     conversation: Mutex<Box<dyn Conversation>>,
-    in_flight: Mutex<HashMap<Key, InFlight>>,
+    in_flight: Mutex<InFlight>,
     serial: AtomicU64,
 }
 
-/// An ask that was begun and not answered.
+/// What was begun and not answered.
+#[derive(Default)]
 struct InFlight {
+    asks: HashMap<Key, Begin>,
+    /// Why nothing more is begun, once that is so.
+    ended: Option<&'static str>,
+}
+
+struct Begin {
     serial: u64,
     cancel: CancellationToken,
 }
@@ -103,7 +110,8 @@ impl Session {
     ) -> Result<Begun, Reply> {
         let cancel = self.desk.stop.child_token();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        self.enter(&ask.key, InFlight { serial, cancel: cancel.clone() })?;
+        self.enter(&ask.key, Begin { serial, cancel: cancel.clone() })?;
+        let listed = Listed { session: self.clone(), key: ask.key, serial };
 
         let (events, mouth) = mouth(&ask.ticket, say);
         let asked = Asked {
@@ -113,61 +121,87 @@ impl Session {
             cancel: cancel.clone(),
             events,
         };
-        let session = self.clone();
+        let ticket = ask.ticket;
         let work = self.desk.running.track_future(async move {
+            let session = listed.session.clone();
             let outcome = session.desk.host.answer(asked).await;
             mouth.shut();
             // Gone from the list, it was cancelled, and whoever cancels wants no answer.
-            if !session.leave(&ask.key, serial) {
+            if !listed.strike() {
                 return None;
             }
-            // Still listed, nobody cancelled it but the server itself.
+            // Still listed, nobody cancelled it but whoever ends the session or the server.
             let outcome = outcome.map_err(|error| match error {
                 CallError::Canceled => CallError::Unavailable {
-                    message: "the server is stopping; the call was cancelled".to_owned(),
+                    message: format!("{}; the call was cancelled", session.ending()),
                 },
                 other => other,
             });
-            ask.ticket.reply(outcome)
+            ticket.reply(outcome)
         });
         Ok(Begun { work: Box::pin(work), cancel })
     }
 
     /// Cancels the ask called `key`, if it is in flight; it is not answered then.
     pub(crate) fn cancel(&self, key: &Key) {
-        if let Some(ask) = locked(&self.in_flight).remove(key) {
+        if let Some(ask) = locked(&self.in_flight).asks.remove(key) {
             ask.cancel.cancel();
         }
     }
 
-    /// Cancels all that is in flight; each ask is answered that it was.
-    pub(crate) fn cancel_all(&self) {
-        for ask in locked(&self.in_flight).values() {
+    /// Begins nothing more and cancels all that is in flight; each ask is answered `why`.
+    pub(crate) fn end(&self, why: &'static str) {
+        let mut in_flight = locked(&self.in_flight);
+        in_flight.ended.get_or_insert(why);
+        for ask in in_flight.asks.values() {
             ask.cancel.cancel();
         }
     }
 
     /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        locked(&self.in_flight).is_empty()
+        locked(&self.in_flight).asks.is_empty()
     }
 
-    fn enter(&self, key: &Key, ask: InFlight) -> Result<(), Reply> {
+    fn ending(&self) -> &'static str {
+        locked(&self.in_flight).ended.unwrap_or("the server is stopping")
+    }
+
+    fn enter(&self, key: &Key, ask: Begin) -> Result<(), Reply> {
         let mut in_flight = locked(&self.in_flight);
-        if in_flight.contains_key(key) {
+        if in_flight.ended.is_some() {
+            return Err(self.dialect.unknown_session());
+        }
+        if in_flight.asks.contains_key(key) {
             return Err(self.dialect.refuse(&Refused::Repeated { key: key.clone() }));
         }
-        in_flight.insert(key.clone(), ask);
+        in_flight.asks.insert(key.clone(), ask);
         Ok(())
     }
+}
 
-    fn leave(&self, key: &Key, serial: u64) -> bool {
-        let mut in_flight = locked(&self.in_flight);
-        let listed = in_flight.get(key).is_some_and(|ask| ask.serial == serial);
-        if listed {
-            in_flight.remove(key);
+/// An ask's place in the list of those in flight, struck off when it is dropped at the latest.
+struct Listed {
+    session: Arc<Session>,
+    key: Key,
+    serial: u64,
+}
+
+impl Listed {
+    /// Strikes the ask off; whether it was still there.
+    fn strike(&self) -> bool {
+        let mut in_flight = locked(&self.session.in_flight);
+        let there = in_flight.asks.get(&self.key).is_some_and(|ask| ask.serial == self.serial);
+        if there {
+            in_flight.asks.remove(&self.key);
         }
-        listed
+        there
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.strike();
     }
 }
 
@@ -193,7 +227,9 @@ pub(crate) async fn now_or_spawned<T: Send + 'static>(
 }
 
 /// Lets a call's events out until it is answered, and never after.
-struct Mouth(Option<Arc<Mutex<bool>>>);
+struct Mouth(Option<Arc<Mutex<Option<Say>>>>);
+
+type Say = Box<dyn Fn(Bytes) + Send>;
 
 fn mouth(
     ticket: &Arc<dyn Ticket>,
@@ -202,13 +238,15 @@ fn mouth(
     if !ticket.listens() {
         return (EventSink::none(), Mouth(None));
     }
-    let open = Arc::new(Mutex::new(true));
+    let say: Say = Box::new(say);
+    let open = Arc::new(Mutex::new(Some(say)));
     let mouth = Mouth(Some(open.clone()));
     let ticket = ticket.clone();
     let events = EventSink::new(move |event: Event| {
         // Held while speaking, so that nothing is said once the mouth is shut.
-        let open = locked(&open);
-        if let Some(bytes) = ticket.event(&event).filter(|_| *open) {
+        if let Some(say) = &*locked(&open)
+            && let Some(bytes) = ticket.event(&event)
+        {
             say(bytes);
         }
     });
@@ -216,9 +254,10 @@ fn mouth(
 }
 
 impl Mouth {
+    /// A tool may keep its sink for as long as it likes; what the events went to is let go here.
     fn shut(&self) {
         if let Some(open) = &self.0 {
-            *locked(open) = false;
+            *locked(open) = None;
         }
     }
 }

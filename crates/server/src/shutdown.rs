@@ -3,15 +3,11 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled at the first SIGINT, SIGTERM or SIGHUP.
+/// A token that is cancelled at the first SIGINT or SIGTERM.
 ///
 /// Whoever sends a second one means it: the process ends there and then.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
-    let mut signals = [
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::hangup())?,
-    ];
+    let mut signals = [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
     let stop = CancellationToken::new();
     let told = stop.clone();
     tokio::spawn(async move {
@@ -24,10 +20,9 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
     Ok(stop)
 }
 
-async fn first([a, b, c]: &mut [Signal; 3]) {
+async fn first([interrupt, terminate]: &mut [Signal; 2]) {
     tokio::select! {
-        _ = a.recv() => {}
-        _ = b.recv() => {}
-        _ = c.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }

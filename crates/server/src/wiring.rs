@@ -30,6 +30,13 @@ impl Workspace {
         Ok(Self { host: Arc::new(host), processes })
     }
 
+    /// The same to look at: nothing is called there, so no audit log is opened.
+    pub fn look(root: &Path, config: &Config) -> anyhow::Result<Self> {
+        let mut config = config.clone();
+        "off".clone_into(&mut config.audit.to);
+        Self::open(root, &config)
+    }
+
     /// Ends every program still running, and waits until every record is written.
     pub async fn close(&self) {
         self.processes.close().await;
@@ -93,7 +100,13 @@ pub fn line_bounds(config: &Config) -> LineBounds {
         in_flight_max: config.limits.in_flight,
         eof_grace: Duration::from_millis(config.limits.eof_grace_ms),
         drain: Duration::from_millis(config.server.drain_ms),
+        wrap_up: wrap_up(config),
     }
+}
+
+/// How long cancelled calls may take to end, and a moment for their answers to be read.
+fn wrap_up(config: &Config) -> Duration {
+    Duration::from_millis(config.limits.cancel_grace_ms.saturating_add(1_000))
 }
 
 /// What an HTTP server bears.
@@ -102,6 +115,7 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         body_bytes_max: config.limits.message_bytes,
         body_time_max: Duration::from_millis(config.server.body_time_ms),
         head_time_max: Duration::from_millis(config.server.head_time_ms),
+        write_time_max: Duration::from_millis(config.server.write_time_ms),
         connections_max: config.server.connections_max,
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
         // Calls are cancelled when the drain is over, and then still answered.
@@ -115,7 +129,6 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
 pub fn session_bounds(config: &Config) -> SessionBounds {
     SessionBounds {
         sessions_max: config.server.sessions_max,
-        idle_max: Duration::from_secs(config.server.session_idle_s),
         stream_after: Duration::from_millis(config.server.stream_after_ms),
     }
 }

@@ -2,10 +2,10 @@
 
 mod admission;
 mod cors;
+mod patience;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,8 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
-    RETRY_AFTER,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body as HttpBody, Frame as BodyFrame, SizeHint};
@@ -25,14 +24,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{Body, BoxFuture, Frame, Head, Reply};
 
 pub use admission::Admission;
-use cors::Page;
+use cors::Visitor;
+use patience::Patient;
 
 /// The room behind HTTP.
 pub trait Exchange: Send + Sync + 'static {
@@ -49,8 +49,6 @@ pub trait Exchange: Send + Sync + 'static {
 pub struct Incoming {
     /// Where to.
     pub path: String,
-    /// Where from.
-    pub peer: SocketAddr,
     /// The message.
     pub frame: Frame,
 }
@@ -72,6 +70,8 @@ pub struct Bounds {
     pub body_time_max: Duration,
     /// How long headers may take to arrive, and a connection may idle.
     pub head_time_max: Duration,
+    /// How long a client may take to read the next piece of an answer.
+    pub write_time_max: Duration,
     /// The most connections at once; more wait to be accepted.
     pub connections_max: usize,
     /// How often a quiet event stream says that it lives.
@@ -88,7 +88,8 @@ pub async fn serve(
     bounds: Bounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let door = Arc::new(Door { exchange, admission, bounds });
+    let room = Semaphore::new(kib(bounds.body_bytes_max) * BODIES_IN_ROOM);
+    let door = Arc::new(Door { exchange, admission, room, bounds });
     let places = Arc::new(Semaphore::new(door.bounds.connections_max));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
@@ -102,10 +103,10 @@ pub async fn serve(
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok((stream, _)) => {
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
                 connections.spawn(async move {
-                    serve_connection(door, stream, peer, shutdown, abort).await;
+                    serve_connection(door, stream, shutdown, abort).await;
                     drop(place);
                 });
             }
@@ -128,22 +129,21 @@ pub async fn serve(
 async fn serve_connection(
     door: Arc<Door>,
     stream: TcpStream,
-    peer: SocketAddr,
     shutdown: CancellationToken,
     abort: CancellationToken,
 ) {
     // Without this an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
-    let head_time_max = door.bounds.head_time_max;
+    let (head_time_max, write_time_max) = (door.bounds.head_time_max, door.bounds.write_time_max);
     let service = service_fn(move |request| {
         let door = door.clone();
-        async move { Ok::<_, Infallible>(door.answer(request, peer).await) }
+        async move { Ok::<_, Infallible>(door.answer(request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_time_max)
         .max_buf_size(64 << 10)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, write_time_max)), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         ended = &mut connection => return log_end(ended),
@@ -165,30 +165,28 @@ fn log_end(ended: Result<(), hyper::Error>) {
 struct Door {
     exchange: Arc<dyn Exchange>,
     admission: Admission,
+    /// Room for bodies, in KiB. Each takes its own until it is answered.
+    room: Semaphore,
     bounds: Bounds,
 }
 
 impl Door {
-    async fn answer(&self, request: Request<IncomingBody>, peer: SocketAddr) -> Response<Sent> {
+    async fn answer(&self, request: Request<IncomingBody>) -> Response<Sent> {
         if let Err(refusal) = self.admission.check(&request) {
             return plain(refusal.status, &refusal.why);
         }
-        let page = Page::of(&request);
-        let mut response = match &page {
-            Some(page) if page.only_asks() => whole(Reply::empty(204)),
-            Some(_) | None => self.answer_admitted(request, peer).await,
+        let visitor = Visitor::of(&request);
+        let mut response = match &visitor {
+            Some(visitor) if visitor.only_asks() => whole(Reply::empty(204)),
+            Some(_) | None => self.answer_admitted(request).await,
         };
-        if let Some(page) = page {
-            page.allow(response.headers_mut());
+        if let Some(visitor) = visitor {
+            visitor.allow(response.headers_mut());
         }
         response
     }
 
-    async fn answer_admitted(
-        &self,
-        request: Request<IncomingBody>,
-        peer: SocketAddr,
-    ) -> Response<Sent> {
+    async fn answer_admitted(&self, request: Request<IncomingBody>) -> Response<Sent> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         if path == "/healthz" {
@@ -200,8 +198,8 @@ impl Door {
         if let Some(refusal) = unreadable(&parts.method, &parts.headers) {
             return refusal;
         }
-        let body = match self.read(&parts.headers, body).await {
-            Ok(body) => body,
+        let (body, _room) = match self.read(&parts.headers, body).await {
+            Ok(read) => read,
             Err(Unread::TooLarge) => {
                 return whole(self.exchange.too_large(path, self.bounds.body_bytes_max));
             }
@@ -215,25 +213,36 @@ impl Door {
         let path = path.to_owned();
         let frame =
             Frame { head: Head::Http { method: parts.method, headers: parts.headers }, body };
-        match self.exchange.exchange(Incoming { path, peer, frame }).await {
+        match self.exchange.exchange(Incoming { path, frame }).await {
             Outgoing::Whole(reply) => whole(reply),
             Outgoing::Events(events) => self.events(events),
         }
     }
 
-    async fn read(&self, headers: &HeaderMap, body: IncomingBody) -> Result<Bytes, Unread> {
+    /// The body, and the room it takes; `room` is to be held until it is done with.
+    async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: IncomingBody,
+    ) -> Result<(Bytes, SemaphorePermit<'_>), Unread> {
         let max = self.bounds.body_bytes_max;
         let declared =
             headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        if declared.is_some_and(|length: u64| length > max as u64) {
+        // A body that does not say how long it is may be as long as any.
+        let length: usize = declared.unwrap_or(max);
+        if length > max {
             return Err(Unread::TooLarge);
         }
-        match timeout(self.bounds.body_time_max, Limited::new(body, max).collect()).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(err)) if err.is::<LengthLimitError>() => Err(Unread::TooLarge),
-            Ok(Err(_)) => Err(Unread::Broken),
-            Err(_late) => Err(Unread::Late),
-        }
+        let room = u32::try_from(kib(length)).unwrap_or(u32::MAX);
+        let whole = async {
+            let room = self.room.acquire_many(room).await.map_err(|_| Unread::Broken)?;
+            match Limited::new(body, max).collect().await {
+                Ok(body) => Ok((body.to_bytes(), room)),
+                Err(err) if err.is::<LengthLimitError>() => Err(Unread::TooLarge),
+                Err(_) => Err(Unread::Broken),
+            }
+        };
+        timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
     }
 
     fn events(&self, events: Pin<Box<dyn Stream<Item = Bytes> + Send>>) -> Response<Sent> {
@@ -247,6 +256,13 @@ impl Door {
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
         response
     }
+}
+
+/// How many bodies of the largest size there is room for at once.
+const BODIES_IN_ROOM: usize = 8;
+
+fn kib(bytes: usize) -> usize {
+    bytes / 1024 + 1
 }
 
 enum Unread {
@@ -298,17 +314,8 @@ fn whole(reply: Reply) -> Response<Sent> {
 fn plain(status: StatusCode, text: &str) -> Response<Sent> {
     let mut response = Response::new(Sent::Whole(Some(Bytes::copy_from_slice(text.as_bytes()))));
     *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    match status {
-        StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static("POST"));
-        }
-        StatusCode::SERVICE_UNAVAILABLE => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        _ => {}
-    }
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, text);
     response
 }
 

@@ -140,7 +140,7 @@ impl Failure {
     pub(crate) fn not_json(why: NotJson) -> Self {
         match why {
             NotJson::Syntax(why) => Self::new(None, PARSE_ERROR, format!("not JSON: {why}")),
-            NotJson::Ambiguous(why) => Self::invalid_request(None, why),
+            NotJson::Unfit(why) => Self::invalid_request(None, why),
         }
     }
 

@@ -83,9 +83,10 @@ impl Dialect for Mcp {
                 let why = format!("the message is larger than {limit} bytes and was not read");
                 Failure::invalid_request(None, why).with_status(413).reply(true)
             }
-            Refused::Busy { message } => {
-                Failure::new(None, INTERNAL_ERROR, message.as_str()).with_status(503).reply(true)
-            }
+            Refused::Busy { message } => Failure::new(None, INTERNAL_ERROR, message.as_str())
+                .with_status(503)
+                .reply(true)
+                .with_header("retry-after", "1"),
             // Without the id: it belongs to the request that is still in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
@@ -223,6 +224,12 @@ impl McpConversation {
         }
         self.check_version_header(&frame.head, Some(&id))?;
         match (method, self.session) {
+            // A second id for the same session would outlive the end of the first.
+            ("initialize", Some(_)) if matches!(frame.head, Head::Http { .. }) => {
+                let why =
+                    "this session is open already; send `initialize` without its id for another";
+                Err(Failure::invalid_request(Some(id), why))
+            }
             ("initialize", _) => self.initialize(&id, &params),
             ("ping", Some(_)) => Ok(Reading::Reply(success(&id, &json!({})))),
             ("ping", None) if matches!(frame.head, Head::Line) => {

@@ -11,7 +11,7 @@ use toolgate::wiring::Workspace;
 use toolgate_contract::{Answer, CallError, Caller, Ending, EventSink, Output, Request, Text};
 use toolgate_host::Asked;
 
-use super::{Folder, complain, print, remote, small_runtime};
+use super::{Folder, complain, print, remote, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -31,8 +31,8 @@ pub(super) struct Args {
     /// Its arguments, a JSON object; @FILE reads them from a file, - from standard input
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
-    /// Call it at a running server instead of in this process
-    #[arg(long)]
+    /// Call it at a running server instead of in this process; what it may do is for that to say
+    #[arg(long, conflicts_with_all = ["read_only", "config"])]
     url: Option<String>,
     /// The folder to work in
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
@@ -46,8 +46,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = arguments(&args.arguments)?;
-    let runtime = small_runtime()?;
-    let outcome = runtime.block_on(async {
+    let outcome = run_to_end(small_runtime()?, async {
         match &args.url {
             Some(url) => remote::call(url, &args.tool, input).await,
             None => in_process(args, input).await,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use toolgate::config;
 use toolgate::wiring::Workspace;
 
 use super::{Folder, as_toml, complain, print};
@@ -25,8 +26,9 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
+    config::check_listen(loaded.config.server.listen)?;
     // What is only seen when rooms are wired: patterns, folders, schemas.
-    Workspace::open(&args.path, &loaded.config)?;
+    Workspace::look(&args.path, &loaded.config)?;
     let from = match &loaded.file {
         Some(file) => format!("{} is sound; with it and the environment:", file.display()),
         None => "there is no toolgate.toml here, and none is needed; the settings are:".to_owned(),

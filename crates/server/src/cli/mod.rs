@@ -125,6 +125,14 @@ fn small_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
+/// Runs `work` to its end. Work that cannot be called off (a read of a terminal, of a disk that
+/// does not answer) is left behind after a moment, so the process ends.
+fn run_to_end<T>(runtime: tokio::runtime::Runtime, work: impl Future<Output = T>) -> T {
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    done
+}
+
 /// The settings in force, as the file would say them.
 fn as_toml(config: &Config) -> anyhow::Result<String> {
     Ok(toml::to_string(config)?)

@@ -1,14 +1,24 @@
 //! One call to a running server, in the stateless revision of MCP.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
+use http::header::CONTENT_TYPE;
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use toolgate_contract::{Ending, Output, Text, fold};
+use tokio::time::timeout;
+use toolgate_contract::{Ending, Output, Text, ToolId, fold};
 use toolgate_dialects::mcp::{Era, Revision};
+
+/// How long to wait for a connection, and for an answer. No tool of ours takes longer.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
+/// The largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// Calls `tool` at the MCP endpoint `url`: its output, or why there is none.
 pub(super) async fn call(
@@ -16,77 +26,123 @@ pub(super) async fn call(
     tool: &str,
     input: Value,
 ) -> anyhow::Result<Result<Output, String>> {
-    let name = fold(tool);
-    let params = json!({ "name": name, "arguments": input });
-    let message = ask(url, "tools/call", Some(&name), params).await?;
-    if let Some(error) = message.get("error") {
+    // An id is spelled as MCP spells it; any other name is the server's own.
+    let name = ToolId::new(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()));
+    let endpoint = Endpoint::read(url)?;
+    let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(&name, input)).await;
+    let answer = answer.with_context(|| format!("{url} did not answer"))??;
+    if let Some(error) = answer.get("error") {
         let message = error["message"].as_str().unwrap_or("the server refused the call");
         return Ok(Err(message.to_owned()));
     }
-    Ok(outcome(&message["result"]))
+    outcome(&answer["result"])
 }
 
-/// Sends one request and gives back the JSON-RPC message that answers it.
-pub(super) async fn ask(
-    url: &str,
-    method: &str,
-    name: Option<&str>,
-    mut params: Value,
-) -> anyhow::Result<Value> {
-    let revision = Revision::newest(Era::Stateless).name;
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": revision,
-        "io.modelcontextprotocol/clientInfo": { "name": "toolgate", "version": env!("CARGO_PKG_VERSION") },
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+/// Where a server is.
+struct Endpoint {
+    /// `HOST:PORT` as the URL writes it.
+    authority: String,
+    host: String,
+    port: u16,
+    path: String,
+}
 
-    let uri: http::Uri = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
-    let Some(authority) = uri.authority().filter(|_| uri.scheme_str() == Some("http")) else {
-        bail!("`{url}` is not a URL such as http://127.0.0.1:8000/mcp; only http is spoken here");
-    };
-    let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
-    let stream = TcpStream::connect(address).await.with_context(|| {
-        format!("no server answers at {authority}; is `toolgate serve` running?")
-    })?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-
-    let mut request = Request::post(uri.path())
-        .header("host", authority.as_str())
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", revision)
-        .header("mcp-method", method);
-    if let Some(name) = name {
-        request = request.header("mcp-name", name);
+impl Endpoint {
+    fn read(url: &str) -> anyhow::Result<Self> {
+        let fit = "a URL such as http://127.0.0.1:8000/mcp";
+        let uri: Uri = url.parse().with_context(|| format!("--url is not {fit}"))?;
+        let authority = uri.authority().with_context(|| format!("--url is not {fit}"))?;
+        if authority.as_str().contains('@') {
+            bail!("--url must not hold a name or a password; it is {fit}");
+        }
+        if uri.scheme_str() != Some("http") {
+            bail!("`{url}` is not {fit}; only http is spoken here");
+        }
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Self {
+            authority: authority.as_str().to_owned(),
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            path: path.to_owned(),
+        })
     }
-    let request = request.body(Full::new(Bytes::from(body.to_string())))?;
-    let response = sender.send_request(request).await.context("the server broke off")?;
-    let status = response.status();
-    let body = response.into_body().collect().await.context("the server broke off")?.to_bytes();
-    let text = String::from_utf8_lossy(&body);
-    last_message(&text).with_context(|| format!("{url} answered {status}: {}", text.trim()))
+
+    /// Makes one call and gives back the JSON-RPC message that answers it.
+    async fn ask(&self, tool: &str, input: Value) -> anyhow::Result<Value> {
+        let revision = Revision::newest(Era::Stateless).name;
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": revision,
+            "io.modelcontextprotocol/clientInfo": {
+                "name": "toolgate",
+                "version": env!("CARGO_PKG_VERSION"),
+            },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({ "_meta": meta, "name": tool, "arguments": input });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let request = Request::post(&self.path)
+            .header("host", &self.authority)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", revision)
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", tool)
+            .body(Full::new(Bytes::from(body.to_string())))
+            .with_context(|| format!("`{tool}` cannot be the name of a tool"))?;
+
+        let server = &self.authority;
+        let address = (self.host.as_str(), self.port);
+        let connected = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await;
+        let stream = connected.map_err(anyhow::Error::from).and_then(|stream| Ok(stream?));
+        let stream = stream.with_context(|| {
+            format!("no server answers at {server}; is `toolgate serve` running?")
+        })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.context("the server broke off")?;
+        let status = response.status();
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|err| anyhow::anyhow!("the answer broke off: {err}"))?.to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        let answer = if streams { last_event(&text) } else { serde_json::from_str(&text).ok() };
+        answer.filter(is_answer).with_context(|| {
+            let start: String = text.trim().chars().take(500).collect();
+            format!("{server} answered {status}, and not as an MCP server does: {start}")
+        })
+    }
 }
 
-/// The one message of a JSON body, or the last of an event stream.
-fn last_message(body: &str) -> anyhow::Result<Value> {
-    let event = body.lines().rev().find_map(|line| line.strip_prefix("data:"));
-    Ok(serde_json::from_str(event.unwrap_or(body))?)
+/// The message in the last event of a stream; progress may come before.
+fn last_event(text: &str) -> Option<Value> {
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("data:"))?;
+    serde_json::from_str(last).ok()
 }
 
-fn outcome(result: &Value) -> Result<Output, String> {
-    let texts: Vec<_> = result["content"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|block| block["text"].as_str())
-        .collect();
+/// Whether a message answers what was asked: it has our id, and a result or an error.
+fn is_answer(message: &Value) -> bool {
+    let has = |field| message.get(field).is_some();
+    match message.get("id") {
+        Some(id) => *id == 1 && has("result") != has("error"),
+        None => has("error"),
+    }
+}
+
+fn outcome(result: &Value) -> anyhow::Result<Result<Output, String>> {
+    match result.get("resultType").and_then(Value::as_str) {
+        None | Some("complete") => {}
+        Some(other) => {
+            bail!("the server wants more than a shell can give: its answer is `{other}`")
+        }
+    }
+    let blocks = result["content"].as_array().context("the server's result has no content")?;
+    let texts: Vec<_> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
     let failed = result["isError"] == true;
     let structured = result.get("structuredContent");
     if failed && structured.is_none() {
-        return Err(texts.join("\n"));
+        return Ok(Err(texts.join("\n")));
     }
     let text = match texts.split_first() {
         Some((body, [])) => Text::body(*body),
@@ -94,5 +150,5 @@ fn outcome(result: &Value) -> Result<Output, String> {
         None => Text::default(),
     };
     let ending = if failed { Ending::ProgramFailed } else { Ending::Done };
-    Ok(Output { value: structured.cloned().unwrap_or_default(), text, ending })
+    Ok(Ok(Output { value: structured.cloned().unwrap_or_default(), text, ending }))
 }

@@ -12,7 +12,7 @@ use toolgate::{config, serve_http, shutdown};
 use toolgate_contract::Caller;
 use toolgate_host::Host;
 
-use super::Folder;
+use super::{Folder, run_to_end};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -37,10 +37,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut loaded = args.folder.load(&args.path)?;
     if let Some(listen) = args.listen {
         loaded.config.server.listen = listen;
-        config::check(&loaded.config)?;
     }
+    config::check_listen(loaded.config.server.listen)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    run_to_end(runtime, async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
         let listener = listen(loaded.config.server.listen).await?;
         let stop = shutdown::on_signal()?;
@@ -72,7 +72,7 @@ fn announce(host: &Host, path: &Path, config: Option<&Path>, addr: SocketAddr) {
         eprintln!("toolgate: serving {} at {url}", folder.display());
         return;
     }
-    let tools = host.tools(&Caller::named("http")).tools;
+    let tools = host.tools(&Caller::http()).tools;
     let config = config.map(|file| format!("  config {}\n", file.display())).unwrap_or_default();
     let names: Vec<_> = tools.iter().map(|tool| tool.spec().id.to_string()).collect();
     eprintln!(

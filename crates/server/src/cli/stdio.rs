@@ -8,7 +8,7 @@ use anyhow::bail;
 use toolgate::wiring::{Workspace, facts};
 use toolgate::{dialect, serve_stdio, shutdown};
 
-use super::{Folder, complain, small_runtime};
+use super::{Folder, complain, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -36,8 +36,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             toolgate_dialects::all(&facts()).iter().map(|dialect| dialect.name()).collect();
         bail!("no dialect is named `{}`; there is {}", args.dialect, known.join(", "));
     };
-    let runtime = small_runtime()?;
-    let served = runtime.block_on(async {
+    run_to_end(small_runtime()?, async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
         let stop = shutdown::on_signal()?;
         if std::io::stdin().is_terminal() {
@@ -49,8 +48,5 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         serve_stdio(workspace.host.clone(), dialect, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
-    });
-    // A read of a terminal cannot be called off; the process need not wait for it.
-    runtime.shutdown_background();
-    served
+    })
 }

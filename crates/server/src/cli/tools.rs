@@ -31,7 +31,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
-    let host = Workspace::open(&args.root, &loaded.config)?.host;
+    let host = Workspace::look(&args.root, &loaded.config)?.host;
     let page = host.tools(&Caller::local());
     let wanted =
         |spec: &ToolSpec| args.tool.as_ref().is_none_or(|t| fold(t) == fold(spec.id.as_str()));

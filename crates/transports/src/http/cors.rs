@@ -8,19 +8,28 @@ use http::header::{
 use http::{HeaderMap, Method, Request};
 
 /// What an admitted page needs to hear in the headers of its answer.
-pub(super) struct Page {
+pub(super) struct Visitor {
     origin: HeaderValue,
-    preflight: Option<Option<HeaderValue>>,
+    preflight: Option<Preflight>,
 }
 
-impl Page {
+/// What the browser asks before the page's own request.
+struct Preflight {
+    method: HeaderValue,
+    headers: Option<HeaderValue>,
+}
+
+impl Visitor {
     /// The page that `request`, once admitted, comes from; `None` if it comes from no page.
     pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
         let headers = request.headers();
         let origin = headers.get(ORIGIN)?.clone();
-        let asks = request.method() == Method::OPTIONS
-            && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-        let preflight = asks.then(|| headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned());
+        let method = headers.get(ACCESS_CONTROL_REQUEST_METHOD);
+        let method = method.filter(|_| request.method() == Method::OPTIONS);
+        let preflight = method.map(|method| Preflight {
+            method: method.clone(),
+            headers: headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned(),
+        });
         Some(Self { origin, preflight })
     }
 
@@ -35,12 +44,10 @@ impl Page {
         headers.insert(VARY, HeaderValue::from_static("origin"));
         match self.preflight {
             None => {
-                let readable = HeaderValue::from_static("mcp-session-id, mcp-protocol-version");
-                headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, readable);
+                headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
             }
-            Some(asked) => {
-                let methods = HeaderValue::from_static("GET, POST, DELETE");
-                headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+            Some(Preflight { method, headers: asked }) => {
+                headers.insert(ACCESS_CONTROL_ALLOW_METHODS, method);
                 headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
                 if let Some(asked) = asked {
                     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked);
