@@ -1,1 +1,67 @@
-//! todo
+//! The command line, as a person or a script meets it.
+
+mod calls;
+mod looks;
+mod starts;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{binary, path};
+
+/// What a command left behind.
+#[derive(Debug)]
+struct Done {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// A command line to be run in `folder`.
+struct Line {
+    command: Command,
+    input: Vec<u8>,
+    _home: TempDir,
+}
+
+impl Line {
+    fn new(folder: &Path, words: &[&str]) -> Self {
+        let home = TempDir::with_prefix("toolgate-home-").unwrap();
+        let mut command = Command::new(binary());
+        command.args(words).current_dir(folder).env_clear();
+        command.env("PATH", path()).env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", "off");
+        Self { command, input: Vec::new(), _home: home }
+    }
+
+    fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    fn input(mut self, input: &str) -> Self {
+        self.input = input.into();
+        self
+    }
+
+    fn run(mut self) -> Done {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().unwrap();
+        // It may end without reading.
+        let _ = child.stdin.take().unwrap().write_all(&self.input);
+        let done = child.wait_with_output().unwrap();
+        Done {
+            code: done.status.code().expect("no signal ended it"),
+            out: String::from_utf8(done.stdout).unwrap(),
+            err: String::from_utf8(done.stderr).unwrap(),
+        }
+    }
+}
+
+/// Runs `toolgate WORDS` in `folder`.
+fn run(folder: &Path, words: &[&str]) -> Done {
+    Line::new(folder, words).run()
+}

@@ -1,1 +1,133 @@
-//! todo
+//! Other people's clients against the binary: `tests/clients` in every mode over both transports.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::{Launch, Workspace, at_once, binary, path};
+
+/// This repository.
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Each driver with the interpreter it needs.
+#[derive(Clone, Copy)]
+enum Driver {
+    Python,
+    Inspector,
+}
+
+impl Driver {
+    fn command(self) -> Command {
+        let (program, script) = match self {
+            Self::Python => ("python/bin/python", "python_client.py"),
+            Self::Inspector => ("node/node_modules/.bin/node", "inspector.mjs"),
+        };
+        let program = checkout().join(".tools").join(program);
+        assert!(program.exists(), "{} is missing: run `cargo xtask setup`", program.display());
+        let mut command = Command::new(program);
+        command.arg(checkout().join("tests/clients").join(script));
+        command
+    }
+}
+
+/// Runs `driver` in `mode` over both transports against a server of `folder`; all it checks must hold.
+#[track_caller]
+fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
+    let root = folder.to_str().unwrap();
+    let begin = || {
+        let mut command = driver.command();
+        command.args(["--workspace", root]).args(mode);
+        command
+    };
+    let mut over_stdio = begin();
+    over_stdio.arg("--stdio").arg(binary()).args(["stdio", root]);
+    let served = Launch::at(folder).served();
+    let mut over_http = begin();
+    over_http.args(["--url", &served.url()]);
+    // They wait most of their time.
+    at_once([over_stdio, over_http], passes);
+}
+
+#[track_caller]
+fn passes(mut driver: Command) {
+    let home = TempDir::with_prefix("toolgate-home-").unwrap();
+    driver.env_clear().env("PATH", path()).env("HOME", home.path());
+    let done = driver.stdin(Stdio::null()).output().unwrap();
+    let out = String::from_utf8_lossy(&done.stdout);
+    let err = String::from_utf8_lossy(&done.stderr);
+    let count = |word: &str| -> usize {
+        let sum = out.lines().last().unwrap_or_default();
+        let mut parts = sum.split(", ").filter_map(|part| part.strip_suffix(word));
+        parts.next().and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| {
+            panic!("{driver:?} gives no sum:\n{out}\n{err}");
+        })
+    };
+    let (passed, failed) = (count(" passed"), count(" failed"));
+    assert!(failed == 0 && passed > 0 && done.status.success(), "{driver:?}:\n{out}\n{err}");
+}
+
+fn python(mode: [&str; 2]) {
+    check(Driver::Python, Workspace::new().root(), mode);
+}
+
+fn inspector(era: &str) {
+    check(Driver::Inspector, Workspace::new().root(), ["--era", era]);
+}
+
+#[test]
+fn the_python_sdk_finds_the_stateless_revision() {
+    python(["--mode", "auto"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_in_the_stateless_revision() {
+    python(["--mode", "2026-07-28"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_after_a_handshake() {
+    python(["--mode", "legacy"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_in_2025_11_25() {
+    python(["--revision", "2025-11-25"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_in_2025_06_18() {
+    python(["--revision", "2025-06-18"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_in_2025_03_26() {
+    python(["--revision", "2025-03-26"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_in_2024_11_05() {
+    python(["--revision", "2024-11-05"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_this_repository() {
+    check(Driver::Python, &checkout(), ["--mode", "auto"]);
+}
+
+#[test]
+fn the_inspector_finds_the_stateless_revision() {
+    inspector("auto");
+}
+
+#[test]
+fn the_inspector_is_served_in_the_stateless_revision() {
+    inspector("modern");
+}
+
+#[test]
+fn the_inspector_is_served_after_a_handshake() {
+    inspector("legacy");
+}

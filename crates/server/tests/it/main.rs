@@ -8,6 +8,7 @@
     reason = "a test sets up the world itself and tells a person what it saw"
 )]
 #![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+#![allow(clippy::needless_pass_by_value, reason = "a message is written where it is sent")]
 
 mod support;
 

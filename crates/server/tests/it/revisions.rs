@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, REVISIONS, Stdio, Wire, Workspace, initialize, legacy, modern, refusal,
-    text,
+    Client, Launch, MODERN, NOTHING, REVISIONS, Stdio, Wire, Workspace, at_once, initialize,
+    legacy, modern, refusal, text,
 };
 
 /// Checks the same in each revision over both transports.
-fn check(workspace: &Workspace, tune: impl Fn(Launch) -> Launch, check: impl Fn(&mut Client)) {
+fn check(workspace: &Workspace, check: impl Fn(&mut Client)) {
     for revision in REVISIONS {
         eprintln!("{revision} over stdio:");
-        check(&mut Client::stdio(tune(Launch::over(workspace)), revision));
+        check(&mut Client::stdio(Launch::over(workspace), revision));
         eprintln!("{revision} over HTTP:");
-        check(&mut Client::http(tune(Launch::over(workspace)), revision));
+        check(&mut Client::http(Launch::over(workspace), revision));
     }
 }
 
@@ -24,22 +24,17 @@ fn since(revision: &str, first: &str) -> bool {
 
 #[test]
 fn every_revision_opens_lists_reads_and_runs() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let tools = client.tools();
-            assert!(tools.iter().any(|tool| tool["name"] == "files_read"), "{tools:?}");
-            let read = client.call("files_read", json!({ "path": "README.md" }));
-            assert!(text(&read).starts_with(Workspace::README), "{read}");
-            let run =
-                client.call("exec_run", json!({ "command": "printf", "args": ["a%sc", "b"] }));
-            assert!(text(&run).starts_with("abc"), "{run}");
-            let missing = client.call("files_read", json!({ "path": "none" }));
-            assert_eq!(missing["result"]["isError"], true, "{missing}");
-            assert!(text(&missing).contains("none"), "{missing}");
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let tools = client.tools();
+        assert!(tools.iter().any(|tool| tool["name"] == "files_read"), "{tools:?}");
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        assert!(text(&read).starts_with(Workspace::README), "{read}");
+        let run = client.call("exec_run", json!({ "command": "printf", "args": ["a%sc", "b"] }));
+        assert!(text(&run).starts_with("abc"), "{run}");
+        let missing = client.call("files_read", json!({ "path": "none" }));
+        assert_eq!(missing["result"]["isError"], true, "{missing}");
+        assert!(text(&missing).contains("none"), "{missing}");
+    });
 }
 
 #[test]
@@ -50,16 +45,15 @@ fn a_paged_list_holds_every_tool_once_in_the_same_order() {
     let workspace = Workspace::new();
     let whole = names(&Client::stdio(Launch::over(&workspace), MODERN).tools());
     assert!(whole.len() >= 14 && whole.is_sorted(), "{whole:?}");
-    check(
-        &workspace,
-        |launch| launch.set("limits_page_size", 3),
-        |client| {
+    for revision in REVISIONS {
+        let launch = || Launch::over(&workspace).set("limits_page_size", 3);
+        for mut client in [Client::stdio(launch(), revision), Client::http(launch(), revision)] {
             let first = client.ask("tools/list", json!({}));
             assert_eq!(first["result"]["tools"].as_array().unwrap().len(), 3, "{first}");
             assert_eq!(names(&client.tools()), whole);
             assert_eq!(names(&client.tools()), whole);
-        },
-    );
+        }
+    }
 }
 
 #[test]
@@ -95,179 +89,138 @@ fn a_handshake_is_answered_in_the_revision_it_asks_for() {
 
 #[test]
 fn a_tool_is_listed_with_what_the_revision_knows() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let revision = client.revision;
-            let list = client.ask("tools/list", json!({}));
-            for tool in list["result"]["tools"].as_array().unwrap() {
-                assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
-                assert!(tool["description"].is_string(), "{tool}");
-                let has = |field: &str| tool.get(field).is_some();
-                assert_eq!(has("annotations"), since(revision, "2025-03-26"), "{tool}");
-                assert_eq!(has("title"), since(revision, "2025-06-18"), "{tool}");
-                assert_eq!(has("outputSchema"), since(revision, "2025-06-18"), "{tool}");
-            }
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let revision = client.revision;
+        let list = client.ask("tools/list", json!({}));
+        for tool in list["result"]["tools"].as_array().unwrap() {
+            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+            assert!(tool["description"].is_string(), "{tool}");
+            let has = |field: &str| tool.get(field).is_some();
+            assert_eq!(has("annotations"), since(revision, "2025-03-26"), "{tool}");
+            assert_eq!(has("title"), since(revision, "2025-06-18"), "{tool}");
+            assert_eq!(has("outputSchema"), since(revision, "2025-06-18"), "{tool}");
+        }
+    });
 }
 
 #[test]
 fn only_results_of_the_stateless_revision_say_what_they_are() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let stateless = client.revision == MODERN;
-            let list = client.ask("tools/list", json!({}));
-            let read = client.call("files_read", json!({ "path": "README.md" }));
-            let missing = client.call("files_read", json!({ "path": "none" }));
-            let kept =
-                |result: &Value| ["ttlMs", "cacheScope"].map(|field| result.get(field).is_some());
-            for answer in [&list, &read, &missing] {
-                let result = &answer["result"];
-                assert_eq!(result["resultType"] == "complete", stateless, "{answer}");
-                assert_eq!(result.get("resultType").is_some(), stateless, "{answer}");
-                let server = &result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"];
-                assert_eq!(*server == "toolgate", stateless, "{answer}");
-                assert_eq!(result.get("_meta").is_some(), stateless, "{answer}");
-            }
-            assert_eq!(kept(&list["result"]), [stateless; 2], "{list}");
-            assert_eq!(kept(&read["result"]), [false; 2], "{read}");
-            if stateless {
-                assert!(list["result"]["ttlMs"].as_u64().is_some(), "{list}");
-                assert!(
-                    ["private", "public"].map(Value::from).contains(&list["result"]["cacheScope"])
-                );
-            }
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let stateless = client.revision == MODERN;
+        let list = client.ask("tools/list", json!({}));
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        let missing = client.call("files_read", json!({ "path": "none" }));
+        let kept =
+            |result: &Value| ["ttlMs", "cacheScope"].map(|field| result.get(field).is_some());
+        for answer in [&list, &read, &missing] {
+            let result = &answer["result"];
+            assert_eq!(result["resultType"] == "complete", stateless, "{answer}");
+            assert_eq!(result.get("resultType").is_some(), stateless, "{answer}");
+            let server = &result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"];
+            assert_eq!(*server == "toolgate", stateless, "{answer}");
+            assert_eq!(result.get("_meta").is_some(), stateless, "{answer}");
+        }
+        assert_eq!(kept(&list["result"]), [stateless; 2], "{list}");
+        assert_eq!(kept(&read["result"]), [false; 2], "{read}");
+        if stateless {
+            assert!(list["result"]["ttlMs"].as_u64().is_some(), "{list}");
+            assert!(["private", "public"].map(Value::from).contains(&list["result"]["cacheScope"]));
+        }
+    });
 }
 
 #[test]
 fn structured_content_is_in_revisions_that_have_it() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let read = client.call("files_read", json!({ "path": "README.md" }));
-            let content = read["result"].get("structuredContent");
-            assert_eq!(content.is_some(), since(client.revision, "2025-06-18"), "{read}");
-            assert!(
-                content.is_none_or(|content| content["content"] == Workspace::README),
-                "{read}"
-            );
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        let content = read["result"].get("structuredContent");
+        assert_eq!(content.is_some(), since(client.revision, "2025-06-18"), "{read}");
+        assert!(content.is_none_or(|content| content["content"] == Workspace::README), "{read}");
+    });
 }
 
 #[test]
 fn arguments_that_break_the_schema_are_told_where_the_revision_says() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let answer = client.call("files_read", json!({ "path": 5 }));
-            assert!(refusal(&answer).contains("/path"), "{answer}");
-            if since(client.revision, "2025-11-25") {
-                assert_eq!(answer["result"]["isError"], true, "{answer}");
-            } else {
-                assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            }
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let answer = client.call("files_read", json!({ "path": 5 }));
+        assert!(refusal(&answer).contains("/path"), "{answer}");
+        if since(client.revision, "2025-11-25") {
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+        } else {
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        }
+    });
 }
 
 #[test]
 fn an_error_to_nobody_has_the_id_the_revision_gives_it() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let answer = client.raw(b"{");
-            assert_eq!(answer["error"]["code"], -32700, "{answer}");
-            let anonymous = since(client.revision, "2025-11-25");
-            assert_eq!(
-                answer.get("id"),
-                if anonymous { None } else { Some(&Value::Null) },
-                "{answer}"
-            );
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let answer = client.raw(b"{");
+        assert_eq!(answer["error"]["code"], -32700, "{answer}");
+        let anonymous = since(client.revision, "2025-11-25");
+        assert_eq!(answer.get("id"), if anonymous { None } else { Some(&Value::Null) }, "{answer}");
+    });
 }
 
 #[test]
 fn ping_and_log_levels_are_of_the_revisions_with_sessions() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let level = json!({ "level": "debug" });
-            for (method, params) in [("ping", json!({})), ("logging/setLevel", level)] {
-                let answer = client.ask(method, params);
-                if client.revision == MODERN {
-                    assert_eq!(answer["error"]["code"], -32601, "{answer}");
-                } else {
-                    assert_eq!(answer["result"], json!({}), "{answer}");
-                }
+    check(&Workspace::new(), |client| {
+        let level = json!({ "level": "debug" });
+        for (method, params) in [("ping", json!({})), ("logging/setLevel", level)] {
+            let answer = client.ask(method, params);
+            if client.revision == MODERN {
+                assert_eq!(answer["error"]["code"], -32601, "{answer}");
+            } else {
+                assert_eq!(answer["result"], json!({}), "{answer}");
             }
-            if client.revision != MODERN {
-                let answer = client.ask("logging/setLevel", json!({ "level": "loud" }));
-                assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            }
-        },
-    );
+        }
+        if client.revision != MODERN {
+            let answer = client.ask("logging/setLevel", json!({ "level": "loud" }));
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        }
+    });
 }
 
 #[test]
 fn discovery_is_of_the_stateless_revision_alone() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let answer = client.ask("server/discover", json!({}));
-            if client.revision != MODERN {
-                assert_eq!(answer["error"]["code"], -32601, "{answer}");
-                return;
-            }
-            let result = &answer["result"];
-            assert_eq!(result["supportedVersions"], json!([MODERN]));
-            assert!(result["capabilities"]["tools"].is_object(), "{result}");
-            assert!(result["instructions"].is_string() && result["ttlMs"].is_u64(), "{result}");
-            assert_eq!(result["resultType"], "complete");
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let answer = client.ask("server/discover", json!({}));
+        if client.revision != MODERN {
+            assert_eq!(answer["error"]["code"], -32601, "{answer}");
+            return;
+        }
+        let result = &answer["result"];
+        assert_eq!(result["supportedVersions"], json!([MODERN]));
+        assert!(result["capabilities"]["tools"].is_object(), "{result}");
+        assert!(result["instructions"].is_string() && result["ttlMs"].is_u64(), "{result}");
+        assert_eq!(result["resultType"], "complete");
+    });
 }
 
 #[test]
 fn a_batch_is_taken_by_the_one_revision_that_has_them() {
-    check(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
-            let batch = json!([
-                legacy("a", "ping", json!({})),
-                json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
-                legacy("b", "tools/call", params),
-                legacy("c", "tools/fly", json!({})),
-                { "jsonrpc": "2.0" },
-                initialize("d", "2025-03-26"),
-            ]);
-            let answer = client.raw(batch.to_string().as_bytes());
-            if client.revision != "2025-03-26" {
-                assert_eq!(answer["error"]["code"], -32600, "{answer}");
-                return;
-            }
-            let answers = answer.as_array().unwrap();
-            assert_eq!(answers.len(), 5, "{answer}");
-            let of = |id: &str| answers.iter().find(|answer| answer["id"] == id).unwrap();
-            assert_eq!(of("a")["result"], json!({}));
-            assert!(text(of("b")).starts_with(Workspace::README));
-            assert_eq!(of("c")["error"]["code"], -32601);
-        },
-    );
+    check(&Workspace::new(), |client| {
+        let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+        let batch = json!([
+            legacy("a", "ping", json!({})),
+            json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+            legacy("b", "tools/call", params),
+            legacy("c", "tools/fly", json!({})),
+            { "jsonrpc": "2.0" },
+            initialize("d", "2025-03-26"),
+        ]);
+        let answer = client.raw(batch.to_string().as_bytes());
+        if client.revision != "2025-03-26" {
+            assert_eq!(answer["error"]["code"], -32600, "{answer}");
+            return;
+        }
+        let answers = answer.as_array().unwrap();
+        assert_eq!(answers.len(), 5, "{answer}");
+        let of = |id: &str| answers.iter().find(|answer| answer["id"] == id).unwrap();
+        assert_eq!(of("a")["result"], json!({}));
+        assert!(text(of("b")).starts_with(Workspace::README));
+        assert_eq!(of("c")["error"]["code"], -32601);
+    });
 }
 
 #[test]
@@ -322,7 +275,7 @@ fn a_stateless_request_without_what_it_must_carry_is_refused_over_stdio() {
 
 #[test]
 fn progress_over_stdio_grows_and_ends_before_the_answer() {
-    for revision in REVISIONS {
+    at_once(REVISIONS, |revision| {
         let mut client = Client::stdio(Launch::over(&Workspace::new()), revision);
         let script = "for n in 1 2 3; do echo line $n; sleep 0.3; done";
         let params = json!({
@@ -348,6 +301,6 @@ fn progress_over_stdio_grows_and_ends_before_the_answer() {
         let worded = told.iter().any(|event| event["params"].get("message").is_some());
         assert_eq!(worded, since(revision, "2025-03-26"), "{told:?}");
         stdio.close_input();
-        assert_eq!(stdio.rest(), [Value::Null; 0], "nothing after the answer");
-    }
+        assert_eq!(stdio.rest(), NOTHING, "nothing after the answer");
+    });
 }

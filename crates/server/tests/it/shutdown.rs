@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
-    Launch, Marker, Post, Workspace, call, closed, descendants, is_alive, legacy, modern,
+    Launch, Marker, NOTHING, Post, Workspace, call, closed, descendants, is_alive, legacy, modern,
     notification, refusal, sleeps, structured, wait_until, waits_for_go,
 };
 
@@ -48,6 +48,25 @@ fn a_signal_lets_a_stream_in_flight_finish() {
     assert_eq!(structured(&connection.event().unwrap())["stdout"], "began\nwent\n");
     assert_eq!(connection.event(), None);
     assert_eq!(served.ended().code(), Some(0));
+}
+
+#[test]
+fn a_signal_lets_a_call_finish_whose_client_has_left_it_to_its_session() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let session = served.session("2025-11-25");
+    let marker = Marker::new();
+    let params = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &session));
+    marker.started();
+    connection.close();
+    served.signal(Signal::TERM);
+    closed(served.addr);
+    workspace.put("go", "");
+    assert_eq!(served.ended().code(), Some(0));
+    assert!(workspace.path("went").exists());
+    assert_eq!(served.outcomes(1), ["ok"]);
 }
 
 #[test]
@@ -165,7 +184,7 @@ fn the_end_of_input_stops_what_takes_longer_and_answers_it_too() {
     assert!(marker.pids().is_empty());
     let ids: Vec<_> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
     assert_eq!(ids, [2, 1], "{answers:?}");
-    assert!(refusal(&answers[1]).contains("stopping"), "{answers:?}");
+    assert!(refusal(&answers[1]).contains("closed its end"), "{answers:?}");
     assert_eq!(stdio.outcomes(2), ["ok", "canceled"]);
 }
 
@@ -228,6 +247,6 @@ fn nothing_but_messages_is_ever_written_to_standard_output() {
     assert_eq!(structured(&stdio.ask(&call(1, "exec_run", printf)))["stdout"], "on stdout");
     stdio.ask(&call(2, "files_read", json!({ "path": "none" })));
     stdio.signal(Signal::TERM);
-    assert_eq!(stdio.rest(), [Value::Null; 0]);
+    assert_eq!(stdio.rest(), NOTHING);
     assert_eq!(stdio.ended().code(), Some(0));
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{Workspace, over_both, refusal, structured};
+use crate::support::{Workspace, over_both, over_both_tuned, refusal, structured};
 
 #[test]
 fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
@@ -21,61 +21,45 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
         ("files_read", json!({}), "\"path\" is a required property"),
         ("files_read", json!({ "path": "README.md", "pth": 1 }), "'pth' was unexpected"),
     ];
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for (tool, arguments, pointer) in &cases {
-                let answer = client.call(tool, arguments.clone());
-                assert_eq!(answer["result"]["isError"], true, "{answer}");
-                assert!(refusal(&answer).contains(pointer), "{pointer}: {answer}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        for (tool, arguments, pointer) in &cases {
+            let answer = client.call(tool, arguments.clone());
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+            assert!(refusal(&answer).contains(pointer), "{pointer}: {answer}");
+        }
+    });
 }
 
 #[test]
 fn all_that_is_wrong_with_the_arguments_is_told_at_once() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let arguments = json!({ "path": 1, "offset": "x", "max_bytes": -1, "surprise": null });
-            let said = refusal(&client.call("files_read", arguments));
-            for part in ["/path", "/offset", "/max_bytes", "surprise"] {
-                assert!(said.contains(part), "{part}: {said}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        let arguments = json!({ "path": 1, "offset": "x", "max_bytes": -1, "surprise": null });
+        let said = refusal(&client.call("files_read", arguments));
+        for part in ["/path", "/offset", "/max_bytes", "surprise"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    });
 }
 
 #[test]
 fn arguments_that_are_no_object_are_refused() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for arguments in [json!([]), json!("README.md"), json!(1), json!(true)] {
-                let answer = client.call("files_read", arguments);
-                assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            }
-            let answer = client.ask("tools/call", json!({ "arguments": {} }));
+    over_both(&Workspace::new(), |client| {
+        for arguments in [json!([]), json!("README.md"), json!(1), json!(true)] {
+            let answer = client.call("files_read", arguments);
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
-        },
-    );
+        }
+        let answer = client.ask("tools/call", json!({ "arguments": {} }));
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    });
 }
 
 #[test]
 fn an_unknown_tool_is_refused_with_the_nearest() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let answer = client.call("fils_read", json!({ "path": "README.md" }));
-            assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            assert!(refusal(&answer).contains("did you mean `files_read`?"), "{answer}");
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        let answer = client.call("fils_read", json!({ "path": "README.md" }));
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        assert!(refusal(&answer).contains("did you mean `files_read`?"), "{answer}");
+    });
 }
 
 #[test]
@@ -101,102 +85,87 @@ fn no_path_leads_out_of_the_root() {
         "/etc/passwd".to_owned(),
         "/proc/self/environ".to_owned(),
     ];
-    over_both(
-        &workspace,
-        |launch| launch,
-        |client| {
-            for path in &paths {
-                let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
-                let mut calls = vec![
-                    ("files_read", json!({ "path": path })),
-                    ("files_write", json!({ "path": path, "content": "x", "overwrite": true })),
+    over_both(&workspace, |client| {
+        for path in &paths {
+            let folder = path.rsplit_once('/').map_or(".", |(folder, _)| folder);
+            let mut calls = vec![
+                ("files_read", json!({ "path": path })),
+                ("files_write", json!({ "path": path, "content": "x", "overwrite": true })),
+                ("files_edit", json!({ "path": path, "edits": [{ "old": "secret", "new": "x" }] })),
+                ("files_copy", json!({ "source": path, "destination": "copied" })),
+                ("files_search", json!({ "path": path, "text": "secret" })),
+            ];
+            if path.contains('/') {
+                calls.extend([
+                    ("files_delete", json!({ "path": path })),
+                    ("files_move", json!({ "source": path, "destination": "moved" })),
+                    ("files_move", json!({ "source": "in/a.txt", "destination": path })),
                     (
-                        "files_edit",
-                        json!({ "path": path, "edits": [{ "old": "secret", "new": "x" }] }),
+                        "files_copy",
+                        json!({ "source": "in/a.txt", "destination": path, "overwrite": true }),
                     ),
-                    ("files_copy", json!({ "source": path, "destination": "copied" })),
-                    ("files_search", json!({ "path": path, "text": "secret" })),
-                ];
-                if path.contains('/') {
-                    calls.extend([
-                        ("files_delete", json!({ "path": path })),
-                        ("files_move", json!({ "source": path, "destination": "moved" })),
-                        ("files_move", json!({ "source": "in/a.txt", "destination": path })),
-                        (
-                            "files_copy",
-                            json!({ "source": "in/a.txt", "destination": path, "overwrite": true }),
-                        ),
-                        ("files_mkdir", json!({ "path": format!("{path}-new") })),
-                        ("files_list", json!({ "path": folder })),
-                        ("files_tree", json!({ "path": folder })),
-                        ("exec_run", json!({ "command": "pwd", "cwd": folder })),
-                    ]);
-                }
-                for (tool, arguments) in calls {
-                    let answer = client.call(tool, arguments.clone());
-                    assert_eq!(answer["result"]["isError"], true, "{tool} {arguments}: {answer}");
-                }
+                    ("files_mkdir", json!({ "path": format!("{path}-new") })),
+                    ("files_list", json!({ "path": folder })),
+                    ("files_tree", json!({ "path": folder })),
+                    ("exec_run", json!({ "command": "pwd", "cwd": folder })),
+                ]);
             }
-            assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
-            assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-            assert_eq!(workspace.read("in/a.txt"), "a");
-        },
-    );
+            for (tool, arguments) in calls {
+                let answer = client.call(tool, arguments.clone());
+                assert_eq!(answer["result"]["isError"], true, "{tool} {arguments}: {answer}");
+            }
+        }
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+        assert_eq!(workspace.read("in/a.txt"), "a");
+    });
 }
 
 #[test]
 fn a_file_that_is_gone_between_list_and_read_is_told_by_name() {
     let workspace = Workspace::new();
-    over_both(
-        &workspace,
-        |launch| launch,
-        |client| {
-            fs::write(workspace.path("brief.txt"), "soon gone").unwrap();
-            let listed = client.call("files_list", json!({}));
-            assert!(listed.to_string().contains("brief.txt"), "{listed}");
-            fs::remove_file(workspace.path("brief.txt")).unwrap();
-            let said = refusal(&client.call("files_read", json!({ "path": "brief.txt" })));
-            assert!(said.contains("brief.txt"), "{said}");
-        },
-    );
+    over_both(&workspace, |client| {
+        fs::write(workspace.path("brief.txt"), "soon gone").unwrap();
+        let listed = client.call("files_list", json!({}));
+        assert!(listed.to_string().contains("brief.txt"), "{listed}");
+        fs::remove_file(workspace.path("brief.txt")).unwrap();
+        let said = refusal(&client.call("files_read", json!({ "path": "brief.txt" })));
+        assert!(said.contains("brief.txt"), "{said}");
+    });
 }
 
 #[test]
 fn a_file_that_shrinks_while_it_is_read_in_pieces_is_told_not_invented() {
     let workspace = Workspace::new();
     let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
-    over_both(
-        &workspace,
-        |launch| launch,
-        |client| {
-            fs::write(workspace.path("log.txt"), &lines).unwrap();
-            let first = client.call("files_read", json!({ "path": "log.txt", "max_bytes": 100 }));
-            let first = structured(&first);
-            assert_eq!(first["truncated"], true);
-            let next = first["next"].clone();
-            let (offset, line) = (next["offset"].clone(), next["start_line"].clone());
-            fs::write(workspace.path("log.txt"), "short\n").unwrap();
-            for arguments in [
-                json!({ "path": "log.txt", "offset": offset }),
-                json!({ "path": "log.txt", "start_line": line }),
-            ] {
-                assert!(arguments.as_object().unwrap().values().all(|v| !v.is_null()), "{next}");
-                let answer = client.call("files_read", arguments.clone());
-                if answer["result"]["isError"] == true {
-                    let said = refusal(&answer);
-                    assert!(
-                        said.contains("log.txt")
-                            || said.contains("/offset")
-                            || said.contains("/start_line"),
-                        "{said}"
-                    );
-                } else {
-                    assert_eq!(structured(&answer)["content"], "", "{arguments}: {answer}");
-                    assert_eq!(structured(&answer)["size"], 6, "{answer}");
-                }
+    over_both(&workspace, |client| {
+        fs::write(workspace.path("log.txt"), &lines).unwrap();
+        let first = client.call("files_read", json!({ "path": "log.txt", "max_bytes": 100 }));
+        let first = structured(&first);
+        assert_eq!(first["truncated"], true);
+        let next = first["next"].clone();
+        let (offset, line) = (next["offset"].clone(), next["start_line"].clone());
+        fs::write(workspace.path("log.txt"), "short\n").unwrap();
+        for arguments in [
+            json!({ "path": "log.txt", "offset": offset }),
+            json!({ "path": "log.txt", "start_line": line }),
+        ] {
+            assert!(arguments.as_object().unwrap().values().all(|v| !v.is_null()), "{next}");
+            let answer = client.call("files_read", arguments.clone());
+            if answer["result"]["isError"] == true {
+                let said = refusal(&answer);
+                assert!(
+                    said.contains("log.txt")
+                        || said.contains("/offset")
+                        || said.contains("/start_line"),
+                    "{said}"
+                );
+            } else {
+                assert_eq!(structured(&answer)["content"], "", "{arguments}: {answer}");
+                assert_eq!(structured(&answer)["size"], 6, "{answer}");
             }
-        },
-    );
+        }
+    });
 }
 
 #[test]
@@ -215,7 +184,7 @@ fn a_full_disk_is_told_the_old_content_stays_and_the_server_serves_on() {
     let become_it =
         format!("mount -t tmpfs -o size=256k tmpfs {} && exec \"$0\" \"$@\"", full.display());
     let wrapper = [&unshare[..], &[&become_it]].concat();
-    over_both(
+    over_both_tuned(
         &workspace,
         |launch| launch.through(&wrapper),
         |client| {
@@ -240,14 +209,10 @@ fn a_full_disk_is_told_the_old_content_stays_and_the_server_serves_on() {
 
 #[test]
 fn a_cursor_of_nobody_is_refused() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for cursor in [json!("nonsense"), json!(""), json!(5)] {
-                let answer = client.ask("tools/list", json!({ "cursor": cursor }));
-                assert_eq!(answer["error"]["code"], -32602, "{answer}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        for cursor in [json!("nonsense"), json!(""), json!(5)] {
+            let answer = client.ask("tools/list", json!({ "cursor": cursor }));
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        }
+    });
 }

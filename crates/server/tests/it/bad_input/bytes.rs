@@ -13,20 +13,16 @@ const INVALID_PARAMS: i64 = -32602;
 
 /// Each of `bytes` is answered with the error `code`, and the message after it as ever.
 fn check(code: i64, bytes: &[&[u8]]) {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for bytes in bytes {
-                let said = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
-                let answer = client.raw(bytes);
-                assert_eq!(answer["error"]["code"], code, "{said}: {answer}");
-                assert!(answer.get("id").is_none(), "nobody's id: {answer}");
-                let read = client.call("files_read", json!({ "path": "README.md" }));
-                assert_eq!(structured(&read)["content"], Workspace::README, "after {said}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        for bytes in bytes {
+            let said = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]);
+            let answer = client.raw(bytes);
+            assert_eq!(answer["error"]["code"], code, "{said}: {answer}");
+            assert!(answer.get("id").is_none(), "nobody's id: {answer}");
+            let read = client.call("files_read", json!({ "path": "README.md" }));
+            assert_eq!(structured(&read)["content"], Workspace::README, "after {said}");
+        }
+    });
 }
 
 #[test]
@@ -78,32 +74,24 @@ fn a_message_with_a_fault_is_answered_by_its_id() {
         ),
         (json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }), INVALID_PARAMS),
     ];
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for (message, code) in &cases {
-                let answer = client.exchange(message);
-                assert_eq!(answer["error"]["code"], *code, "{message}: {answer}");
-                assert_eq!(answer["id"], 1, "{message}: {answer}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        for (message, code) in &cases {
+            let answer = client.exchange(message);
+            assert_eq!(answer["error"]["code"], *code, "{message}: {answer}");
+            assert_eq!(answer["id"], 1, "{message}: {answer}");
+        }
+    });
 }
 
 #[test]
 fn an_unknown_method_is_refused_by_name() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for method in ["tools/fly", "ping", "initialized", ""] {
-                let answer = client.ask(method, json!({}));
-                assert_eq!(answer["error"]["code"], -32601, "{answer}");
-                assert!(refusal(&answer).contains(&format!("`{method}`")), "{answer}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        for method in ["tools/fly", "ping", "initialized", ""] {
+            let answer = client.ask(method, json!({}));
+            assert_eq!(answer["error"]["code"], -32601, "{answer}");
+            assert!(refusal(&answer).contains(&format!("`{method}`")), "{answer}");
+        }
+    });
 }
 
 #[test]
@@ -116,16 +104,12 @@ fn an_id_of_any_kind_comes_back_as_it_was() {
         json!(""),
         json!("ü\n\""),
     ];
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for id in &ids {
-                let answer = client.exchange(&modern(id.clone(), "server/discover", json!({})));
-                assert_eq!(answer["id"], *id, "{answer}");
-            }
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        for id in &ids {
+            let answer = client.exchange(&modern(id.clone(), "server/discover", json!({})));
+            assert_eq!(answer["id"], *id, "{answer}");
+        }
+    });
 }
 
 #[test]
@@ -218,15 +202,11 @@ fn input_that_ends_within_a_line_is_told_and_what_came_before_is_answered() {
 fn text_comes_back_as_it_is_whatever_characters_it_holds() {
     let odd = "line\u{2028}separator \u{85} \u{0} \u{1b}[31m 𝄞 \r\n tab\t end";
     let workspace = Workspace::new().file("odd.txt", odd).file("ünï cødé.txt", "yes");
-    over_both(
-        &workspace,
-        |launch| launch,
-        |client| {
-            let read = client.call("files_read", json!({ "path": "odd.txt" }));
-            assert_eq!(structured(&read)["content"], odd);
-            assert!(text(&read).starts_with(odd), "{read}");
-            let read = client.call("files_read", json!({ "path": "ünï cødé.txt" }));
-            assert_eq!(structured(&read)["content"], "yes");
-        },
-    );
+    over_both(&workspace, |client| {
+        let read = client.call("files_read", json!({ "path": "odd.txt" }));
+        assert_eq!(structured(&read)["content"], odd);
+        assert!(text(&read).starts_with(odd), "{read}");
+        let read = client.call("files_read", json!({ "path": "ünï cødé.txt" }));
+        assert_eq!(structured(&read)["content"], "yes");
+    });
 }

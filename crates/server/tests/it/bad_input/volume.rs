@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
-    Client, Launch, MODERN, PATIENCE, Post, Wire, Workspace, call, over_both, peak_memory_kib,
-    refusal, structured,
+    Client, Launch, MODERN, NOTHING, PATIENCE, Post, Wire, Workspace, call, over_both,
+    over_both_with, peak_memory_kib, refusal, structured,
 };
 
 const MIB: usize = 1 << 20;
@@ -35,28 +35,24 @@ fn a_line_of_a_gib_is_refused_in_bounded_memory_and_the_next_is_served() {
     let peak = peak_memory_kib(stdio.pid);
     assert!(peak < 160 << 10, "{peak} KiB");
     drop(writing.join().unwrap());
-    assert_eq!(stdio.rest(), [json!(0); 0], "it was told once");
+    assert_eq!(stdio.rest(), NOTHING, "it was told once");
 }
 
 #[test]
 fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
     const CAP: usize = 4096;
-    over_both(
-        &Workspace::new(),
-        |launch| launch.set("limits_message_bytes", CAP),
-        |client| {
-            let sized = |size: usize| {
-                let message = call("", "files_read", json!({ "path": "README.md" }));
-                let length = message.to_string().len();
-                call("x".repeat(size - length), "files_read", json!({ "path": "README.md" }))
-            };
-            let at = sized(CAP);
-            assert_eq!(at.to_string().len(), CAP);
-            assert_eq!(structured(&client.exchange(&at))["content"], Workspace::README);
-            let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
-            assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
-        },
-    );
+    over_both_with(&Workspace::new(), &[("limits_message_bytes", CAP)], |client| {
+        let sized = |size: usize| {
+            let message = call("", "files_read", json!({ "path": "README.md" }));
+            let length = message.to_string().len();
+            call("x".repeat(size - length), "files_read", json!({ "path": "README.md" }))
+        };
+        let at = sized(CAP);
+        assert_eq!(at.to_string().len(), CAP);
+        assert_eq!(structured(&client.exchange(&at))["content"], Workspace::README);
+        let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
+        assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
+    });
 }
 
 #[test]
@@ -98,7 +94,7 @@ fn serves(client: &Client) {
 #[test]
 fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
     const REQUESTS: usize = 10_000;
-    let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(256));
+    let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(128));
     let mut stdio = Launch::over(&workspace).stdio();
     let mut input = stdio.take_input();
     let sent = Arc::new(AtomicUsize::new(0));
@@ -114,20 +110,20 @@ fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
     let taken = stalls(&sent);
     assert!(taken < REQUESTS, "it took {taken} requests and nobody read an answer");
     let peak = peak_memory_kib(stdio.pid);
-    assert!(peak < 100 << 10, "{peak} KiB");
+    assert!(peak < 64 << 10, "{peak} KiB");
 
     let mut answers: HashMap<u64, usize> = HashMap::new();
     for _ in 0..REQUESTS {
         let answer = stdio.receive();
-        assert_eq!(structured(&answer)["size"], 17 * 256, "{answer}");
+        assert_eq!(structured(&answer)["size"], 17 * 128, "{answer}");
         *answers.entry(answer["id"].as_u64().unwrap()).or_default() += 1;
     }
     let input = writing.join().unwrap();
     assert!(answers.len() == REQUESTS && answers.values().all(|times| *times == 1));
     let peak = peak_memory_kib(stdio.pid);
-    assert!(peak < 100 << 10, "{peak} KiB");
+    assert!(peak < 64 << 10, "{peak} KiB");
     drop(input);
-    assert_eq!(stdio.rest(), [Value::Null; 0], "each is answered once");
+    assert_eq!(stdio.rest(), NOTHING, "each is answered once");
 }
 
 /// What `counter` stands at once it has not moved for half a second.
@@ -147,21 +143,17 @@ fn stalls(counter: &AtomicUsize) -> usize {
 
 #[test]
 fn a_program_that_prints_without_end_costs_bounded_memory() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let script = "head -c 300000000 /dev/zero | tr '\\0' 'x'";
-            let answer = client.call("exec_run", json!({ "command": script, "shell": true }));
-            let result = structured(&answer);
-            assert_eq!(
-                result["stdout_extent"]["total_bytes"], 300_000_000,
-                "{}",
-                result["stdout_extent"]
-            );
-            assert!(result["stdout"].as_str().unwrap().len() <= 40 << 10);
-            let peak = peak_memory_kib(client.server().pid);
-            assert!(peak < 64 << 10, "{peak} KiB");
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        let script = "head -c 300000000 /dev/zero | tr '\\0' 'x'";
+        let answer = client.call("exec_run", json!({ "command": script, "shell": true }));
+        let result = structured(&answer);
+        assert_eq!(
+            result["stdout_extent"]["total_bytes"], 300_000_000,
+            "{}",
+            result["stdout_extent"]
+        );
+        assert!(result["stdout"].as_str().unwrap().len() <= 40 << 10);
+        let peak = peak_memory_kib(client.server().pid);
+        assert!(peak < 64 << 10, "{peak} KiB");
+    });
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Marker, Post, Served, Workspace, call, initialize, legacy, modern,
+    Launch, MODERN, Marker, NOTHING, Post, Served, Workspace, call, initialize, legacy, modern,
     notification, request, sleeps, structured, wait_until, waits_for_go,
 };
 
@@ -35,7 +35,7 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
         stdio.send(&cancelled("doomed"));
         doomed.gone();
 
-        assert_eq!(other.pids().is_empty(), false, "the other was cancelled too");
+        assert!(!other.pids().is_empty(), "the other was cancelled too");
         workspace.put("go", "");
         let answer = stdio.answer("other");
         assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -43,7 +43,7 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
         let read = asked(revision, "doomed", "files_read", json!({ "path": "README.md" }));
         assert_eq!(stdio.ask(&read)["result"]["isError"], false);
         stdio.close_input();
-        assert_eq!(stdio.rest(), [Value::Null; 0], "{revision}: an answer after all");
+        assert_eq!(stdio.rest(), NOTHING, "{revision}: an answer after all");
         let mut outcomes = stdio.outcomes(3);
         outcomes.sort();
         assert_eq!(outcomes, ["canceled", "ok", "ok"]);
@@ -175,7 +175,7 @@ fn a_call_of_a_session_is_cancelled_by_a_notification_in_the_session() {
     assert_eq!(served.send(&cancel.with("mcp-session-id", &mine)).status, 202);
     marker.gone();
     let response = connection.response();
-    assert_eq!(response.events(), [Value::Null; 0], "a cancelled call is not answered");
+    assert_eq!(response.events(), NOTHING, "a cancelled call is not answered");
     assert_eq!(served.outcomes(1), ["canceled"]);
 }
 
@@ -193,7 +193,9 @@ fn the_end_of_a_session_cancels_its_calls() {
     assert_eq!(served.send(&end).status, 204);
     marker.gone();
     // Its own connection is not left hanging.
-    assert_eq!(connection.response().status, 200);
+    let response = connection.response();
+    assert_eq!(response.status, 200);
+    assert!(!response.text().contains("the server is stopping"), "{}", response.text());
 }
 
 #[test]
@@ -211,6 +213,6 @@ fn a_cancelled_call_that_waits_for_its_turn_never_runs() {
     let next = json!({ "command": "printf", "args": ["next"] });
     assert_eq!(structured(&stdio.ask(&call(3, "exec_run", next)))["stdout"], "next");
     stdio.close_input();
-    assert_eq!(stdio.rest(), [Value::Null; 0]);
+    assert_eq!(stdio.rest(), NOTHING);
     assert!(!workspace.path("ran").exists(), "it ran all the same");
 }

@@ -1,59 +1,48 @@
 //! Deadlines, and how much may go on at once.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Marker, Post, Wire, Workspace, call, over_both, refusal, sleeps,
+    Client, Launch, MODERN, Marker, Post, Wire, Workspace, call, over_both_with, refusal, sleeps,
     structured, text, waits_for_go,
 };
 
 #[test]
 fn a_call_beyond_its_deadline_is_stopped_and_told() {
-    let line = "the quick brown fox jumps over the lazy dog ".repeat(20) + "\n";
-    let workspace = (0..40).fold(Workspace::new(), |workspace, n| {
-        workspace.file(&format!("{n}.txt"), line.repeat(2000))
+    // Under many names, so that it is much to search and little to keep.
+    let workspace = Workspace::new().file("0.txt", "the quick brown fox\n".repeat(200_000));
+    for n in 1..400 {
+        fs::hard_link(workspace.path("0.txt"), workspace.path(&format!("{n}.txt"))).unwrap();
+    }
+    over_both_with(&workspace, &[("limits_deadline_ms", 100)], |client| {
+        let begun = Instant::now();
+        let answer = client.call("files_search", json!({ "text": "(?i)(\\w+\\s+){9,}zzz$" }));
+        assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+        assert!(refusal(&answer).contains("longer than 100 ms"), "{answer}");
+        assert_eq!(client.server().outcomes(1), ["timed_out"]);
+        assert!(client.ask("tools/list", json!({}))["result"]["tools"].is_array());
     });
-    over_both(
-        &workspace,
-        |launch| launch.set("limits_deadline_ms", 100),
-        |client| {
-            let slow = json!({ "text": "(?i)(\\w+\\s+){40,}zzz$" });
-            let begun = Instant::now();
-            let answer = client.call("files_search", slow);
-            assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
-            assert!(refusal(&answer).contains("longer than 100 ms"), "{answer}");
-            assert_eq!(client.server().outcomes(1), ["timed_out"]);
-            let read = client.call("files_read", json!({ "path": "README.md" }));
-            assert_eq!(structured(&read)["content"], Workspace::README);
-        },
-    );
 }
 
 #[test]
 fn a_program_beyond_its_own_time_is_stopped_and_what_it_said_is_kept() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch.set("limits_deadline_ms", 50),
-        |client| {
-            let marker = Marker::new();
-            let script = json!({
-                "command": "echo so far; exec sleep $1",
-                "shell": true,
-                "args": [marker.0],
-                "timeout_ms": 400,
-            });
-            let answer = client.call("exec_run", script);
-            assert!(marker.pids().is_empty());
-            let content = &answer["result"]["structuredContent"];
-            assert_eq!(
-                (&content["timed_out"], &content["stdout"]),
-                (&json!(true), &json!("so far\n"))
-            );
-            assert!(text(&answer).contains("timed out"), "{answer}");
-        },
-    );
+    over_both_with(&Workspace::new(), &[("limits_deadline_ms", 50)], |client| {
+        let marker = Marker::new();
+        let script = json!({
+            "command": "echo so far; exec sleep $1",
+            "shell": true,
+            "args": [marker.0],
+            "timeout_ms": 400,
+        });
+        let answer = client.call("exec_run", script);
+        assert!(marker.pids().is_empty());
+        let content = &answer["result"]["structuredContent"];
+        assert_eq!((&content["timed_out"], &content["stdout"]), (&json!(true), &json!("so far\n")));
+        assert!(text(&answer).contains("timed out"), "{answer}");
+    });
 }
 
 #[test]
@@ -118,10 +107,8 @@ fn a_program_waits_for_its_turn_but_not_for_ever() {
 
 #[test]
 fn the_places_of_calls_are_given_back_however_they_end() {
-    let launch = |launch: Launch| {
-        launch.set("limits_calls", 1).set("limits_programs", 1).set("limits_waiting", 0)
-    };
-    over_both(&Workspace::new(), launch, |client| {
+    let one = [("limits_calls", 1), ("limits_programs", 1), ("limits_waiting", 0)];
+    over_both_with(&Workspace::new(), &one, |client| {
         for _ in 0..5 {
             client.call("files_read", json!({ "path": "none" }));
             client.call("files_read", json!({ "path": 5 }));

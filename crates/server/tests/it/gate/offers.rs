@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal};
+use crate::support::{Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal};
 
 const READS: [&str; 7] = [
     "exec_output",
@@ -25,7 +25,7 @@ fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
     let offered: BTreeSet<&str> = offered.iter().copied().flatten().copied().collect();
     let all = [&READS[..], &ADDS, &CHANGES, &RUNS].concat();
     let workspace = Workspace::new();
-    over_both(&workspace, tune, |client| {
+    over_both_tuned(&workspace, tune, |client| {
         let tools = client.tools();
         let listed: BTreeSet<&str> =
             tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
@@ -106,8 +106,7 @@ fn a_tool_says_what_it_does() {
 
 #[test]
 fn a_program_that_is_not_allowed_is_not_run() {
-    let only = |launch: Launch| launch.set("exec_allow", "printf");
-    over_both(&Workspace::new(), only, |client| {
+    over_both_with(&Workspace::new(), &[("exec_allow", "printf")], |client| {
         let said =
             refusal(&client.call("exec_run", json!({ "command": "touch", "args": ["ran"] })));
         assert!(said.contains("`touch`") && said.contains("printf"), "{said}");
@@ -120,8 +119,8 @@ fn a_program_that_is_not_allowed_is_not_run() {
 
 #[test]
 fn a_program_sees_nothing_of_the_servers_environment_it_was_not_given() {
-    let secret = |launch: Launch| launch.set("exec_env_keep", "HOME").set("root", "/nowhere");
-    over_both(&Workspace::new(), secret, |client| {
+    let settings = [("exec_env_keep", "HOME"), ("root", "/nowhere")];
+    over_both_with(&Workspace::new(), &settings, |client| {
         let answer = client.call("exec_run", json!({ "command": "env" }));
         let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap().to_owned();
         let names: BTreeSet<&str> =

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Marker, Wire, Workspace, call, modern, notification, over_both, sleeps,
+    Client, Launch, Marker, Wire, Workspace, call, legacy, notification, over_both, over_both_with,
+    sleeps, wait_until,
 };
 
 /// Each call leaves one record with its outcome, in order.
@@ -29,73 +30,58 @@ fn each_call_leaves_one_record_with_its_outcome() {
         ("exec_run", json!({ "command": "true" }), "ok"),
         ("exec_run", json!({ "command": "false" }), "ok"),
     ];
-    over_both(
-        &Workspace::new(),
-        |launch| launch.set("files_write_bytes_max", 4000),
-        |client| {
-            for (tool, arguments, outcome) in &calls {
-                let answer = client.call(tool, arguments.clone());
-                let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
-                let failed = *outcome != "ok" || arguments["command"] == "false";
-                assert_eq!(refused, failed, "{tool} {arguments}: {answer}");
-            }
-            // None of these is a call.
-            client.ask("tools/list", json!({}));
-            client.ask("tools/fly", json!({}));
-            client.ask("tools/call", json!({ "name": 5 }));
-            client.raw(b"{");
-            client.call("files_exists", json!({ "path": "." }));
+    over_both_with(&Workspace::new(), &[("files_write_bytes_max", 4000)], |client| {
+        for (tool, arguments, outcome) in &calls {
+            let answer = client.call(tool, arguments.clone());
+            let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
+            let failed = *outcome != "ok" || arguments["command"] == "false";
+            assert_eq!(refused, failed, "{tool} {arguments}: {answer}");
+        }
+        // None of these is a call.
+        client.ask("tools/list", json!({}));
+        client.ask("tools/fly", json!({}));
+        client.ask("tools/call", json!({ "name": 5 }));
+        client.raw(b"{");
+        client.call("files_exists", json!({ "path": "." }));
 
-            let outcomes = client.server().outcomes(calls.len() + 1);
-            let expected = calls.iter().map(|(_, _, outcome)| *outcome).chain(["ok"]);
-            assert_eq!(outcomes, expected.collect::<Vec<_>>());
-            let caller = if matches!(client.wire, Wire::Stdio(_)) { "local" } else { "http" };
-            for (record, (tool, _, _)) in client.server().records().iter().zip(&calls) {
-                assert_eq!(record["tool"], *tool, "{record}");
-                assert_eq!(
-                    (&record["caller"], &record["dialect"]),
-                    (&json!(caller), &json!("mcp"))
-                );
-                assert!(record["duration_us"].is_u64(), "{record}");
-                let ts = record["ts"].as_str().unwrap();
-                assert!(ts.ends_with('Z') && ts.contains('T'), "{record}");
-            }
-        },
-    );
+        let outcomes = client.server().outcomes(calls.len() + 1);
+        let expected = calls.iter().map(|(_, _, outcome)| *outcome).chain(["ok"]);
+        assert_eq!(outcomes, expected.collect::<Vec<_>>());
+        let caller = if matches!(client.wire, Wire::Stdio(_)) { "local" } else { "http" };
+        for (record, (tool, _, _)) in client.server().records().iter().zip(&calls) {
+            assert_eq!(record["tool"], *tool, "{record}");
+            assert_eq!((&record["caller"], &record["dialect"]), (&json!(caller), &json!("mcp")));
+            assert!(record["duration_us"].is_u64(), "{record}");
+            let ts = record["ts"].as_str().unwrap();
+            assert!(ts.ends_with('Z') && ts.contains('T'), "{record}");
+        }
+    });
 }
 
 #[test]
 fn a_record_holds_neither_arguments_nor_results() {
-    over_both(
-        &Workspace::new().file("s.txt", "hidden-in-file"),
-        |launch| launch,
-        |client| {
-            client.call("files_read", json!({ "path": "s.txt" }));
-            client.call("files_read", json!({ "path": "hidden-in-path" }));
-            client.call("exec_run", json!({ "command": "true", "args": ["hidden-in-args"] }));
-            client.server().outcomes(3);
-            let records = Value::from(client.server().records()).to_string();
-            assert!(!records.contains("hidden"), "{records}");
-        },
-    );
+    over_both(&Workspace::new().file("s.txt", "hidden-in-file"), |client| {
+        client.call("files_read", json!({ "path": "s.txt" }));
+        client.call("files_read", json!({ "path": "hidden-in-path" }));
+        client.call("exec_run", json!({ "command": "true", "args": ["hidden-in-args"] }));
+        client.server().outcomes(3);
+        let records = Value::from(client.server().records()).to_string();
+        assert!(!records.contains("hidden"), "{records}");
+    });
 }
 
 #[test]
 fn what_a_caller_names_cannot_forge_a_record() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            let forged = "x\"}\n{\"outcome\":\"ok\",\"tool\":\"forged";
-            let Wire::Stdio(_) = client.wire else { return };
-            client.call(forged, json!({}));
-            client.call(&"long".repeat(100_000), json!({}));
-            assert_eq!(client.server().outcomes(2), ["unknown_tool", "unknown_tool"]);
-            let records = client.server().records();
-            assert_eq!(records[0]["tool"], forged);
-            assert!(records[1].to_string().len() < 1000, "{}", records[1]);
-        },
-    );
+    over_both(&Workspace::new(), |client| {
+        let forged = "x\"}\n{\"outcome\":\"ok\",\"tool\":\"forged";
+        let Wire::Stdio(_) = client.wire else { return };
+        client.call(forged, json!({}));
+        client.call(&"long".repeat(100_000), json!({}));
+        assert_eq!(client.server().outcomes(2), ["unknown_tool", "unknown_tool"]);
+        let records = client.server().records();
+        assert_eq!(records[0]["tool"], forged);
+        assert!(records[1].to_string().len() < 1000, "{}", records[1]);
+    });
 }
 
 #[test]
@@ -122,8 +108,7 @@ fn calls_that_were_cut_short_leave_a_record_too() {
 fn the_records_of_a_batch_are_one_a_call() {
     let mut client = Client::stdio(Launch::over(&Workspace::new()), "2025-03-26");
     let params = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
-    let batch: Vec<_> =
-        (0..10).map(|id| crate::support::legacy(id, "tools/call", params.clone())).collect();
+    let batch: Vec<_> = (0..10).map(|id| legacy(id, "tools/call", params.clone())).collect();
     assert_eq!(client.raw(json!(batch).to_string().as_bytes()).as_array().unwrap().len(), 10);
     assert_eq!(client.server().outcomes(10), ["ok"; 10]);
 }
@@ -137,9 +122,7 @@ fn records_go_where_they_are_sent() {
     stdio.ask(&read);
     stdio.close_input();
     stdio.ended();
-    crate::support::wait_until("it is on standard error", || {
-        stdio.log().contains("\"outcome\":\"ok\"")
-    });
+    wait_until("it is on standard error", || stdio.log().contains("\"outcome\":\"ok\""));
 
     let mut stdio = Launch::over(&workspace).set("audit_to", "off").stdio();
     stdio.ask(&read);
@@ -164,8 +147,5 @@ fn a_record_asked_for_and_not_to_be_had_keeps_it_from_serving() {
     let launch = Launch::over(&Workspace::new()).set("audit_to", "/proc/no/such/place");
     let stdio = launch.stdio();
     assert_eq!(stdio.ended().code(), Some(2));
-    crate::support::wait_until("it says why", || {
-        stdio.log().contains("audit log /proc/no/such/place")
-    });
-    let _ = (MODERN, modern(1, "", json!({})));
+    wait_until("it says why", || stdio.log().contains("audit log /proc/no/such/place"));
 }

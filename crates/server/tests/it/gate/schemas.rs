@@ -63,58 +63,49 @@ fn every_tools_structured_content_satisfies_its_own_output_schema() {
         .file("blob", [0, 159, 146, 150].repeat(20))
         .link("link", "README.md")
         .link("dangling", "nowhere");
-    over_both(
-        &workspace,
-        |launch| launch,
-        |client| {
-            let tools = client.tools();
-            let schema = |name: &str| {
-                let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
-                jsonschema::draft202012::new(&tool["outputSchema"]).unwrap()
-            };
-            let long = json!({ "command": "seq 1 50000", "shell": true });
-            let long = client.call("exec_run", long)["result"]["structuredContent"].clone();
-            let read = client.call("files_read", json!({ "path": "README.md" }));
-            let etag = read["result"]["structuredContent"]["etag"].clone();
+    over_both(&workspace, |client| {
+        let tools = client.tools();
+        let schema = |name: &str| {
+            let tool = tools.iter().find(|tool| tool["name"] == name).unwrap();
+            jsonschema::draft202012::new(&tool["outputSchema"]).unwrap()
+        };
+        let long = json!({ "command": "seq 1 50000", "shell": true });
+        let long = client.call("exec_run", long)["result"]["structuredContent"].clone();
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        let etag = read["result"]["structuredContent"]["etag"].clone();
 
-            let mut called = BTreeSet::new();
-            for (tool, arguments) in
-                representative(long["output_id"].as_str().unwrap(), etag.as_str().unwrap())
-            {
-                called.insert(tool.to_owned());
-                let answer = client.call(tool, arguments.clone());
-                let content = &answer["result"]["structuredContent"];
-                assert!(content.is_object(), "{tool} {arguments}: {answer}");
-                let schema = schema(tool);
-                let problems: Vec<_> =
-                    schema.iter_errors(content).map(|err| err.to_string()).collect();
-                assert!(problems.is_empty(), "{tool} {arguments}: {problems:?} in {content}");
-            }
-            let all: BTreeSet<_> =
-                tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
-            assert_eq!(called, all, "every tool is called");
-        },
-    );
+        let mut called = BTreeSet::new();
+        for (tool, arguments) in
+            representative(long["output_id"].as_str().unwrap(), etag.as_str().unwrap())
+        {
+            called.insert(tool.to_owned());
+            let answer = client.call(tool, arguments.clone());
+            let content = &answer["result"]["structuredContent"];
+            assert!(content.is_object(), "{tool} {arguments}: {answer}");
+            let schema = schema(tool);
+            let problems: Vec<_> = schema.iter_errors(content).map(|err| err.to_string()).collect();
+            assert!(problems.is_empty(), "{tool} {arguments}: {problems:?} in {content}");
+        }
+        let all: BTreeSet<_> =
+            tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(called, all, "every tool is called");
+    });
 }
 
 #[test]
 fn every_schema_is_a_schema_of_an_object_without_references_elsewhere() {
-    over_both(
-        &Workspace::new(),
-        |launch| launch,
-        |client| {
-            for tool in client.tools() {
-                for which in ["inputSchema", "outputSchema"] {
-                    let schema = &tool[which];
-                    assert_eq!(schema["type"], "object", "{tool}");
-                    assert!(jsonschema::draft202012::meta::is_valid(schema), "{which} of {tool}");
-                    assert!(!schema.to_string().contains("\"$ref\":\"http"), "{tool}");
-                }
-                for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
-                    let about = argument["description"].as_str().unwrap_or_default();
-                    assert!(!about.is_empty(), "`{name}` of {} says nothing", tool["name"]);
-                }
+    over_both(&Workspace::new(), |client| {
+        for tool in client.tools() {
+            for which in ["inputSchema", "outputSchema"] {
+                let schema = &tool[which];
+                assert_eq!(schema["type"], "object", "{tool}");
+                assert!(jsonschema::draft202012::meta::is_valid(schema), "{which} of {tool}");
+                assert!(!schema.to_string().contains("\"$ref\":\"http"), "{tool}");
             }
-        },
-    );
+            for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
+                let about = argument["description"].as_str().unwrap_or_default();
+                assert!(!about.is_empty(), "`{name}` of {} says nothing", tool["name"]);
+            }
+        }
+    });
 }

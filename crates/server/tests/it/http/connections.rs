@@ -102,7 +102,7 @@ fn an_http_1_0_client_is_answered_and_the_connection_closed() {
     let mut connection = served.connect();
     connection.write(&old(&served, &Post::mcp(&read(1))));
     assert_eq!(structured(&connection.response().json())["content"], Workspace::README);
-    assert_eq!(connection.to_end(), b"");
+    assert_eq!(connection.until_closed(), b"");
 }
 
 #[test]
@@ -122,14 +122,14 @@ fn a_client_that_closes_after_its_request_says_so_and_is_closed() {
     let mut connection = served.connect();
     connection.post(&Post::mcp(&read(1)).with("connection", "close"));
     assert_eq!(connection.response().status, 200);
-    assert_eq!(connection.to_end(), b"");
+    assert_eq!(connection.until_closed(), b"");
 }
 
 /// How long it takes until the server closes `connection`.
 #[track_caller]
 fn closes(connection: &mut Connection) -> Duration {
     let begun = Instant::now();
-    connection.to_end();
+    connection.until_closed();
     begun.elapsed()
 }
 
@@ -168,7 +168,7 @@ fn a_body_that_does_not_come_in_time_is_a_timeout() {
     connection.post(&Post::bytes(b"{").with("content-length", "100"));
     let response = connection.response();
     assert_eq!(response.status, 408, "{response:?}");
-    assert_eq!(connection.to_end(), b"");
+    assert_eq!(connection.until_closed(), b"");
     serves(&served);
 }
 

@@ -20,7 +20,7 @@ fn status(served: &Served, bytes: &str, leaves: bool) -> u16 {
     if leaves {
         let _ = connection.stream.shutdown(Shutdown::Write);
     }
-    let answer = String::from_utf8_lossy(&connection.to_end()).into_owned();
+    let answer = String::from_utf8_lossy(&connection.until_closed()).into_owned();
     let answers = answer.matches("HTTP/1.").count();
     assert!(answers <= 1, "{answers} answers to {bytes:?}: {answer}");
     answer.split(' ').nth(1).map_or(0, |status| status.parse().unwrap())

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Marker, Post, REVISIONS, Served, Workspace, call, initialize, legacy, refusal,
-    sleeps,
+    Connection, Launch, Marker, Post, REVISIONS, Served, Workspace, call, initialize, legacy,
+    refusal, sleeps,
 };
 
 fn served() -> Served {
@@ -100,15 +100,27 @@ fn the_stateless_revision_neither_gives_nor_asks_for_a_session() {
     }
 }
 
+/// A call in `session` that goes on until `marker` is dropped.
+fn keep_busy(served: &Served, session: &str, marker: &Marker) -> Connection {
+    let params = json!({ "name": "exec_run", "arguments": sleeps(marker) });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", session));
+    marker.started();
+    connection
+}
+
 #[test]
-fn no_more_sessions_are_opened_than_may_be_and_the_rest_go_on() {
+fn no_more_sessions_are_opened_than_may_be_while_all_are_at_work() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
     let (first, second) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let markers = [Marker::new(), Marker::new()];
+    let _calls =
+        [keep_busy(&served, &first, &markers[0]), keep_busy(&served, &second, &markers[1])];
     let response = served.send(&Post::mcp(&initialize(1, "2025-11-25")));
     assert_eq!((response.status, response.header("mcp-session-id")), (503, None), "{response:?}");
+    assert_eq!(response.header("retry-after"), Some("1"));
     assert!(refusal(&response.json()).contains("sessions"), "{response:?}");
     assert_eq!(served.send(&ping(&first)).status, 200);
-    assert_eq!(served.send(&ping(&second)).status, 200);
     assert_eq!(
         served.send(&Post::bare("DELETE", "/mcp").with("mcp-session-id", &first)).status,
         204
@@ -117,19 +129,28 @@ fn no_more_sessions_are_opened_than_may_be_and_the_rest_go_on() {
 }
 
 #[test]
-fn a_silent_session_gives_its_place_away_unless_it_has_calls() {
-    let launch = Launch::over(&Workspace::new());
-    let served = launch.set("server_sessions_max", 2).set("server_session_idle_s", 0).served();
-    let (busy, idle) = (served.session("2025-11-25"), served.session("2025-11-25"));
+fn the_session_silent_for_longest_gives_its_place_away_unless_it_has_calls() {
+    let served = Launch::over(&Workspace::new()).set("server_sessions_max", 3).served();
+    let busy = served.session("2025-11-25");
+    let (silent, heard) = (served.session("2025-11-25"), served.session("2025-11-25"));
     let marker = Marker::new();
-    let params = json!({ "name": "exec_run", "arguments": sleeps(&marker) });
-    let mut connection = served.connect();
-    connection.post(&Post::mcp(&legacy(1, "tools/call", params)).with("mcp-session-id", &busy));
-    marker.started();
-    let third = served.session("2025-11-25");
-    assert_eq!(served.send(&ping(&idle)).status, 404);
-    assert_eq!(served.send(&ping(&busy)).status, 200);
-    assert_eq!(served.send(&ping(&third)).status, 200);
+    let _call = keep_busy(&served, &busy, &marker);
+    assert_eq!(served.send(&ping(&heard)).status, 200);
+    let fourth = served.session("2025-11-25");
+    assert_eq!(served.send(&ping(&silent)).status, 404);
+    for session in [&busy, &heard, &fourth] {
+        assert_eq!(served.send(&ping(session)).status, 200);
+    }
+}
+
+#[test]
+fn a_session_is_opened_once() {
+    let served = served();
+    let session = served.session("2025-11-25");
+    let again = Post::mcp(&initialize(2, "2025-06-18")).with("mcp-session-id", &session);
+    let response = served.send(&again);
+    assert_eq!((response.status, response.header("mcp-session-id")), (400, None), "{response:?}");
+    assert_eq!(served.send(&ping(&session)).status, 200);
 }
 
 #[test]
@@ -142,5 +163,4 @@ fn what_a_session_agreed_holds_for_it_alone() {
     };
     assert!(tools(&new).get("outputSchema").is_some());
     assert!(tools(&old).get("outputSchema").is_none());
-    assert_ne!(MODERN, "2025-11-25");
 }

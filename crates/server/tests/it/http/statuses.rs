@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, MODERN, Post, Served, Workspace, call, initialize, legacy, modern, notification,
-    refusal,
+    Launch, MODERN, Post, Response, Served, Workspace, call, initialize, legacy, modern,
+    notification, refusal,
 };
 
 fn served() -> Served {
@@ -91,6 +91,35 @@ fn a_host_and_an_origin_that_settings_name_are_served() {
     assert_eq!(served.send(&post).status, 200);
     assert_eq!(served.send(&list().with("host", "third.example")).status, 403);
     assert_eq!(served.send(&list().with("origin", "https://app.example.evil")).status, 403);
+}
+
+#[test]
+fn a_page_that_is_allowed_may_read_its_answers_and_no_other_may() {
+    let launch = Launch::over(&Workspace::new());
+    let served = launch.set("server_allowed_origins", "https://app.example").served();
+    let asks = |origin: &str| {
+        Post::bare("OPTIONS", "/mcp")
+            .with("origin", origin)
+            .with("access-control-request-method", "POST")
+            .with("access-control-request-headers", "content-type,mcp-session-id")
+    };
+    let response = served.send(&asks("https://app.example"));
+    assert_eq!((response.status, response.body.len()), (204, 0), "{response:?}");
+    let allowed = |response: &Response, what: &str| {
+        response.header(&format!("access-control-allow-{what}")).map(str::to_owned)
+    };
+    assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
+    assert!(allowed(&response, "methods").unwrap().contains("POST"));
+    assert!(allowed(&response, "headers").unwrap().contains("mcp-session-id"));
+
+    let open = Post::mcp(&initialize(1, "2025-11-25")).with("origin", "https://app.example");
+    let response = served.send(&open);
+    assert_eq!(allowed(&response, "origin").unwrap(), "https://app.example");
+    assert_eq!(response.header("access-control-expose-headers"), Some("*"));
+
+    let response = served.send(&asks("https://evil.example"));
+    assert_eq!((response.status, allowed(&response, "origin")), (403, None), "{response:?}");
+    assert_eq!(allowed(&served.send(&list()), "origin"), None);
 }
 
 #[test]

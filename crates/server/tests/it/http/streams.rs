@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, Served, Workspace, call, legacy, modern, structured, waits_for_go,
+    Launch, Marker, Post, Served, Workspace, at_once, call, legacy, modern, structured,
+    waits_for_go,
 };
 
 /// Five lines, each a moment after the one before, so that each is an event.
@@ -51,7 +52,7 @@ fn check(events: &[Value], token: &Value) {
 #[test]
 fn progress_comes_as_events_that_grow_and_end_with_the_answer() {
     let served = served();
-    for token in [json!("p"), json!(7)] {
+    at_once([json!("p"), json!(7)], |token| {
         let response = served.send(&Post::mcp(&modern(1, "tools/call", chatty(token.clone()))));
         assert_eq!(response.status, 200);
         assert_eq!(response.header("x-accel-buffering"), Some("no"));
@@ -60,20 +61,20 @@ fn progress_comes_as_events_that_grow_and_end_with_the_answer() {
         check(&events, &token);
         let messages = events.iter().filter_map(|event| event["params"]["message"].as_str());
         assert!(messages.collect::<Vec<_>>().join(" ").contains("line 3"), "{events:?}");
-    }
+    });
 }
 
 #[test]
 fn a_session_gets_progress_as_events_too() {
     let served = served();
-    for revision in ["2025-11-25", "2025-03-26", "2024-11-05"] {
+    at_once(["2025-11-25", "2025-03-26", "2024-11-05"], |revision| {
         let session = served.session(revision);
         let post = Post::mcp(&legacy(1, "tools/call", chatty(json!("p"))));
         let events = served.send(&post.with("mcp-session-id", &session)).events();
         check(&events, &json!("p"));
         let told = events.iter().any(|event| event["params"].get("message").is_some());
         assert_eq!(told, revision != "2024-11-05", "{revision}: {events:?}");
-    }
+    });
 }
 
 #[test]
@@ -104,11 +105,11 @@ fn an_event_is_sent_when_it_happens_not_at_the_end() {
 #[test]
 fn a_client_that_takes_only_json_gets_json() {
     let served = served();
-    for accept in ["application/json", "*/*", ""] {
+    at_once(["application/json", "*/*", ""], |accept| {
         let post = Post::mcp(&modern(1, "tools/call", chatty(json!("p"))));
         let response = served.send(&post.with("accept", accept));
         assert_eq!(response.json()["result"]["isError"], false, "{accept}: {response:?}");
-    }
+    });
     let post = Post::mcp(&modern(1, "tools/list", json!({}))).without("accept");
     assert_eq!(served.send(&post).status, 200);
 }

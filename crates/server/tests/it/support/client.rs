@@ -1,5 +1,7 @@
 //! One client of either transport in any revision, for what both must do alike.
 
+use std::fmt::Display;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -23,7 +25,22 @@ pub(crate) enum Wire {
 }
 
 /// Checks the same over both transports, in the newest revision.
-pub(crate) fn over_both(
+pub(crate) fn over_both(workspace: &Workspace, check: impl Fn(&mut Client)) {
+    over_both_tuned(workspace, |launch| launch, check);
+}
+
+/// The same with settings.
+pub(crate) fn over_both_with(
+    workspace: &Workspace,
+    settings: &[(&str, impl Display + Copy)],
+    check: impl Fn(&mut Client),
+) {
+    let set = |launch: Launch, (name, value): &(&str, _)| launch.set(name, *value);
+    over_both_tuned(workspace, |launch| settings.iter().fold(launch, set), check);
+}
+
+/// The same, started however `tune` says.
+pub(crate) fn over_both_tuned(
     workspace: &Workspace,
     tune: impl Fn(Launch) -> Launch,
     check: impl Fn(&mut Client),

@@ -1,6 +1,7 @@
 //! The binary as a process: started with a home of its own, ended by its own pid.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,6 @@ impl Launch {
     }
 
     /// Over a folder that is not ours to make.
-
     pub(crate) fn at(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -41,7 +41,7 @@ impl Launch {
     }
 
     /// With a setting, e.g. `limits_page_size`.
-    pub(crate) fn set(mut self, setting: &str, value: impl ToString) -> Self {
+    pub(crate) fn set(mut self, setting: &str, value: impl Display) -> Self {
         let name = format!("TOOLGATE_{}", setting.to_uppercase());
         self.env.push((name, value.to_string().into()));
         self

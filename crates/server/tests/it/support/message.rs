@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::Marker;
 
+/// What comes when nothing does.
+pub(crate) const NOTHING: [Value; 0] = [];
+
 /// The stateless revision.
 pub(crate) const MODERN: &str = "2026-07-28";
 /// Every revision, newest first.

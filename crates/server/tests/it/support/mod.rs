@@ -8,14 +8,14 @@ mod message;
 mod client;
 mod processes;
 
-use std::thread::sleep;
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-pub(crate) use client::{Client, Wire, over_both};
-pub(crate) use launch::{Launch, Server, binary};
+pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
+pub(crate) use launch::{Launch, Server, binary, path};
 pub(crate) use message::{
-    MODERN, REVISIONS, call, initialize, legacy, modern, notification, refusal, request, sleeps,
-    structured, text, waits_for_go,
+    MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
+    sleeps, structured, text, waits_for_go,
 };
 pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
 pub(crate) use stdio::Stdio;
@@ -36,6 +36,16 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
         assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
         sleep(Duration::from_millis(3));
     }
+}
+
+/// Checks every row, all at once: each waits most of its time.
+pub(crate) fn at_once<T: Send>(rows: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {
+    let check = &check;
+    scope(|scope| {
+        for row in rows {
+            scope.spawn(move || check(row));
+        }
+    });
 }
 
 /// Waits until `holds`.

@@ -207,7 +207,7 @@ impl Connection {
         match head.header("content-length") {
             Some(length) => self.take(length.parse().unwrap()),
             None if head.status == 204 => Vec::new(),
-            None => self.to_end(),
+            None => self.until_closed(),
         }
     }
 
@@ -253,7 +253,7 @@ impl Connection {
 
     /// All until the server closes the connection, which it must.
     #[track_caller]
-    pub(crate) fn to_end(&mut self) -> Vec<u8> {
+    pub(crate) fn until_closed(&mut self) -> Vec<u8> {
         while self.more() {}
         std::mem::take(&mut self.buffer)
     }

@@ -1,0 +1,192 @@
+//! `toolgate call`.
+
+use serde_json::{Value, json};
+
+use super::{Line, run};
+use crate::support::{Launch, Workspace};
+
+#[test]
+fn a_file_is_printed_byte_for_byte_and_what_is_known_of_it_beside() {
+    for content in ["", "no end of line", "a\nb\n", "\n\n", "\r\n\t\u{feff}é\u{0}\u{1b}[31m\n"] {
+        let workspace = Workspace::new().file("a.txt", content);
+        let done = run(workspace.root(), &["call", "files_read", r#"{"path":"a.txt"}"#]);
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(
+            done.err.starts_with("toolgate: etag ") && done.err.lines().count() == 1,
+            "{done:?}"
+        );
+        assert_eq!(done.out, content);
+    }
+}
+
+#[test]
+fn the_exit_code_tells_done_refused_and_no_call_apart() {
+    let workspace = Workspace::new();
+    let cases = [
+        ("files_read", r#"{"path":"README.md"}"#, 0),
+        ("files.read", r#"{"path":"README.md"}"#, 0),
+        ("files_list", "{}", 0),
+        ("exec_run", r#"{"command":"true"}"#, 0),
+        ("files_read", r#"{"path":"none"}"#, 1),
+        ("files_read", r#"{"path":"../x"}"#, 1),
+        ("exec_run", r#"{"command":"false"}"#, 1),
+        ("exec_run", r#"{"command":"exit 7","shell":true}"#, 1),
+        ("files_write", r#"{"path":"README.md","content":""}"#, 1),
+        ("files_read", r#"{"path":5}"#, 1),
+        ("files_read", "{}", 1),
+        ("fils_read", "{}", 1),
+        ("exec_run", r#"{"command":"none-such"}"#, 1),
+        ("files_read", "nonsense", 2),
+        ("files_read", "[]", 2),
+    ];
+    for (tool, arguments, code) in cases {
+        let done = run(workspace.root(), &["call", tool, arguments]);
+        assert_eq!(done.code, code, "{tool} {arguments}: {done:?}");
+        assert_eq!(done.out.is_empty() && code > 0, code > 0, "{tool} {arguments}: {done:?}");
+        if code > 0 {
+            assert!(done.err.starts_with("toolgate: "), "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_programs_output_is_printed_too() {
+    let script = r#"{"command":"echo said; exit 7","shell":true}"#;
+    let done = run(Workspace::new().root(), &["call", "exec_run", script]);
+    assert_eq!((done.code, done.out.as_str()), (1, "said\n"));
+    assert!(done.err.contains("exit code 7"), "{done:?}");
+}
+
+#[test]
+fn the_structured_result_is_printed_where_it_is_asked_for() {
+    let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--json"];
+    let done = run(Workspace::new().root(), &words);
+    let value: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(value["content"], Workspace::README);
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+}
+
+#[test]
+fn arguments_come_from_a_file_or_from_standard_input() {
+    let arguments = r#"{"path": "README.md"}"#;
+    let workspace = Workspace::new().file("args.json", arguments);
+    let done = run(workspace.root(), &["call", "files_read", "@args.json"]);
+    assert_eq!((done.code, done.out.as_str()), (0, Workspace::README));
+    let done = Line::new(workspace.root(), &["call", "files_read", "-"]).input(arguments).run();
+    assert_eq!((done.code, done.out.as_str()), (0, Workspace::README));
+    let done = run(workspace.root(), &["call", "files_read", "@none.json"]);
+    assert_eq!(done.code, 2);
+    assert!(done.err.contains("none.json"), "{done:?}");
+}
+
+#[test]
+fn arguments_that_are_not_json_are_explained() {
+    let workspace = Workspace::new();
+    let done = run(workspace.root(), &["call", "files_read", "{path:README.md}"]);
+    assert_eq!(done.code, 2);
+    assert!(
+        done.err.contains("not JSON") && done.err.contains(r#"'{"path":"README.md"}'"#),
+        "{done:?}"
+    );
+    assert!(done.err.contains("{path:README.md}"), "what it read: {done:?}");
+    let done = run(workspace.root(), &["call", "files_read", "[1]"]);
+    assert!(done.err.contains("must be a JSON object"), "{done:?}");
+}
+
+#[test]
+fn a_misspelled_tool_is_told_with_the_nearest() {
+    let workspace = Workspace::new();
+    for (word, code) in [("call", 1), ("tools", 2)] {
+        let done = run(workspace.root(), &[word, "files_raed"]);
+        assert_eq!(done.code, code, "{done:?}");
+        assert!(done.err.contains("did you mean `files.read`"), "{done:?}");
+    }
+    let done = run(workspace.root(), &["call", "quite_other"]);
+    assert!(done.err.contains("toolgate tools"), "{done:?}");
+}
+
+#[test]
+fn the_folder_is_the_one_named() {
+    let (here, there) = (Workspace::new(), Workspace::new().file("there.txt", "yes"));
+    let read = r#"{"path":"there.txt"}"#;
+    let root = there.root().to_str().unwrap();
+    let done = run(here.root(), &["call", "files_read", read, "--root", root]);
+    assert_eq!((done.code, done.out.trim()), (0, "yes"));
+    let line = Line::new(here.root(), &["call", "files_read", read]);
+    assert_eq!(line.env("TOOLGATE_ROOT", root).run().code, 0);
+    assert_eq!(run(here.root(), &["call", "files_read", read]).code, 1);
+}
+
+#[test]
+fn read_only_calls_nothing_that_changes_anything() {
+    let workspace = Workspace::new();
+    let write = r#"{"path":"a","content":""}"#;
+    let done = run(workspace.root(), &["call", "files_write", write, "--read-only"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.err.contains("no tool is named `files_write`"), "{done:?}");
+    assert!(!workspace.path("a").exists());
+}
+
+/// A call answers the same in this process and at a server.
+#[test]
+fn a_running_server_answers_as_the_same_call_in_this_process_does() {
+    let calls = [
+        ("files_read", json!({ "path": "README.md" })),
+        ("files.read", json!({ "path": "README.md" })),
+        ("files_read", json!({ "path": "README.md", "start_line": 2, "line_count": 1 })),
+        ("files_read", json!({ "path": "none" })),
+        ("files_read", json!({ "path": "../x" })),
+        ("files_list", json!({})),
+        ("files_search", json!({ "text": "small" })),
+        ("files_write", json!({ "path": "README.md", "content": "", "if_match": "other" })),
+        ("exec_run", json!({ "command": "echo a; echo b >&2; exit 3", "shell": true })),
+        ("exec_run", json!({ "command": "printf", "args": ["no end"] })),
+        ("exec_run", json!({ "command": "none-such" })),
+        ("files_read", json!({ "path": 5 })),
+        ("files_read", json!({})),
+        ("fils_read", json!({})),
+    ];
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let url = served.url();
+    for (tool, arguments) in calls {
+        for more in [&[][..], &["--json"]] {
+            let arguments = arguments.to_string();
+            let words = [&["call", tool, &arguments], more].concat();
+            let here = run(workspace.root(), &words);
+            let there = run(workspace.root(), &[&words[..], &["--url", &url]].concat());
+            assert_eq!(here.code, there.code, "{words:?}:\n{here:?}\n{there:?}");
+            assert_eq!(timeless(&here.out), timeless(&there.out), "{words:?}");
+            // In this process causes are told, which a server keeps to itself.
+            let (here, there) = (timeless(&here.err), timeless(&there.err));
+            let same = here.starts_with(there.trim_end()) || here.contains("did you mean");
+            assert!(same, "{words:?}:\n{here}\n{there}");
+        }
+    }
+}
+
+/// `text` without how long things took.
+fn timeless(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.contains("duration_ms"));
+    let lines = lines.map(|line| line.split_once(" in ").map_or(line, |(before, _)| before));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn no_server_or_no_url_is_told() {
+    let workspace = Workspace::new();
+    let at = |url: &str| run(workspace.root(), &["call", "files_list", "{}", "--url", url]);
+    // Nothing listens at port 1.
+    let done = at("http://127.0.0.1:1/mcp");
+    assert_eq!(done.code, 2);
+    assert!(done.err.contains("toolgate serve"), "{done:?}");
+    for url in ["nonsense", "https://127.0.0.1/mcp", "ftp://x"] {
+        let done = at(url);
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.err.contains("http"), "{done:?}");
+    }
+    let served = Launch::over(&workspace).served();
+    let done = at(&format!("http://{}/other", served.addr));
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(done.err.contains("404"), "{done:?}");
+}

@@ -1,0 +1,241 @@
+//! The commands that show: `tools`, `check-config`, `completions`, `--help`.
+
+use std::io::{Read, Write, pipe};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Line, run};
+use crate::support::{Workspace, binary};
+
+#[test]
+fn tools_are_listed_a_line_each() {
+    let done = run(Workspace::new().root(), &["tools"]);
+    assert_eq!((done.code, done.err.as_str()), (0, ""));
+    let lines: Vec<_> = done.out.lines().collect();
+    assert!(lines.len() >= 14, "{done:?}");
+    assert!(lines.iter().all(|line| line.split_whitespace().count() >= 4), "{done:?}");
+    assert!(lines.iter().any(|line| line.starts_with("files.read ")), "{done:?}");
+    let reads = run(Workspace::new().root(), &["tools", "--read-only"]);
+    assert!(reads.out.lines().all(|line| line.contains(" reads ")), "{reads:?}");
+}
+
+#[test]
+fn one_tool_is_shown_with_each_of_its_arguments() {
+    for name in ["files_edit", "files.edit"] {
+        let done = run(Workspace::new().root(), &["tools", name]);
+        assert_eq!(done.code, 0);
+        for part in ["files.edit", "path (required):", "edits (required):", "if_match:", "dry_run:"]
+        {
+            assert!(done.out.contains(part), "{part}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn tools_in_full_are_json() {
+    let workspace = Workspace::new();
+    let all = run(workspace.root(), &["tools", "--json"]);
+    let all: Vec<Value> = serde_json::from_str(&all.out).unwrap();
+    assert!(all.len() >= 14);
+    for tool in &all {
+        assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+        assert!(tool["id"].is_string() && tool["description"].is_string(), "{tool}");
+    }
+    let one = run(workspace.root(), &["tools", "files_edit", "--json"]);
+    let one: Vec<Value> = serde_json::from_str(&one.out).unwrap();
+    assert_eq!(one.len(), 1);
+    assert!(all.contains(&one[0]));
+}
+
+#[test]
+fn a_sound_configuration_is_printed_so_that_it_can_be_read_again() {
+    let workspace = Workspace::new();
+    let first = run(workspace.root(), &["check-config"]);
+    assert_eq!(first.code, 0, "{first:?}");
+    assert!(first.err.contains("no toolgate.toml"), "{first:?}");
+    workspace.put("toolgate.toml", &first.out);
+    let second = run(workspace.root(), &["check-config"]);
+    assert_eq!((second.code, &second.out), (0, &first.out));
+    assert!(second.err.contains("toolgate.toml is sound"), "{second:?}");
+}
+
+#[test]
+fn a_setting_is_taken_from_the_environment_else_from_the_file() {
+    let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
+    let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");
+    let done = line.run();
+    assert!(done.out.contains("calls = 9\n") && done.out.contains("programs = 4\n"), "{done:?}");
+    // A file elsewhere instead of the one here.
+    let workspace = workspace.file("other.toml", "[limits]\ncalls = 5\n");
+    let done = run(workspace.root(), &["check-config", "--config", "other.toml"]);
+    assert!(done.out.contains("calls = 5\n") && done.out.contains("programs = 16\n"), "{done:?}");
+}
+
+#[test]
+fn an_address_beyond_loopback_is_refused_by_what_would_listen_there() {
+    let text = "[server]\nlisten = \"0.0.0.0:80\"\n";
+    let workspace = Workspace::new().file("toolgate.toml", text);
+    for words in [&["check-config"][..], &["serve"]] {
+        let done = run(workspace.root(), words);
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.err.contains("server.listen") && done.err.contains("credentials"), "{done:?}");
+    }
+    assert_eq!(run(workspace.root(), &["tools"]).code, 0);
+}
+
+#[test]
+fn a_faulty_configuration_is_told_with_its_line_and_name() {
+    let cases = [
+        ("[server]\nlisten_at = 1\n", &["line 2", "listen_at"][..]),
+        ("[sever]\n", &["line 1", "sever"]),
+        ("[limits]\n\ncalls = \"many\"\n", &["line 3", "calls"]),
+        ("[limits]\ncalls = -1\n", &["line 2"]),
+        ("[limits]\ncalls = 0\n", &["limits.calls"]),
+        ("[limits\n", &["line 1"]),
+        ("[tools]\neffects = \"all\"\n", &["line 2", "reads"]),
+        ("[tools]\nallow = [\"files.[\"]\n", &["files.["]),
+        ("[server]\nlisten = \"localhost\"\n", &["line 2"]),
+        ("[log]\nlevel = \"loud=very\"\n", &["log.level", "loud=very"]),
+    ];
+    for (text, parts) in cases {
+        let workspace = Workspace::new().file("toolgate.toml", text);
+        for words in [&["check-config"][..], &["stdio"], &["serve"], &["tools"]] {
+            let done = run(workspace.root(), words);
+            assert_eq!((done.code, done.out.as_str()), (2, ""), "{text:?}: {done:?}");
+            for part in parts {
+                assert!(done.err.contains(part), "{part}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_faulty_variable_is_told_by_name() {
+    let workspace = Workspace::new();
+    let with = |name: &str, value: &str| {
+        Line::new(workspace.root(), &["check-config"]).env(name, value).run()
+    };
+    let done = with("TOOLGATE_LIMITS_CALLS", "many");
+    assert_eq!(done.code, 2);
+    assert!(done.err.contains("TOOLGATE_LIMITS_CALLS is `many`"), "{done:?}");
+    let done = with("TOOLGATE_TOOLS_EFFECTS", "all");
+    assert_eq!(done.code, 2);
+    assert!(done.err.contains("TOOLGATE_TOOLS_EFFECTS") && done.err.contains("reads"), "{done:?}");
+    let done = with("TOOLGATE_LIMIT_CALLS", "9");
+    assert_eq!(done.code, 0);
+    assert!(done.err.contains("did you mean TOOLGATE_LIMITS_CALLS?"), "{done:?}");
+    let done = with("TOOLGATE_CONFIG", "none.toml");
+    assert_eq!(done.code, 2);
+    assert!(done.err.contains("none.toml"), "{done:?}");
+}
+
+#[test]
+fn completions_are_a_script_bash_accepts() {
+    let done = run(Workspace::new().root(), &["completions", "bash"]);
+    assert_eq!(done.code, 0);
+    assert!(done.out.contains("check-config"), "{done:?}");
+    let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
+    bash.stdin.take().unwrap().write_all(done.out.as_bytes()).unwrap();
+    assert!(bash.wait().unwrap().success());
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        assert_eq!(run(Workspace::new().root(), &["completions", shell]).code, 0);
+    }
+}
+
+const COMMANDS: [&str; 6] = ["serve", "stdio", "call", "tools", "check-config", "completions"];
+
+/// The lines under `Example:` or `Examples:` that are commands of ours.
+fn examples(help: &str) -> Vec<&str> {
+    let (_, examples) = help.split_once("\nExample").expect("an example");
+    examples.lines().map(str::trim).filter(|line| line.starts_with("toolgate ")).collect()
+}
+
+#[test]
+fn the_help_of_every_command_has_an_example() {
+    let workspace = Workspace::new();
+    let done = run(workspace.root(), &["--help"]);
+    assert_eq!(done.code, 0);
+    assert!(!examples(&done.out).is_empty());
+    for command in COMMANDS {
+        assert!(done.out.contains(&format!("\n  {command} ")), "{command}: {}", done.out);
+        let help = run(workspace.root(), &[command, "--help"]);
+        assert_eq!(help.code, 0);
+        assert!(help.out.contains("toolgate"), "{help:?}");
+        assert!(help.out.contains("\nExample"), "{help:?}");
+    }
+}
+
+#[test]
+fn every_option_in_an_example_is_one_there_is() {
+    let workspace = Workspace::new();
+    for command in [&[][..], &["serve"], &["call"], &["tools"], &["check-config"], &["completions"]]
+    {
+        let help = run(workspace.root(), &[command, &["--help"]].concat());
+        for example in examples(&help.out) {
+            // What stands after two blanks explains.
+            let line = example.split("  ").next().unwrap();
+            let word = line.split(' ').nth(1).unwrap();
+            let known = run(workspace.root(), &[word, "--help"]).out;
+            for option in line.split(' ').filter(|word| word.starts_with("--")) {
+                let listed =
+                    known.split_whitespace().any(|word| word.trim_end_matches(',') == option);
+                assert!(listed, "`{line}`: `toolgate {word}` knows no {option}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    let workspace = Workspace::new().file("long.txt", "line\n".repeat(10_000));
+    for words in [
+        &["tools"][..],
+        &["tools", "--json"],
+        &["tools", "files_edit"],
+        &["call", "files_read", r#"{"path":"long.txt"}"#],
+        &["call", "files_read", r#"{"path":"long.txt"}"#, "--json"],
+        &["check-config"],
+        &["completions", "bash"],
+        &["--help"],
+        &["--version"],
+        &["help", "call"],
+    ] {
+        let (gone, out) = pipe().unwrap();
+        drop(gone);
+        let (mut told, err) = pipe().unwrap();
+        let mut line = Line::new(workspace.root(), words);
+        let mut child = line.command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap();
+        drop(line);
+        let mut err = String::new();
+        told.read_to_string(&mut err).unwrap();
+        let code = child.wait().unwrap().code();
+        assert_eq!(code, Some(0), "{words:?}: {err}");
+        assert!(!err.contains("panicked"), "{words:?}: {err}");
+    }
+}
+
+#[test]
+fn a_pipe_to_head_is_no_failure() {
+    let script = format!(
+        "set -o pipefail; {} tools --json | head -1; {} completions zsh | head -1",
+        binary().display(),
+        binary().display()
+    );
+    let workspace = Workspace::new();
+    let mut bash = Command::new("bash");
+    let done = bash.args(["-c", &script]).current_dir(workspace.root()).output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && !err.contains("panicked"), "{err}");
+}
+
+#[test]
+fn what_is_no_command_is_told_and_nothing_is_shown() {
+    for words in
+        [&["sreve"][..], &["call"], &["serve", "--nonsense"], &["completions", "tcsh"], &[]]
+    {
+        let done = run(Workspace::new().root(), words);
+        assert_eq!((done.code, done.out.as_str()), (2, ""), "{words:?}: {done:?}");
+        assert!(done.err.contains("--help") || done.err.contains("Usage"), "{done:?}");
+    }
+}
