@@ -250,3 +250,35 @@ fn nothing_but_messages_is_ever_written_to_standard_output() {
     assert_eq!(stdio.rest(), NOTHING);
     assert_eq!(stdio.ended().code(), Some(0));
 }
+
+#[test]
+fn a_client_that_does_not_read_keeps_no_server_from_ending() {
+    for how in ["input", "signal"] {
+        let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(4000));
+        let mut stdio = Launch::over(&workspace).set("limits_cancel_grace_ms", 100).stdio();
+        for id in 0..40 {
+            stdio.send(&call(id, "files_read", json!({ "path": "page.txt" })));
+        }
+        let begun = Instant::now();
+        match how {
+            "input" => stdio.close_input(),
+            _ => stdio.signal(Signal::TERM),
+        }
+        if how == "signal" {
+            // It lets calls in flight finish first; a second signal does not wait.
+            stdio.signal(Signal::TERM);
+        }
+        stdio.ended();
+        assert!(begun.elapsed() < Duration::from_secs(4), "{how}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn nohup_is_honoured() {
+    let served = Launch::over(&Workspace::new()).through(&["nohup"]).served();
+    served.signal(Signal::HUP);
+    let list = Post::mcp(&modern(1, "tools/list", json!({})));
+    assert_eq!(served.send(&list).status, 200);
+    served.signal(Signal::TERM);
+    assert_eq!(served.ended().code(), Some(0));
+}

@@ -1,11 +1,12 @@
 //! Who is answered when.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern,
+    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern, over_both,
     structured, waits_for_go,
 };
 
@@ -139,4 +140,17 @@ fn both_eras_are_served_side_by_side_at_one_http_endpoint() {
         let answer = connection.response().message();
         assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
     }
+}
+
+#[test]
+fn names_of_any_length_delay_nobody() {
+    over_both(&Workspace::new(), |client| {
+        let long = "x".repeat(10_000_000);
+        let begun = Instant::now();
+        let answer = client.ask("tools/call", json!({ "name": long }));
+        assert!(answer.to_string().len() < 2000, "{} bytes", answer.to_string().len());
+        let answer = client.call("files_read", json!({ "path": "README.md", &long: 1 }));
+        assert!(answer.to_string().len() < 2000, "{} bytes", answer.to_string().len());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    });
 }

@@ -249,3 +249,22 @@ fn a_client_that_does_not_read_its_stream_delays_nobody() {
     connection.close();
     marker.gone();
 }
+
+#[test]
+fn a_client_that_does_not_read_its_answers_does_not_keep_its_place() {
+    let workspace = Workspace::new().file("page.txt", "a line of text\n".repeat(6000));
+    let launch = Launch::over(&workspace).set("server_connections_max", 1);
+    let served = launch.set("server_write_time_ms", 300).served();
+    let mut greedy = served.connect();
+    let page = call(1, "files_read", json!({ "path": "page.txt" }));
+    // More than the sockets' buffers hold, so the server waits for somebody to read.
+    let request = Post::mcp(&page).written(served.addr);
+    let stream = thread::spawn(move || {
+        for _ in 0..200 {
+            greedy.try_write(&request);
+        }
+        greedy
+    });
+    serves(&served);
+    drop(stream.join().unwrap());
+}

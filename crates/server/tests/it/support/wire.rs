@@ -167,6 +167,11 @@ impl Connection {
         self.stream.write_all(bytes).unwrap();
     }
 
+    /// Writes bytes that the server may not want any more.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes);
+    }
+
     #[track_caller]
     pub(crate) fn post(&mut self, post: &Post) {
         let bytes = post.written(self.addr);

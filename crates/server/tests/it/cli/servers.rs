@@ -1,0 +1,59 @@
+//! `toolgate call --url` against what answers there, and what only seems to.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use super::run;
+use crate::support::{Launch, Workspace};
+
+/// Something that is no MCP server and answers everything with `response`; its URL.
+fn impostor(response: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(response.as_bytes());
+    });
+    url
+}
+
+fn called(url: &str) -> (i32, String, String) {
+    let workspace = Workspace::new();
+    let words = ["call", "files_read", r#"{"path":"README.md"}"#, "--url", url];
+    let done = run(workspace.root(), &words);
+    (done.code, done.out, done.err)
+}
+
+#[test]
+fn what_does_not_answer_as_an_mcp_server_is_no_success() {
+    let json = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"detail\":\"Not Found\"}";
+    let progress = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{}}\n\n";
+    let asking = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"resultType\":\"input_required\"}}";
+    let page =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n<html>hello</html>";
+    for response in [json, progress, asking, page, "HTTP/1.1 200 OK\r\n", ""] {
+        let (code, out, err) = called(&impostor(response));
+        assert_eq!((code, out.as_str()), (2, ""), "{response:?}: {err}");
+        assert!(err.starts_with("toolgate: "), "{err}");
+    }
+}
+
+#[test]
+fn a_password_in_the_url_is_refused_and_not_repeated() {
+    let (code, out, err) = called("http://ada:secret@127.0.0.1:1/mcp");
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("password") && !err.contains("secret"), "{err}");
+}
+
+#[test]
+fn what_a_running_server_may_do_is_not_for_the_caller_to_say() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let arguments = r#"{"path":"new.txt","content":"x"}"#;
+    let words = ["call", "files_write", arguments, "--read-only", "--url", &served.url()];
+    let done = run(workspace.root(), &words);
+    assert_eq!(done.code, 2, "{done:?}");
+    assert!(!workspace.path("new.txt").exists());
+}
