@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use toolgate_contract::{Call, CallError, Output};
+use toolgate_contract::{Call, CallError, Ending, Output};
 
 /// How many calls may have a record open or unwritten.
 const PLACES: usize = 16_384;
@@ -56,7 +56,7 @@ pub(crate) struct Record {
     dialect: &'static str,
     /// The tool's name as called.
     tool: String,
-    /// `ok`, or the reason it failed in a word.
+    /// `ok`, `program_failed`, or the reason there is no result, in a word.
     outcome: &'static str,
     /// Why it failed, where the caller was told less.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,11 @@ pub(crate) struct OpenRecord<'a> {
 impl OpenRecord<'_> {
     pub(crate) fn close(mut self, outcome: &Result<Output, CallError>) {
         if let Some((_, record, _)) = &mut self.open {
-            record.outcome = outcome.as_ref().map_or_else(CallError::reason, |_| "ok");
+            record.outcome = match outcome {
+                Ok(Output { ending: Ending::Done, .. }) => "ok",
+                Ok(Output { ending: Ending::ProgramFailed, .. }) => "program_failed",
+                Err(error) => error.reason(),
+            };
             record.cause = outcome.as_ref().err().and_then(CallError::cause).map(str::to_owned);
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern, over_both,
+    Launch, Marker, Post, REVISIONS, Stdio, Workspace, call, initialize, legacy, modern,
     structured, waits_for_go,
 };
 
