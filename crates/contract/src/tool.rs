@@ -175,6 +175,7 @@ impl<T: Tool> AnyTool for Erased<T> {
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         Box::pin(async move {
+            let input = if has_float(&input) { with_integers(input) } else { input };
             let input = serde_json::from_value(input)
                 .map_err(|err| ToolError::invalid("", err.to_string()))?;
             let output = self.tool.run(ctx, input).await?;
@@ -182,6 +183,35 @@ impl<T: Tool> AnyTool for Erased<T> {
                 .map_err(|err| ToolError::because("the result is not JSON", err))?;
             Ok(Output { value, text: T::text(&output), ending: T::ending(&output) })
         })
+    }
+}
+
+fn has_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_float),
+        Value::Object(fields) => fields.values().any(has_float),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+/// The value with `2.0` written `2`: one integer to JSON Schema, two things to Rust.
+fn with_integers(value: Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            // Beyond 2^53 a float may not be the integer that was meant.
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15 => {
+                #[allow(clippy::cast_possible_truncation, reason = "it is whole and within range")]
+                let integer = float as i64;
+                Value::from(integer)
+            }
+            Some(_) | None => Value::Number(number),
+        },
+        Value::Array(items) => items.into_iter().map(with_integers).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(key, value)| (key, with_integers(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => value,
     }
 }
 

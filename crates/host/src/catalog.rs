@@ -68,6 +68,11 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// The ids of all tools, in order.
+    pub fn ids(&self) -> Vec<ToolId> {
+        self.entries.iter().map(|entry| entry.spec().id.clone()).collect()
+    }
+
     fn offer(&mut self, tool: Arc<dyn AnyTool>) -> Result<(), CatalogError> {
         let spec = tool.spec();
         let unusable =
@@ -119,12 +124,21 @@ impl Catalog {
         if name.len() > NAME_CHARS_MAX {
             return None;
         }
-        let folded = fold(name);
-        let ids =
-            self.entries.iter().map(Entry::spec).filter(|spec| shown(spec)).map(|spec| &spec.id);
-        let close =
-            ids.map(|id| (strsim::normalized_damerau_levenshtein(&folded, &fold(id.as_str())), id));
+        let shown = self.entries.iter().map(Entry::spec).filter(|spec| shown(spec));
+        let close = shown.map(|spec| (likeness(name, &spec.id), &spec.id));
         let best = close.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (best.0 >= 0.6).then(|| best.1.to_string())
     }
+}
+
+/// How much `name` is like the name of a tool, 0 to 1: in its letters, or in its words in any
+/// order, so that `read_file` is like `files.read`.
+fn likeness(name: &str, id: &ToolId) -> f64 {
+    let (name, id) = (fold(name).to_lowercase(), fold(id.as_str()));
+    let words = |text: &str| -> Vec<String> {
+        text.split('_').map(|word| word.trim_end_matches('s').to_owned()).collect()
+    };
+    let (asked, known) = (words(&name), words(&id));
+    let letters = strsim::normalized_damerau_levenshtein(&name, &id);
+    if asked.iter().all(|word| known.contains(word)) { letters.max(0.7) } else { letters }
 }

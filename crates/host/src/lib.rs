@@ -1,10 +1,11 @@
-//! One registry and one call path: every call passes the gate in [`pipeline`].
+//! One registry and one call path: every call passes the gate, `pipeline.rs`.
 //!
 //! The host knows no socket and no protocol. What it answers is spelled by a dialect.
 
 mod pipeline;
 mod catalog;
 mod validate;
+mod wording;
 mod policy;
 mod limits;
 mod audit;

@@ -96,9 +96,9 @@ impl Default for Server {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
-    /// Patterns over tool ids of which one must match, e.g. `files.*`.
+    /// Patterns over tools of which one must match, e.g. `files.*` (or `files_*`).
     pub allow: Vec<String>,
-    /// Patterns over tool ids of which none may match, e.g. `exec.*`.
+    /// Patterns over tools of which none may match, e.g. `exec.*` (or `exec_*`).
     pub deny: Vec<String>,
     /// The most a tool may do to be offered: `reads`, `adds`, `changes` or `runs` programs.
     pub effects: EffectsMax,
@@ -185,7 +185,7 @@ impl Default for Validation {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Audit {
-    /// A file, `stderr`, `off`, or `state` for `toolgate/audit.jsonl` in the user's state folder.
+    /// An absolute path, `stderr`, `off`, or `state` for `toolgate/audit.jsonl` in the user's state folder.
     pub to: String,
 }
 
@@ -304,6 +304,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("server.stream_after_ms", server.stream_after_ms, 0, DAY_MS),
         ("server.keep_alive_ms", server.keep_alive_ms, 1, DAY_MS),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
+        ("exec.timeout_ms", config.exec.timeout_ms, 1, 600_000),
     ];
     for (name, value, least, most) in ranges {
         if !(least..=most).contains(&value) {

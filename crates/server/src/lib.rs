@@ -41,6 +41,7 @@ pub async fn serve_http(
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    shutdown::tell(shutdown.clone());
     let desk = Desk::new(host.clone());
     let paths = toolgate_dialects::all(&wiring::facts())
         .into_iter()
@@ -67,6 +68,7 @@ pub async fn serve_stdio(
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    shutdown::tell(shutdown.clone());
     let desk = Desk::new(host.clone());
     let streams = (stdio::stdin(), stdio::stdout());
     let served = serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;

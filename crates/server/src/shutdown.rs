@@ -19,7 +19,6 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
             _ = terminate.recv() => {}
             () = received(hangup.as_mut()) => {}
         }
-        tracing::info!("stopping once calls in flight are done; again to stop now");
         told.cancel();
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -28,6 +27,14 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
         std::process::exit(130);
     });
     Ok(stop)
+}
+
+/// Tells whoever watches a server that it is stopping.
+pub(crate) fn tell(stop: CancellationToken) {
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        tracing::info!("stopping once calls in flight are done; again to stop now");
+    });
 }
 
 async fn received(signal: Option<&mut Signal>) {

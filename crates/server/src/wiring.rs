@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use toolgate_contract::{AnyTool, Effects};
 use toolgate_dialects::Facts;
 use toolgate_host::{Audit, AuditDestination, Catalog, Host, Limits, Policy, Settings};
@@ -50,6 +50,7 @@ pub fn host_with(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Resul
     let catalog = Catalog::new(tools)?;
     let policy =
         Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?;
+    policy.check(&catalog.ids()).context("in tools.allow or tools.deny")?;
     let slots = Limits::new(
         limits.calls,
         limits.programs,
@@ -152,7 +153,11 @@ fn audit(to: &str) -> anyhow::Result<Audit> {
             Some(folder) => AuditDestination::File(folder.join("audit.jsonl")),
             None => AuditDestination::Stderr,
         },
-        path => AuditDestination::File(path.into()),
+        path if Path::new(path).is_absolute() => AuditDestination::File(path.into()),
+        path => bail!(
+            "audit.to is `{path}`; give an absolute path (a relative one would lie among the files \
+             that tools can write), `state`, `stderr` or `off`"
+        ),
     };
     match Audit::open(&destination) {
         Ok(audit) => Ok(audit),

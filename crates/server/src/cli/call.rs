@@ -8,7 +8,9 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolgate::wiring::Workspace;
-use toolgate_contract::{Answer, CallError, Caller, Ending, EventSink, Output, Request, Text};
+use toolgate_contract::{
+    Answer, CallError, Caller, Ending, EventSink, Output, Request, Text, fold,
+};
 use toolgate_host::Asked;
 
 use super::{Folder, complain, print, remote, run_to_end, small_runtime};
@@ -91,7 +93,9 @@ async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, 
 fn told(error: &CallError) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
-        CallError::UnknownTool { .. } => format!("{error}; `toolgate tools` lists them"),
+        CallError::UnknownTool { .. } => {
+            format!("{error} (`toolgate tools` lists what is on offer)")
+        }
         CallError::Conflict { details, .. } => format!("{error}\n{details}"),
         other => format!("{other}{cause}"),
     }
@@ -103,7 +107,8 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     } else {
         let Text { body, note } = &output.text;
         print(body)?;
-        let beside = std::io::stdout().is_terminal() || note.is_none();
+        // A file's bytes go out as they are, unless a person looks at them.
+        let beside = std::io::stdout().is_terminal() || fold(&args.tool) != "files_read";
         if beside && !body.is_empty() && !body.ends_with('\n') {
             print("\n")?;
         }

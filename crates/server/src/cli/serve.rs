@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use toolgate::wiring::Workspace;
 use toolgate::{config, serve_http, shutdown};
-use toolgate_contract::Caller;
+use toolgate_contract::{Caller, fold};
 use toolgate_host::Host;
 
 use super::{Folder, run_to_end};
@@ -27,7 +27,7 @@ pub(super) struct Args {
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
     /// The address to listen at, instead of `server.listen`
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     folder: Folder,
@@ -44,11 +44,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
         let listener = listen(loaded.config.server.listen).await?;
         let stop = shutdown::on_signal()?;
-        announce(&workspace.host, &args.path, loaded.file.as_deref(), listener.local_addr()?);
+        announce(&workspace.host, args, loaded.file.as_deref(), listener.local_addr()?);
         serve_http(workspace.host.clone(), listener, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// An address as people write it: `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost").unwrap_or(text);
+    let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
+    port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+        .or_else(|_| text.parse())
+        .map_err(|_| "write an address and a port such as 127.0.0.1:8000, or a port".to_owned())
 }
 
 async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -65,18 +74,19 @@ async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
 
 /// Says what is served and how to connect, at length to a person, in a line to a log.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
-fn announce(host: &Host, path: &Path, config: Option<&Path>, addr: SocketAddr) {
-    let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+fn announce(host: &Host, args: &Args, config: Option<&Path>, addr: SocketAddr) {
+    let folder = args.path.canonicalize().unwrap_or_else(|_| args.path.clone());
+    let how = if args.folder.read_only { ", read-only" } else { "" };
     let url = format!("http://{addr}/mcp");
     if !std::io::stderr().is_terminal() {
-        eprintln!("toolgate: serving {} at {url}", folder.display());
+        eprintln!("toolgate: serving {}{how} at {url}", folder.display());
         return;
     }
     let tools = host.tools(&Caller::http()).tools;
     let config = config.map(|file| format!("  config {}\n", file.display())).unwrap_or_default();
-    let names: Vec<_> = tools.iter().map(|tool| tool.spec().id.to_string()).collect();
+    let names: Vec<_> = tools.iter().map(|tool| fold(tool.spec().id.as_str())).collect();
     eprintln!(
-        "toolgate {version} serves {folder}\n  at     {url}\n{config}  tools  {count}: {names}\n\n\
+        "toolgate {version} serves {folder}{how}\n  at     {url}\n{config}  tools  {count}: {names}\n\n\
          Connect an agent:\n\
          \x20 Claude Code   claude mcp add --transport http toolgate {url}\n\
          \x20 Cursor        in .cursor/mcp.json: {{\"mcpServers\":{{\"toolgate\":{{\"url\":\"{url}\"}}}}}}\n\

@@ -70,7 +70,7 @@ impl ReadOutput {
 impl Tool for ReadOutput {
     const NAME: &'static str = "exec.output";
     const TITLE: &'static str = "Read program output";
-    const ABOUT: &'static str = "Reads more of what a program run with exec.run printed, when its \
+    const ABOUT: &'static str = "Reads more of what a program run with exec_run printed, when its \
         result was cut: the `output_id` is in that result, and `next` says where to go on. Only \
         the last few outputs are kept.";
     const EFFECTS: Effects = Effects::Reads;

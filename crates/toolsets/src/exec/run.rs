@@ -88,7 +88,7 @@ pub(super) struct Output {
     stderr: String,
     /// How much that is and how it is written.
     stderr_extent: Extent,
-    /// What to give exec.output to read what was left out; null when nothing was.
+    /// What to give exec_output to read what was left out; null when nothing was.
     output_id: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl Tool for Run {
         only for pipes, redirections or globs. There is no terminal and nobody to answer \
         questions. When it ends or its time is over everything it started is ended too, so \
         nothing can be left running in the background. Long output is cut in the middle; read \
-        the rest with exec.output.";
+        the rest with exec_output.";
     const EFFECTS: Effects = Effects::Runs;
     /// Longer than the longest timeout, so that a program is stopped by its own.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));

@@ -26,7 +26,7 @@ pub struct Settings {
     pub output_bytes: usize,
     /// How much of each stream a result can show.
     pub output_bytes_max: usize,
-    /// How much of each stream is kept on disk to be read with `exec.output`.
+    /// How much of each stream is kept on disk to be read with `exec_output`.
     pub spool_bytes_max: u64,
     /// How many cut outputs are kept.
     pub kept_runs_max: usize,

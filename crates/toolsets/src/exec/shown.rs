@@ -20,7 +20,7 @@ pub(super) struct Extent {
 /// What a result leaves out.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Cut {
-    /// The first byte left out: the offset to read on at with exec.output.
+    /// The first byte left out: the offset to read on at with exec_output.
     pub(super) from: u64,
     /// The first byte shown again.
     pub(super) to: u64,
@@ -80,7 +80,7 @@ impl Extent {
             }
             if let Some(id) = id {
                 note.push_str(&format!(
-                    ", read on with exec.output: output_id `{id}`, stream `{name}`, offset {from}"
+                    ", read on with exec_output: output_id `{id}`, stream `{name}`, offset {from}"
                 ));
             }
         }

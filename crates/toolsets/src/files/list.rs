@@ -70,7 +70,7 @@ impl Tool for List {
     const NAME: &'static str = "files.list";
     const TITLE: &'static str = "List directory";
     const ABOUT: &'static str = "Lists one directory, everything in it, in order of name. For an \
-        overview of a project use files.tree; to find files use files.search.";
+        overview of a project use files_tree; to find files use files_search.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;

@@ -42,7 +42,7 @@ impl Mkdir {
 impl Tool for Mkdir {
     const NAME: &'static str = "files.mkdir";
     const TITLE: &'static str = "Make directory";
-    const ABOUT: &'static str = "Makes a directory and those on the way to it. files.write does \
+    const ABOUT: &'static str = "Makes a directory and those on the way to it. files_write does \
         so by itself; this is for empty ones.";
     const EFFECTS: Effects = Effects::Adds;
     const IDEMPOTENT: bool = true;

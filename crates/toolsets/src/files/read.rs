@@ -136,7 +136,7 @@ impl Tool for Read {
     const TITLE: &'static str = "Read file";
     const ABOUT: &'static str = "Reads a file, or a range of its lines or bytes. A long file is \
         cut at a line's end and the note says how to go on. Other than UTF-8 text is read with \
-        encoding base64. The etag can be passed as if_match to files.write and files.edit.";
+        encoding base64. The etag can be passed as if_match to files_write and files_edit.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;

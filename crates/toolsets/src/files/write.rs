@@ -73,7 +73,7 @@ impl Tool for Write {
     const ABOUT: &'static str = "Creates a file, or replaces one whole: readers see the old \
         content or the new, never a part. An existing file is only replaced with overwrite: true, \
         or with if_match set to the etag of the content you have read. To change a part of a \
-        file use files.edit.";
+        file use files_edit.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
     type Input = Input;

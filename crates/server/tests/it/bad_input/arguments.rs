@@ -18,7 +18,7 @@ fn an_argument_of_the_wrong_type_is_named_by_its_pointer() {
             "/edits/0",
         ),
         ("exec_run", json!({ "command": "true", "args": ["a", 1] }), "/args/1"),
-        ("files_read", json!({}), "\"path\" is a required property"),
+        ("files_read", json!({}), "`path` is missing"),
         ("files_read", json!({ "path": "README.md", "pth": 1 }), "'pth' was unexpected"),
     ];
     over_both(&Workspace::new(), |client| {

@@ -77,7 +77,7 @@ async fn a_long_output_shows_its_ends_and_says_how_to_go_on() {
     assert_eq!(
         note,
         format!(
-            "bytes 10 to 3883 of 3893 of stdout are left out, read on with exec.output: \
+            "bytes 10 to 3883 of 3893 of stdout are left out, read on with exec_output: \
              output_id `{id}`, stream `stdout`, offset 10"
         )
     );

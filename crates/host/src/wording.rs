@@ -1,0 +1,174 @@
+//! What is wrong with a value, said to whoever wrote it: what was meant, not which keyword failed.
+
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind as Kind;
+use serde_json::Value;
+
+/// The most characters of a value or of a message that are repeated.
+const CHARS_MAX: usize = 300;
+/// The longest unknown name that is compared with known ones: comparing takes time by its length,
+/// which is whatever a client sends.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What `error` says is wrong; `schema` is the whole schema it comes from.
+pub(crate) fn told(error: &ValidationError<'_>, schema: &Value) -> String {
+    let here = place(error, schema);
+    match error.kind() {
+        Kind::Required { property } => {
+            format!("`{}` is missing", property.as_str().unwrap_or_default())
+        }
+        Kind::AdditionalProperties { unexpected } => unknown(unexpected, here, error.instance()),
+        Kind::Type { .. } => wrong_type(here, error.instance()),
+        Kind::OneOfNotValid { .. } | Kind::AnyOf { .. } | Kind::Enum { .. } => {
+            not_a_choice(here, error.instance()).unwrap_or_else(|| shortened(&error.to_string()))
+        }
+        _ => shortened(&error.to_string()),
+    }
+}
+
+/// The part of the schema that holds the keyword that failed.
+fn place<'s>(error: &ValidationError<'_>, schema: &'s Value) -> &'s Value {
+    let keyword = error.schema_path().as_str();
+    let parent = keyword.rsplit_once('/').map_or("", |(parent, _)| parent);
+    schema.pointer(parent).unwrap_or(&Value::Null)
+}
+
+fn unknown(names: &[String], here: &Value, instance: &Value) -> String {
+    let given: Vec<_> = names.iter().take(4).map(|name| format!("`{}`", clipped(name))).collect();
+    let is = if names.len() == 1 { "is" } else { "are" };
+    let told = format!("{} {is} not known", given.join(", "));
+    let Some(known) = here["properties"].as_object() else { return told };
+    let free: Vec<_> = known.keys().filter(|name| instance.get(name.as_str()).is_none()).collect();
+    let meant = names.iter().take(4).filter_map(|name| nearest(name, &free));
+    let meant: Vec<_> = meant.map(|name| format!("`{name}`")).collect();
+    if !meant.is_empty() {
+        return format!("{told}; did you mean {}?", meant.join(", "));
+    }
+    let all: Vec<_> = known.keys().map(|name| format!("`{name}`")).collect();
+    format!("{told}; known are {}", all.join(", "))
+}
+
+/// The name that `name` was probably meant to be.
+fn nearest<'n>(name: &str, known: &[&'n String]) -> Option<&'n String> {
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let near = |known: &str| {
+        // `file_path` holds `path`, and `cmd` is `command` with letters left out.
+        let within = name.split('_').any(|word| word == known);
+        if within || abbreviates(name, known) { 0.95 } else { strsim::jaro_winkler(name, known) }
+    };
+    let best = known.iter().copied().max_by(|a, b| near(a).total_cmp(&near(b)))?;
+    (near(best) > 0.75).then_some(best)
+}
+
+/// Whether `short` is `name` with letters left out, but not the first nor the last.
+fn abbreviates(short: &str, name: &str) -> bool {
+    let ends = |text: &str| (text.chars().next(), text.chars().next_back());
+    let mut letters = name.chars();
+    short.len() >= 3
+        && ends(short) == ends(name)
+        && short.chars().all(|letter| letters.any(|other| other == letter))
+}
+
+fn wrong_type(here: &Value, instance: &Value) -> String {
+    let names = match &here["type"] {
+        Value::String(name) => vec![name.as_str()],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    // What may be null may be left out; nobody means to write it.
+    let names: Vec<_> = names.into_iter().filter(|name| *name != "null").collect();
+    let quoted = instance.as_str().is_some_and(|text| text.parse::<f64>().is_ok());
+    let number = names.iter().any(|name| matches!(*name, "integer" | "number"));
+    let hint = if quoted && number { "; leave the quotes out" } else { "" };
+    format!("must be {}, not {}{hint}", names.join(" or "), clipped(&instance.to_string()))
+}
+
+fn not_a_choice(here: &Value, instance: &Value) -> Option<String> {
+    let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| here[*keyword].as_array())?;
+    let choice = |row: &Value| match row {
+        Value::Object(row) => row.get("const").cloned(),
+        other => Some(other.clone()),
+    };
+    let choices: Option<Vec<_>> = rows.iter().map(choice).collect();
+    let choices: Vec<_> = choices?.iter().map(ToString::to_string).collect();
+    Some(format!("{} is not one of {}", clipped(&instance.to_string()), choices.join(", ")))
+}
+
+fn clipped(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        None => text.to_owned(),
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+    }
+}
+
+/// `message` with its middle left out if it is long; it can repeat the value.
+pub(crate) fn shortened(message: &str) -> String {
+    let Some((cut, _)) = message.char_indices().nth(CHARS_MAX) else { return message.to_owned() };
+    let tail = message.char_indices().rev().nth(79).map_or(0, |(at, _)| at);
+    format!("{}… {}", &message[..cut], &message[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(value: &Value, expected: &str) {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "command": { "type": "string" },
+                "cwd": { "type": ["string", "null"] },
+                "count": { "type": ["integer", "null"], "minimum": 1 },
+                "encoding": { "oneOf": [{ "const": "utf-8" }, { "const": "base64" }] },
+                "edits": { "type": "array", "items": {
+                    "type": "object",
+                    "properties": { "old": { "type": "string" }, "new": { "type": "string" } },
+                    "additionalProperties": false,
+                } },
+            },
+            "required": ["command"],
+            "additionalProperties": false,
+        });
+        let validator = jsonschema::validator_for(&schema).expect("a schema");
+        let all: Vec<_> = validator
+            .iter_errors(value)
+            .map(|error| format!("{}: {}", error.instance_path(), told(&error, &schema)))
+            .collect();
+        assert_eq!(all.join("\n"), expected);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        check(&json!({}), ": `command` is missing");
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_what_was_meant_and_is_not_there_yet() {
+        let expected = ": `cmd` is not known; did you mean `command`?\n: `command` is missing";
+        check(&json!({ "cmd": "ls" }), expected);
+        let edit = json!({ "command": "x", "edits": [{ "old_string": "a", "new_string": "b" }] });
+        let expected =
+            "/edits/0: `old_string`, `new_string` are not known; did you mean `old`, `new`?";
+        check(&edit, expected);
+        let expected =
+            ": `zebra` is not known; known are `command`, `cwd`, `count`, `encoding`, `edits`";
+        check(&json!({ "command": "x", "zebra": 1 }), expected);
+    }
+
+    #[test]
+    fn a_wrong_type_is_told_with_the_right_one() {
+        check(&json!({ "command": 5 }), "/command: must be string, not 5");
+        let expected = "/count: must be integer, not \"2\"; leave the quotes out";
+        check(&json!({ "command": "x", "count": "2" }), expected);
+    }
+
+    #[test]
+    fn what_is_no_choice_is_told_with_the_choices() {
+        let expected = "/encoding: \"utf8\" is not one of \"utf-8\", \"base64\"";
+        check(&json!({ "command": "x", "encoding": "utf8" }), expected);
+    }
+}
