@@ -21,7 +21,7 @@ use toolgate_toolsets::{exec, files};
 pub const FILE_NAME: &str = "toolgate.toml";
 const ENV_PREFIX: &str = "TOOLGATE_";
 /// Variables of ours that are not settings.
-const ENV_OTHER: [&str; 3] = ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_RUN"];
+const ENV_OTHER: [&str; 3] = ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY"];
 
 /// The settings of one toolgate.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -318,10 +318,9 @@ fn unknown_variables(settings: &[Setting], env: &[(&str, &str)]) -> Vec<String> 
     let known = |name: &str| ENV_OTHER.contains(&name) || settings.iter().any(|s| s.env == name);
     let strangers = env.iter().filter(|(name, _)| name.starts_with(ENV_PREFIX) && !known(name));
     let told = strangers.map(|(name, _)| {
-        let close = settings.iter().max_by(|a, b| {
-            let near = |s: &Setting| strsim::normalized_damerau_levenshtein(&s.env, name);
-            near(a).total_cmp(&near(b))
-        });
+        let near = |s: &Setting| strsim::normalized_damerau_levenshtein(&s.env, name);
+        let close = settings.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+        let close = close.filter(|setting| near(setting) > 0.75);
         let hint = close.map(|s| format!("; did you mean {}?", s.env)).unwrap_or_default();
         format!("the environment variable {name} is not a setting{hint}")
     });

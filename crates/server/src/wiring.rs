@@ -32,6 +32,7 @@ impl Workspace {
 
     /// The same to look at: nothing is called there, so no audit log is opened.
     pub fn look(root: &Path, config: &Config) -> anyhow::Result<Self> {
+        destination(&config.audit.to)?;
         let mut config = config.clone();
         "off".clone_into(&mut config.audit.to);
         Self::open(root, &config)
@@ -143,10 +144,9 @@ fn effects_max(effects: EffectsMax) -> Effects {
     }
 }
 
-/// Opens the audit log. The user's own state folder may be missing or read-only, which must not
-/// keep anyone from working; a file that was asked for must be had.
-fn audit(to: &str) -> anyhow::Result<Audit> {
-    let destination = match to {
+/// Where records go.
+fn destination(to: &str) -> anyhow::Result<AuditDestination> {
+    Ok(match to {
         "off" => AuditDestination::Off,
         "stderr" => AuditDestination::Stderr,
         "state" => match state_folder() {
@@ -158,8 +158,13 @@ fn audit(to: &str) -> anyhow::Result<Audit> {
             "audit.to is `{path}`; give an absolute path (a relative one would lie among the files \
              that tools can write), `state`, `stderr` or `off`"
         ),
-    };
-    match Audit::open(&destination) {
+    })
+}
+
+/// Opens the audit log. The user's own state folder may be missing or read-only, which must not
+/// keep anyone from working; a file that was asked for must be had.
+fn audit(to: &str) -> anyhow::Result<Audit> {
+    match Audit::open(&destination(to)?) {
         Ok(audit) => Ok(audit),
         Err(err) if to == "state" => {
             tracing::warn!(

@@ -115,6 +115,12 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         if let Some(note) = note {
             complain(note);
         }
+        if args.url.is_none() && output.value["output_id"].is_string() {
+            complain(
+                "what is left out ends with this process: raise max_output_bytes, or make the call \
+                 at a running server with --url and read on there",
+            );
+        }
     }
     Ok(match output.ending {
         Ending::Done => ExitCode::SUCCESS,

@@ -7,6 +7,7 @@ mod remote;
 mod tools;
 mod check_config;
 mod reference;
+mod shape;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,7 +66,7 @@ struct Folder {
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Offer only tools that change nothing
-    #[arg(long)]
+    #[arg(long, env = "TOOLGATE_READ_ONLY")]
     read_only: bool,
 }
 

@@ -8,6 +8,7 @@ use toolgate::config;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{Caller, fold};
 
+use super::shape::{Field, fields};
 use super::{Cli, print, tools};
 
 #[derive(clap::Args)]
@@ -63,21 +64,11 @@ fn tool_pages() -> anyhow::Result<String> {
 }
 
 fn rows(schema: &serde_json::Value) -> String {
-    let required = schema["required"].as_array().cloned().unwrap_or_default();
-    let mut rows = String::new();
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let must = if required.iter().any(|r| r == name) { "" } else { ", optional" };
-        let about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
-        let kind = match &property["type"] {
-            serde_json::Value::String(kind) => kind.clone(),
-            serde_json::Value::Array(kinds) => {
-                kinds.iter().filter_map(|k| k.as_str()).collect::<Vec<_>>().join(" or ")
-            }
-            _ => "one of several".to_owned(),
-        };
-        rows += &format!("| `{name}` | {kind}{must} | {} |\n", about.replace('|', "\\|"));
-    }
-    rows
+    let rows = fields(schema).into_iter().map(|field| {
+        let Field { name, kind, when, about } = field;
+        format!("| `{name}` | {kind}, {when} | {} |\n", about.replace('|', "\\|"))
+    });
+    rows.collect()
 }
 
 fn command_line() -> String {

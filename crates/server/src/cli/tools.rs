@@ -8,6 +8,7 @@ use serde_json::json;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold};
 
+use super::shape::{Field, fields};
 use super::{Folder, print};
 
 #[derive(clap::Args)]
@@ -55,12 +56,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
     } else if args.tool.is_some() {
         for spec in specs {
-            print(&format!("{}\n{}\n\narguments:\n{}\n", spec.id, spec.about, arguments(spec)))?;
+            let name = fold(spec.id.as_str());
+            print(&format!("{name}\n{}\n\narguments:\n{}\n", spec.about, arguments(spec)))?;
         }
     } else {
         for spec in specs {
             let first = spec.about.split(". ").next().unwrap_or_default().trim_end_matches('.');
-            let line = format!("{:<16} {:<8} {first}\n", spec.id.as_str(), effect(spec.effects));
+            let line =
+                format!("{:<16} {:<8} {first}\n", fold(spec.id.as_str()), effect(spec.effects));
             print(&line)?;
         }
     }
@@ -80,14 +83,11 @@ fn in_full(spec: &ToolSpec) -> serde_json::Value {
 }
 
 fn arguments(spec: &ToolSpec) -> String {
-    let required = spec.input_schema["required"].as_array().cloned().unwrap_or_default();
-    let mut lines = String::new();
-    for (name, schema) in spec.input_schema["properties"].as_object().into_iter().flatten() {
-        let must = if required.iter().any(|r| r == name) { " (required)" } else { "" };
-        let about = schema["description"].as_str().unwrap_or_default();
-        lines += &format!("  {name}{must}: {about}\n");
-    }
-    lines
+    let lines = fields(&spec.input_schema).into_iter().map(|field| {
+        let Field { name, kind, when, about } = field;
+        format!("  {name}: {kind} ({when})\n      {about}\n")
+    });
+    lines.collect()
 }
 
 pub(super) fn effect(effects: Effects) -> &'static str {

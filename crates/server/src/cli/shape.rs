@@ -1,0 +1,108 @@
+//! What a schema asks for, as a person reads it.
+
+use serde_json::Value;
+
+/// One argument or result field, those within another beneath it.
+pub(super) struct Field {
+    /// Its name; those within another have its name before theirs, as in `edits[].old`.
+    pub(super) name: String,
+    /// Its type, choices and range, as in `integer 1..`.
+    pub(super) kind: String,
+    /// Whether it must be there, or what it is when it is not.
+    pub(super) when: String,
+    /// What it means.
+    pub(super) about: String,
+}
+
+/// Every field of the object that `schema` describes.
+pub(super) fn fields(schema: &Value) -> Vec<Field> {
+    let mut all = Vec::new();
+    collect(schema, "", &mut all);
+    all
+}
+
+fn collect(schema: &Value, within: &str, all: &mut Vec<Field>) {
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let must = required.iter().any(|field| field == name);
+        let when = match property.get("default").filter(|default| !default.is_null()) {
+            _ if must => "required".to_owned(),
+            Some(default) => format!("default {default}"),
+            None => "optional".to_owned(),
+        };
+        let name = format!("{within}{name}");
+        let about = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+        all.push(Field { name: name.clone(), kind: kind(property), when, about });
+        collect(property, &format!("{name}."), all);
+        let items = &property["items"];
+        collect(items, &format!("{name}[]."), all);
+        for choice in items["anyOf"].as_array().into_iter().flatten() {
+            collect(choice, &format!("{name}[]."), all);
+        }
+    }
+}
+
+fn kind(schema: &Value) -> String {
+    let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| schema[*keyword].as_array());
+    if let Some(rows) = rows {
+        let choice = |row: &Value| match row {
+            Value::Object(fields) => match fields.get("const") {
+                Some(choice) => choice.to_string(),
+                None => kind(row),
+            },
+            other => other.to_string(),
+        };
+        let choices = rows.iter().map(choice).filter(|choice| choice != "null");
+        return choices.collect::<Vec<_>>().join(" or ");
+    }
+    let names = match &schema["type"] {
+        Value::String(name) => vec![name.as_str()],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let names: Vec<_> = names.into_iter().filter(|name| *name != "null").collect();
+    if names == ["array"] {
+        return format!("list of {}", kind(&schema["items"]));
+    }
+    let range = match (schema.get("minimum"), schema.get("maximum")) {
+        (None, None) => String::new(),
+        (least, most) => {
+            let bound = |bound: Option<&Value>| bound.map(ToString::to_string).unwrap_or_default();
+            format!(" {}..{}", bound(least), bound(most))
+        }
+    };
+    format!("{}{range}", names.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_is_told_with_its_type_range_and_default_and_what_is_within_it() {
+        let schema = json!({
+            "properties": {
+                "path": { "type": "string" },
+                "limit": { "type": ["integer", "null"], "minimum": 1, "default": 9 },
+                "edits": { "type": "array", "items": {
+                    "type": "object",
+                    "properties": { "how": { "oneOf": [{ "const": "a" }, { "const": "b" }] } },
+                } },
+            },
+            "required": ["path"],
+        });
+        let told: Vec<_> = fields(&schema)
+            .iter()
+            .map(|field| format!("{}: {}, {}", field.name, field.kind, field.when))
+            .collect();
+        let expected = [
+            "path: string, required",
+            "limit: integer 1.., default 9",
+            "edits: list of object, optional",
+            "edits[].how: \"a\" or \"b\", optional",
+        ];
+        assert_eq!(told, expected);
+    }
+}
