@@ -15,7 +15,7 @@ fn tools_are_listed_a_line_each() {
     let lines: Vec<_> = done.out.lines().collect();
     assert!(lines.len() >= 14, "{done:?}");
     assert!(lines.iter().all(|line| line.split_whitespace().count() >= 4), "{done:?}");
-    assert!(lines.iter().any(|line| line.starts_with("files.read ")), "{done:?}");
+    assert!(lines.iter().any(|line| line.starts_with("files_read ")), "{done:?}");
     let reads = run(Workspace::new().root(), &["tools", "--read-only"]);
     assert!(reads.out.lines().all(|line| line.contains(" reads ")), "{reads:?}");
 }
@@ -25,8 +25,14 @@ fn one_tool_is_shown_with_each_of_its_arguments() {
     for name in ["files_edit", "files.edit"] {
         let done = run(Workspace::new().root(), &["tools", name]);
         assert_eq!(done.code, 0);
-        for part in ["files.edit", "path (required):", "edits (required):", "if_match:", "dry_run:"]
-        {
+        let parts = [
+            "files_edit",
+            "path: string (required)",
+            "edits[].old: string",
+            "if_match:",
+            "dry_run: boolean (default false)",
+        ];
+        for part in parts {
             assert!(done.out.contains(part), "{part}: {done:?}");
         }
     }
@@ -82,6 +88,21 @@ fn an_address_beyond_loopback_is_refused_by_what_would_listen_there() {
         assert!(done.err.contains("server.listen") && done.err.contains("credentials"), "{done:?}");
     }
     assert_eq!(run(workspace.root(), &["tools"]).code, 0);
+}
+
+#[test]
+fn a_rule_over_tools_holds_in_either_spelling_and_is_refused_if_it_matches_none() {
+    let workspace = Workspace::new();
+    for rule in ["exec.*", "exec_*", "exec_run,exec.output"] {
+        let line = Line::new(workspace.root(), &["tools"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let done = line.run();
+        assert!(done.code == 0 && !done.out.contains("exec"), "{rule}: {done:?}");
+    }
+    for (rule, meant) in [("exce.*", "exec"), ("fils_read", "files.read")] {
+        let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let done = line.run();
+        assert!(done.code == 2 && done.err.contains(rule) && done.err.contains(meant), "{done:?}");
+    }
 }
 
 #[test]
