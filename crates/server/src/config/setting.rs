@@ -1,0 +1,121 @@
+//! Each setting by itself, read off the types: its variable, its schema, its page of the reference.
+
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::{Config, FILE_NAME};
+
+/// What the environment variable of every setting begins with.
+pub(super) const ENV_PREFIX: &str = "TOOLGATE_";
+
+/// One setting, read off the types.
+pub(super) struct Setting {
+    /// Its place in the file, e.g. `server.listen`.
+    pub(super) path: [String; 2],
+    pub(super) env: String,
+    pub(super) schema: Value,
+    pub(super) default: Value,
+}
+
+/// Every setting in the order of the file.
+pub(super) fn settings() -> Vec<Setting> {
+    let schema = schema();
+    let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
+    let sections = schema["properties"].as_object().cloned().unwrap_or_default();
+    let mut settings = Vec::new();
+    for (section, body) in &sections {
+        for (name, schema) in body["properties"].as_object().into_iter().flatten() {
+            settings.push(Setting {
+                path: [section.clone(), name.clone()],
+                env: format!("{ENV_PREFIX}{section}_{name}").to_uppercase(),
+                schema: schema.clone(),
+                default: defaults[section][name].clone(),
+            });
+        }
+    }
+    settings
+}
+
+impl Setting {
+    pub(super) fn put(&self, table: &mut toml::Table, text: &str) -> anyhow::Result<()> {
+        let bad = || format!("{} is `{text}`, which is not {}", self.env, self.kind());
+        let value = match self.schema["type"].as_str() {
+            Some("integer") => toml::Value::Integer(text.trim().parse().with_context(bad)?),
+            Some("boolean") => toml::Value::Boolean(text.trim().parse().with_context(bad)?),
+            Some("array") => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                toml::Value::Array(items.map(|item| item.to_owned().into()).collect())
+            }
+            _ => toml::Value::String(text.to_owned()),
+        };
+        let [section, name] = &self.path;
+        let section = table.entry(section.as_str()).or_insert_with(|| toml::Table::new().into());
+        if let Some(section) = section.as_table_mut() {
+            section.insert(name.clone(), value);
+        }
+        Ok(())
+    }
+
+    fn kind(&self) -> String {
+        let choices = self.schema["oneOf"].as_array().or(self.schema["enum"].as_array());
+        if let Some(choices) = choices {
+            let name = |choice: &Value| choice.get("const").unwrap_or(choice).to_string();
+            return choices.iter().map(name).collect::<Vec<_>>().join(" or ");
+        }
+        match self.schema["type"].as_str() {
+            Some("array") => "list of strings; in the environment separated by commas".to_owned(),
+            Some(kind) => kind.to_owned(),
+            // What may be missing is a string where it is not.
+            None => "string".to_owned(),
+        }
+    }
+}
+
+/// The JSON Schema of the file.
+pub fn schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
+    if let Some(root) = schema.as_object_mut() {
+        root.insert("title".into(), FILE_NAME.into());
+    }
+    schema
+}
+
+/// The reference of the file, in Markdown.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# toolgate.toml\n\n\
+         <!-- Written by `cargo xtask codegen` from crates/server/src/config.rs; edit that. -->\n\n\
+         Every setting is optional. A value is taken from the command line, else from the \
+         environment, else from the file, else it is the default. The file is `--config FILE`, \
+         else `toolgate.toml` in the folder that is served; the tools cannot write it. \
+         [config.schema.json](config.schema.json) is its JSON Schema. `toolgate check-config` says \
+         whether a file is sound and prints the settings in force.\n",
+    );
+    let mut section = String::new();
+    let about = schema();
+    for setting in settings() {
+        let [head, name] = &setting.path;
+        if *head != section {
+            section.clone_from(head);
+            let text = about["properties"][head]["description"].as_str().unwrap_or_default();
+            let _ = write!(page, "\n## [{head}]\n\n{text}\n");
+        }
+        let text = setting.schema["description"].as_str().unwrap_or_default();
+        let _ = write!(
+            page,
+            "\n### `{name}`\n\n{text}\n\n- type: {}\n- default: {}\n- environment: `{}`\n",
+            setting.kind(),
+            if setting.default.is_null() {
+                "none".to_owned()
+            } else {
+                format!("`{}`", setting.default)
+            },
+            setting.env
+        );
+    }
+    page
+}

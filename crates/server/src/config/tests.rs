@@ -1,0 +1,72 @@
+//! Which value holds, and what is refused.
+#![allow(clippy::disallowed_methods, reason = "a test writes the file that is read")]
+
+use std::ffi::OsString;
+
+use super::load::*;
+use super::setting::settings;
+use super::*;
+
+fn from(text: &str, env: &[(&str, &str)]) -> anyhow::Result<Loaded> {
+    let folder = std::env::temp_dir().join(format!("toolgate-config-{:x}", rand()));
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(FILE_NAME), text)?;
+    let env: Vec<_> = env.iter().map(|(k, v)| (OsString::from(k), OsString::from(v))).collect();
+    let loaded = load(&folder, None, &env);
+    std::fs::remove_dir_all(&folder)?;
+    loaded
+}
+
+fn rand() -> u64 {
+    let mut bits = [0; 8];
+    getrandom::fill(&mut bits).expect("randomness");
+    u64::from_le_bytes(bits)
+}
+
+#[test]
+fn the_environment_overrides_the_file_and_the_file_the_default() {
+    let file = "[limits]\ncalls = 3\nprograms = 4\n";
+    let loaded = from(file, &[("TOOLGATE_LIMITS_CALLS", "9")]).expect("sound");
+    assert_eq!(loaded.config.limits.calls, 9);
+    assert_eq!(loaded.config.limits.programs, 4);
+    assert_eq!(loaded.config.limits.page_size, 200);
+}
+
+#[test]
+fn a_misspelled_setting_is_refused_with_its_line() {
+    let err = format!("{:#}", from("[server]\nlisten_at = 1\n", &[]).err().expect("refused"));
+    assert!(err.contains("listen_at") && err.contains("line 2"), "{err}");
+}
+
+#[test]
+fn a_misspelled_variable_is_told_with_the_nearest() {
+    let loaded = from("", &[("TOOLGATE_LIMIT_CALLS", "9")]).expect("sound");
+    assert!(loaded.warnings[0].contains("TOOLGATE_LIMITS_CALLS"), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn a_variable_of_the_wrong_type_is_named() {
+    let err = from("", &[("TOOLGATE_LIMITS_CALLS", "many")]).err().expect("refused");
+    assert!(format!("{err:#}").contains("TOOLGATE_LIMITS_CALLS is `many`"), "{err:#}");
+}
+
+#[test]
+fn an_address_beyond_loopback_is_refused() {
+    let err = check_listen(([0, 0, 0, 0], 8000).into()).expect_err("refused");
+    assert!(format!("{err:#}").contains("credentials"), "{err:#}");
+}
+
+#[test]
+fn a_bound_of_nothing_or_beyond_all_use_is_refused_by_name() {
+    for text in ["[server]\nkeep_alive_ms = 0\n", "[limits]\ncalls = 9223372036854775807\n"] {
+        let err = format!("{:#}", from(text, &[]).err().expect("refused"));
+        assert!(err.contains("it may be 1 to"), "{err}");
+    }
+}
+
+#[test]
+fn every_setting_has_a_meaning() {
+    for setting in settings() {
+        assert!(setting.schema["description"].is_string(), "{:?}", setting.path);
+    }
+}
