@@ -155,6 +155,12 @@ impl Exchange for Endpoints {
         self.paths.contains_key(path)
     }
 
+    fn paths(&self) -> Vec<&str> {
+        let mut paths: Vec<_> = self.paths.keys().map(String::as_str).collect();
+        paths.sort_unstable();
+        paths
+    }
+
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
         Box::pin(self.answer(incoming))
     }

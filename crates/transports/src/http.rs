@@ -38,6 +38,8 @@ use patience::Patient;
 pub trait Exchange: Send + Sync + 'static {
     /// Whether anything is served at `path`.
     fn serves(&self, path: &str) -> bool;
+    /// Where something is served.
+    fn paths(&self) -> Vec<&str>;
     /// Answers one message. Dropped when the client goes away first.
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing>;
     /// What to answer at `path` to a message of more than `limit` bytes.
@@ -193,7 +195,9 @@ impl Door {
             return plain(StatusCode::OK, "ok\n");
         }
         if !self.exchange.serves(path) {
-            return plain(StatusCode::NOT_FOUND, &format!("nothing is served at {path}\n"));
+            let paths = self.exchange.paths().join(", ");
+            let why = format!("nothing is served at {path}; what is: {paths}\n");
+            return plain(StatusCode::NOT_FOUND, &why);
         }
         if let Some(refusal) = unreadable(&parts.method, &parts.headers) {
             return refusal;
