@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The output, or why there is none.
 async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, String>> {
-    let loaded = args.folder.load(&args.root)?;
+    let loaded = args.folder.load_to_serve(&args.root)?;
     let workspace = Workspace::open(&args.root, &loaded.config)?;
     let cancel = CancellationToken::new();
     let asked = Asked {

@@ -9,7 +9,7 @@ mod check_config;
 mod reference;
 mod shape;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -71,8 +71,17 @@ struct Folder {
 }
 
 impl Folder {
+    /// The settings to call tools under, which those tools cannot write.
+    fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
+        let mut loaded = self.load(root)?;
+        if let Some(inside) = loaded.file.as_deref().and_then(|file| beneath(root, file)) {
+            loaded.config.files.protect(&inside);
+        }
+        Ok(loaded)
+    }
+
     /// The settings for `root`, and the log started with them.
-    fn load(&self, root: &std::path::Path) -> anyhow::Result<Loaded> {
+    fn load(&self, root: &Path) -> anyhow::Result<Loaded> {
         let mut loaded = config::load(root, self.config.as_deref(), &config::environment())?;
         if self.read_only {
             loaded.config.tools.effects = EffectsMax::Reads;
@@ -83,6 +92,17 @@ impl Folder {
         }
         Ok(loaded)
     }
+}
+
+/// The configuration's path in the folder that is served, if it lies there: the tools must not
+/// change what they are held by.
+fn beneath(root: &Path, file: &Path) -> Option<String> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the person's own paths, before anything is served"
+    )]
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    Some(real(file)?.strip_prefix(real(root)?).ok()?.to_str()?.to_owned())
 }
 
 pub(crate) fn main() -> ExitCode {

@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut loaded = args.folder.load(&args.path)?;
+    let mut loaded = args.folder.load_to_serve(&args.path)?;
     if let Some(listen) = args.listen {
         loaded.config.server.listen = listen;
     }

@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let loaded = args.folder.load(&args.path)?;
+    let loaded = args.folder.load_to_serve(&args.path)?;
     let Some(dialect) = dialect(&args.dialect) else {
         let known: Vec<_> =
             toolgate_dialects::all(&facts()).iter().map(|dialect| dialect.name()).collect();

@@ -1,5 +1,7 @@
 //! Bytes in JSON: as text where they are UTF-8, else as base64, never with losses.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
@@ -19,6 +21,14 @@ pub(super) fn encode(bytes: Vec<u8>) -> (String, Encoding) {
     match String::from_utf8(bytes) {
         Ok(text) => (text, Encoding::Utf8),
         Err(err) => (STANDARD.encode(err.as_bytes()), Encoding::Base64),
+    }
+}
+
+/// The bytes `text` stands for.
+pub(super) fn decode(text: &str, encoding: Encoding) -> Cow<'_, [u8]> {
+    match encoding {
+        Encoding::Utf8 => text.as_bytes().into(),
+        Encoding::Base64 => STANDARD.decode(text).unwrap_or_default().into(),
     }
 }
 

@@ -63,7 +63,8 @@ pub(super) struct Input {
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
     pub(super) timeout_ms: Option<u64>,
-    /// How much of each output the result shows: when there is more, its beginning and end.
+    /// How many bytes of each output the result shows: when there is more, its beginning and
+    /// end. 32768 unless the server is set otherwise; no more than 1048576, or what it is set to.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub(super) max_output_bytes: Option<usize>,
@@ -124,7 +125,7 @@ impl Tool for Run {
     fn text(output: &Output) -> Text {
         let Output { exit_code, duration_ms, output_id, .. } = output;
         let id = output_id.as_deref();
-        let mut body = output.stdout_extent.show(&output.stdout);
+        let mut body = output.stdout_extent.show(&output.stdout).into_owned();
         if !output.stderr.is_empty() {
             if !body.is_empty() && !body.ends_with('\n') {
                 body.push('\n');
@@ -133,7 +134,10 @@ impl Tool for Run {
             body.push_str(&output.stderr_extent.show(&output.stderr));
         }
         let mut note = match (&output.signal, output.timed_out) {
-            (_, true) => format!("timed out and was stopped after {duration_ms} ms"),
+            (_, true) => format!(
+                "timed out and was stopped after {duration_ms} ms; timeout_ms gives it longer, \
+                 up to {TIMEOUT_MS_MAX}"
+            ),
             (Some(signal), false) => {
                 format!("ended by {signal}, exit code {exit_code}, after {duration_ms} ms")
             }

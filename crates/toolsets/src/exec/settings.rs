@@ -10,7 +10,8 @@ pub struct Settings {
     /// The programs that may be run, by name or by absolute path; empty allows any. A
     /// program is told by its file, not by its spelling: `/tmp/ls` is not `ls`.
     pub allow: Vec<String>,
-    /// Whether a call may hand a script to `sh`. With `allow`, `sh` must be in it too.
+    /// Whether a call may set `shell: true`. With `allow`, `sh` must be in it too. Where it is
+    /// false only that is refused: `sh -c` still runs, unless `allow` leaves shells out.
     pub shell: bool,
     /// Where programs are sought, as in `PATH`; by default in the server's own.
     pub path: Option<String>,

@@ -1,9 +1,11 @@
 //! How much of what a program printed its result shows.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::encoding::{Encoding, broken_char, encode, whole_chars};
+use super::encoding::{Encoding, broken_char, decode, encode, whole_chars};
 use crate::world::processes::Captured;
 
 /// How much a program printed to one output, and how the result writes it.
@@ -15,6 +17,8 @@ pub(super) struct Extent {
     pub(super) encoding: Encoding,
     /// What is left out in the middle; null when nothing is.
     pub(super) cut: Option<Cut>,
+    /// Whether it was read to its end: false when another process still held it open.
+    pub(super) ended: bool,
 }
 
 /// What a result leaves out.
@@ -30,14 +34,14 @@ pub(super) struct Cut {
 
 /// What a result shows of `captured`.
 pub(super) fn shown(captured: &Captured) -> (String, Extent) {
-    let Captured { head, tail, total_bytes, .. } = captured;
+    let Captured { head, tail, total_bytes, ended, .. } = captured;
     let lost_bytes = captured.lost().map_or(0, |lost| lost.end - lost.start);
     let whole = |head: &[u8], tail: &[u8]| {
         let from = head.len() as u64;
         let to = total_bytes - tail.len() as u64;
         let (text, encoding) = encode([head, tail].concat());
         let cut = captured.cut().map(|_| Cut { from, to, lost_bytes });
-        (text, Extent { total_bytes: *total_bytes, encoding, cut })
+        (text, Extent { total_bytes: *total_bytes, encoding, cut, ended: *ended })
     };
     if captured.cut().is_some() {
         // Text is cut between characters.
@@ -51,18 +55,15 @@ pub(super) fn shown(captured: &Captured) -> (String, Extent) {
 }
 
 impl Extent {
-    /// `shown` for a reader, with a line where something is left out.
-    pub(super) fn show(&self, shown: &str) -> String {
-        let Self { encoding, cut, .. } = self;
-        match (encoding, cut) {
-            (Encoding::Utf8, None) | (Encoding::Base64, None | Some(_)) => shown.to_owned(),
-            (Encoding::Utf8, Some(Cut { from, to, .. })) => {
-                let middle = usize::try_from(*from).unwrap_or(usize::MAX).min(shown.len());
-                let (head, tail) = shown.split_at(middle);
-                let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
-                format!("{head}{end}[{} bytes left out]\n{tail}", to - from)
-            }
-        }
+    /// `shown` for a reader: as text whatever it is, with a line where something is left out.
+    pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {
+        let bytes = decode(shown, self.encoding);
+        let Some(Cut { from, to, .. }) = &self.cut else { return lossy(bytes) };
+        let middle = usize::try_from(*from).unwrap_or(usize::MAX).min(bytes.len());
+        let (head, tail) = bytes.split_at(middle);
+        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+        let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+        format!("{head}{end}[{} bytes left out]\n{tail}", to - from).into()
     }
 
     /// What a reader should know of the output called `name`, kept under `id`.
@@ -70,7 +71,13 @@ impl Extent {
         let mut note = String::new();
         match self.encoding {
             Encoding::Utf8 => {}
-            Encoding::Base64 => note.push_str(&format!("; {name} is not UTF-8 and is in base64")),
+            Encoding::Base64 => note.push_str(&format!(
+                "; {name} is not all UTF-8: \u{fffd} stands for what is not, and the structured \
+                 result has the bytes in base64"
+            )),
+        }
+        if !self.ended {
+            note.push_str(&format!("; {name} was not read to its end: it is still held open"));
         }
         if let Some(Cut { from, to, lost_bytes }) = self.cut {
             let total = self.total_bytes;
@@ -85,5 +92,12 @@ impl Extent {
             }
         }
         (!note.is_empty()).then_some(note)
+    }
+}
+
+fn lossy(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
+    match bytes {
+        Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+        Cow::Owned(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
     }
 }

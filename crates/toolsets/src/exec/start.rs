@@ -8,7 +8,7 @@ use std::time::Duration;
 use toolgate_contract::{Fault, ToolError};
 
 use super::Settings;
-use super::program::choose;
+use super::program::{Scripts, choose};
 use super::run::{Input, TIMEOUT_MS_MAX};
 use crate::world::processes::{Bounds, Start, refused_variable};
 use crate::world::{Processes, Root};
@@ -32,8 +32,9 @@ pub(super) fn start(
             "the argument contains a NUL character",
         ));
     }
+    let scripts = Scripts::of(settings);
     let (program, args) = match shell {
-        false => (choose(&command, cwd.as_fd(), &path, &settings.allow)?, args),
+        false => (choose(&command, cwd.as_fd(), &path, &settings.allow, scripts)?, args),
         true if !settings.shell => {
             let message = "scripts may not be run here; name a program in `command`, its arguments \
                 in `args`, and leave `shell` out";
@@ -46,7 +47,7 @@ pub(super) fn start(
             return Err(ToolError::invalid("/command", "the script contains a NUL character"));
         }
         true => {
-            let sh = choose("sh", cwd.as_fd(), &path, &settings.allow)?;
+            let sh = choose("sh", cwd.as_fd(), &path, &settings.allow, scripts)?;
             (sh, ["-c".into(), command, "sh".into()].into_iter().chain(args).collect())
         }
     };

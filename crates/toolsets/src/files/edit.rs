@@ -17,6 +17,8 @@ use crate::world::root::{Etag, Existing, Missing, Parents, Terms, Watch, shown};
 
 /// How often an edit by text is made anew on a file that changed under it.
 const TRIES: usize = 16;
+/// More changes than this are not made in one call.
+const EDITS_MAX: usize = 1000;
 
 /// Edits one file.
 pub struct Edit {
@@ -31,7 +33,7 @@ pub struct Input {
     /// The file, relative to the workspace root.
     path: String,
     /// The changes. All refer to the file as it is now, not to each other's results, and may not overlap.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 1000))]
     edits: Vec<Change>,
     /// Edit the file only if it still has this etag (from a read). Advised with line numbers.
     if_match: Option<String>,
@@ -125,6 +127,11 @@ fn edit(
     if input.edits.is_empty() {
         return Err(ToolError::invalid("/edits", "there are none"));
     }
+    if input.edits.len() > EDITS_MAX {
+        let message =
+            format!("there are {}; at most {EDITS_MAX} are made at once", input.edits.len());
+        return Err(ToolError::invalid("/edits", message));
+    }
     let changes = plan::read(&input.edits)?;
     root.may_change(&input.path)?;
     // Lines may have moved in a file that changed; text is where it is.
@@ -163,13 +170,14 @@ fn edit_once(
     {
         return Err(etag.stale(&path, expected));
     }
-    let spans = plan::spans(&old, changes, &path)?;
-    let new = plan::apply(&old, &spans);
+    let plan = plan::plan(&old, changes, &path, watch)?;
+    let new = plan::apply(&old, &plan);
     if new.len() as u64 > most {
         return Err(too_large(new.len() as u64));
     }
-    let (diff, diff_truncated) = diff::unified(&old, &new, &path, settings.answer_bytes);
-    let replacements = spans.len() as u64;
+    let (diff, diff_truncated) =
+        diff::unified(&old, &new, &plan.spans, &path, settings.answer_bytes, watch)?;
+    let replacements = plan.spans.len() as u64;
     let dry_run = input.dry_run;
     let (meta, etag) = if dry_run || new == old {
         (meta, etag)

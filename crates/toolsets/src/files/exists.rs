@@ -10,6 +10,8 @@ use crate::world::root::{Kind, shown};
 /// Tells whether an entry exists.
 pub struct Exists {
     root: Root,
+    /// It can be told on the spot.
+    is_local: bool,
 }
 
 /// What to look for.
@@ -34,7 +36,7 @@ pub struct Output {
 impl Exists {
     /// The tool for paths beneath `root`.
     pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
+        Self { root: root.clone(), is_local: root.is_local() }
     }
 }
 
@@ -48,9 +50,12 @@ impl Tool for Exists {
     type Input = Input;
     type Output = Output;
 
-    async fn run(&self, _: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let kind = self.root.exists(&input.path)?;
-        Ok(Output { path: input.path, exists: kind.is_some(), kind })
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { path } = input;
+        if self.is_local {
+            return exists(&self.root, path);
+        }
+        self.root.work(ctx, move |root, _| exists(root, path)).await
     }
 
     fn text(output: &Output) -> Text {
@@ -63,4 +68,9 @@ impl Tool for Exists {
             None => format!("{path} does not exist"),
         })
     }
+}
+
+fn exists(root: &Root, path: String) -> Result<Output, ToolError> {
+    let kind = root.exists(&path)?;
+    Ok(Output { path, exists: kind.is_some(), kind })
 }

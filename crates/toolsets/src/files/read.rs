@@ -23,6 +23,8 @@ const INLINE_BYTES_MAX: u64 = 64 << 10;
 pub struct Read {
     root: Root,
     settings: Arc<Settings>,
+    /// Small files can be read on the spot.
+    is_local: bool,
 }
 
 /// What to read.
@@ -46,7 +48,8 @@ pub struct Input {
     line_count: Option<u64>,
     /// An etag from an earlier read: if the file still has it, no content is sent.
     if_none_match: Option<String>,
-    /// Give at most this many bytes of the file; what is left out is said in `next`.
+    /// Give at most this many bytes of the file; what is left out is said in `next`. 102400
+    /// unless the server is set otherwise; no more than 4194304, or what it is set to.
     #[schemars(range(min = 1))]
     max_bytes: Option<u64>,
 }
@@ -127,7 +130,7 @@ enum Range {
 impl Read {
     /// The tool for files beneath `root`.
     pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
-        Self { root: root.clone(), settings: settings.clone() }
+        Self { root: root.clone(), settings: settings.clone(), is_local: root.is_local() }
     }
 }
 
@@ -148,6 +151,12 @@ impl Tool for Read {
             Some(bytes) => bytes.min(self.settings.answer_bytes_max),
             None => self.settings.answer_bytes.max(1),
         };
+        if !self.is_local {
+            let work = move |root: &Root, watch: &Watch| {
+                read(root, root.open_file(&input.path)?, &input, &range, limit, watch)
+            };
+            return self.root.work(ctx, work).await;
+        }
         let file = self.root.open_file(&input.path)?;
         if file.meta().size() <= INLINE_BYTES_MAX {
             return read(&self.root, file, &input, &range, limit, &Watch::default());

@@ -121,6 +121,8 @@ struct Skipped {
     unreadable: u64,
     /// Files with a line too long to search.
     long_lines: u64,
+    /// Entries left out by .gitignore, counted only where nothing was searched.
+    ignored: u64,
 }
 
 impl Search {
@@ -172,12 +174,14 @@ impl Tool for Search {
         let found = matches.len() + files.len();
         let mut note = match (found, cursor) {
             (0, _) => format!("no matches; {searched} searched"),
+            (1, None) => format!("1 match; {searched} searched"),
+            (1, Some(cursor)) => format!("1 match and more; go on with cursor: {cursor}"),
             (found, None) => format!("{found} matches; {searched} searched"),
             (found, Some(cursor)) => {
                 format!("{found} matches and more; go on with cursor: {cursor}")
             }
         };
-        let Skipped { binary, unreadable, long_lines } = *skipped;
+        let Skipped { binary, unreadable, long_lines, ignored } = *skipped;
         let reasons = [
             (binary, "not text"),
             (unreadable, "unreadable or gone"),
@@ -185,6 +189,9 @@ impl Tool for Search {
         ];
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
             note += &format!("; {count} skipped ({why})");
+        }
+        if ignored > 0 {
+            note += &format!("; {ignored} left out by .gitignore, pass include_ignored: true");
         }
         Text::body(body).with_note(note)
     }

@@ -11,7 +11,8 @@ use crate::world::Rules;
 pub struct Settings {
     /// How many bytes of a file, a diff or matches one answer holds unless the call asks for more.
     pub answer_bytes: u64,
-    /// How many bytes of a file a call may ask for at most, with `max_bytes`.
+    /// How many bytes of a file a call may ask for at most, with `max_bytes`. Other calls wait
+    /// while an answer is written out, the longer the larger it is.
     pub answer_bytes_max: u64,
     /// How large a file can be written or edited.
     pub write_bytes_max: u64,
@@ -20,27 +21,42 @@ pub struct Settings {
     /// Up to this size a file's etag is a hash of its content; beyond, a weak one of its size and times.
     pub hashed_bytes_max: u64,
     /// Names (or paths such as `.github/workflows`) that can be read and never changed, wherever
-    /// in the workspace. Compared without case, invisible characters and dots or blanks at the end.
+    /// in the workspace, besides the default ones: `.git`, `.mcp.json`, `.vscode`, `.idea`, `.claude`,
+    /// `.codex`, `.cursor`, `.gemini`, `toolgate.toml` and `toolgate.lock`. Compared without case, invisible
+    /// characters and dots or blanks at the end. A folder that contains a `.git`, or one
+    /// of these that is no default name, is not deleted, copied or moved either; the other default
+    /// names go along with the folder they are in.
     pub protected: Vec<String>,
+    /// Default names that are not protected after all. What `protected` names stays so.
+    pub unprotected: Vec<String>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let Rules { protected, hashed_bytes_max } = Rules::default();
+        let Rules { protected: _, hashed_bytes_max } = Rules::default();
         Self {
             answer_bytes: 100 << 10,
-            answer_bytes_max: 16 << 20,
+            answer_bytes_max: 4 << 20,
             write_bytes_max: 64 << 20,
             copy_bytes_max: 4 << 30,
             hashed_bytes_max,
-            protected,
+            protected: Vec::new(),
+            unprotected: Vec::new(),
         }
     }
 }
 
 impl Settings {
+    /// Protects `path`, relative to the workspace root, whatever else these say.
+    pub fn protect(&mut self, path: &str) {
+        self.protected.push(path.to_owned());
+    }
+
     /// The part of these that the root itself keeps.
     pub(super) fn rules(&self) -> Rules {
-        Rules { protected: self.protected.clone(), hashed_bytes_max: self.hashed_bytes_max }
+        let mut rules = Rules { hashed_bytes_max: self.hashed_bytes_max, ..Rules::default() };
+        rules.protected.retain(|name| !self.unprotected.contains(name));
+        rules.protected.extend_from_slice(&self.protected);
+        rules
     }
 }

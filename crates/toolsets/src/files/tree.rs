@@ -113,7 +113,10 @@ impl Tool for Tree {
             }
         }
         close(&mut body, &mut open, 0);
-        let mut note = format!("{} entries", entries.len());
+        let mut note = match entries.len() {
+            1 => "1 entry".to_owned(),
+            count => format!("{count} entries"),
+        };
         if *left_out_total > 0 {
             note +=
                 &format!(", {left_out_total} left out: raise limit, or list the directory itself");

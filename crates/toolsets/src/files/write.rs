@@ -1,10 +1,11 @@
 //! `files.write`: a file with the content given, whole or not at all.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
 
@@ -36,11 +37,18 @@ pub struct Input {
     /// Create missing directories on the way.
     #[serde(default = "yes")]
     mkdirs: bool,
-    /// The permission bits as a number, e.g. 493 for rwxr-xr-x; otherwise those of the file replaced.
-    #[schemars(range(min = 0, max = 511))]
-    mode: Option<u32>,
+    /// The permission bits, octal as a string ("0755") or decimal as a number (493); otherwise those of the file replaced.
+    mode: Option<Mode>,
     /// Replace the file only if it still has this etag (from a read).
     if_match: Option<String>,
+}
+
+/// Permission bits as a caller writes them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Mode {
+    Bits(u64),
+    Octal(String),
 }
 
 /// What was written.
@@ -138,13 +146,7 @@ impl Write {
 }
 
 fn terms(input: &Input) -> Result<Terms, ToolError> {
-    if let Some(mode) = input.mode
-        && mode > 0o777
-    {
-        let message =
-            format!("{mode} is more than the nine permission bits; 0755 is 493, 0644 is 420");
-        return Err(ToolError::invalid("/mode", message));
-    }
+    let mode = input.mode.as_ref().map(Mode::bits).transpose()?;
     Ok(Terms {
         existing: match (&input.if_match, input.overwrite) {
             (_, Some(false)) | (None, None) => Existing::Keep,
@@ -153,8 +155,47 @@ fn terms(input: &Input) -> Result<Terms, ToolError> {
         },
         missing: if input.create { Missing::Create } else { Missing::Refuse },
         parents: if input.mkdirs && input.create { Parents::Make } else { Parents::Require },
-        mode: input.mode,
+        mode,
     })
+}
+
+impl Mode {
+    fn bits(&self) -> Result<u32, ToolError> {
+        let message = match self {
+            Self::Bits(bits) => match u32::try_from(*bits) {
+                Ok(bits) if bits <= 0o777 => return Ok(bits),
+                Ok(_) | Err(_) => format!(
+                    "{bits} is more than the nine permission bits; modes are decimal, for 0755 \
+                     write 493 or \"0755\""
+                ),
+            },
+            Self::Octal(octal) => {
+                let digits = octal.strip_prefix("0o").unwrap_or(octal);
+                match u32::from_str_radix(digits, 8) {
+                    Ok(bits) if bits <= 0o777 && !digits.starts_with('+') => return Ok(bits),
+                    Ok(_) | Err(_) => {
+                        format!("{} is not an octal mode such as \"0755\"", shown(octal))
+                    }
+                }
+            }
+        };
+        Err(ToolError::invalid("/mode", message))
+    }
+}
+
+impl JsonSchema for Mode {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Mode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        // Too large a number is refused by the tool, which can say what was meant.
+        json_schema!({ "type": ["integer", "string"], "minimum": 0 })
+    }
 }
 
 fn yes() -> bool {

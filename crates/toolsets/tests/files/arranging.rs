@@ -109,7 +109,7 @@ async fn a_directory_is_copied_whole_or_not_at_all() {
         .fails("files.copy", json!({ "source": "d", "destination": "x/y", "recursive": true }))
         .await;
     assert_eq!(failed.reason, "too_large");
-    assert_eq!(fs::read_dir(space.ws.join("x")).unwrap().count(), 0);
+    assert!(!space.has("x"));
     let into = json!({ "source": "d", "destination": "e", "recursive": true });
     assert_eq!(space.fails("files.copy", into).await.pointer(), "/destination");
 }
@@ -144,4 +144,71 @@ async fn a_directory_is_made_once() {
     assert_eq!(failed.pointer(), "/path");
     assert_eq!(space.fails("files.mkdir", json!({ "path": "f" })).await.pointer(), "/path");
     assert!(!space.has("x"));
+}
+
+#[tokio::test]
+async fn a_refused_change_makes_no_directories() {
+    let space = Space::with(&Settings { copy_bytes_max: 2, ..Settings::default() });
+    space.put("mv/f", "12345");
+    space.put("kept/f", "");
+    for (tool, input) in [
+        ("files.write", json!({ "path": "n1/n2/f", "content": "x", "if_match": "abc" })),
+        ("files.write", json!({ "path": "kept/n2/f", "content": "x", "if_match": "abc" })),
+        ("files.move", json!({ "source": "mv", "destination": "mv/b/c/d" })),
+        ("files.copy", json!({ "source": "mv/f", "destination": "n1/n2/f" })),
+        ("files.copy", json!({ "source": "mv", "destination": "n1/n2/d", "recursive": true })),
+        ("files.write", json!({ "path": "n1/.git/n/f", "content": "x" })),
+        ("files.mkdir", json!({ "path": "n1/n2/../../mv/f" })),
+    ] {
+        space.fails(tool, input).await;
+        assert!(!space.has("n1") && !space.has("mv/b") && !space.has("kept/n2"));
+    }
+    assert!(space.has("kept/f"));
+    space.ok("files.mkdir", json!({ "path": "n1/n2/n3" })).await;
+    space.ok("files.move", json!({ "source": "mv", "destination": "n4/n5/mv" })).await;
+    assert!(space.has("n1/n2/n3") && space.has("n4/n5/mv/f"));
+}
+
+#[tokio::test]
+async fn what_a_killed_copy_left_can_be_deleted() {
+    let space = Space::new();
+    space.put("d/.toolgate-0123456789abcdef.tmp/a/f", "x");
+    space.put("d/.toolgate-0123456789abcde0.tmp", "x");
+    let (dir, file) = ("d/.toolgate-0123456789abcdef.tmp", "d/.toolgate-0123456789abcde0.tmp");
+    let moved = json!({ "source": dir, "destination": "seen" });
+    assert_eq!(space.fails("files.move", moved).await.reason, "not_allowed");
+    space.fails("files.delete", json!({ "path": dir })).await;
+    space.ok("files.delete", json!({ "path": dir, "recursive": true })).await;
+    space.ok("files.delete", json!({ "path": file })).await;
+    assert_eq!(fs::read_dir(space.ws.join("d")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_directory_as_destination_is_asked_about_at_once() {
+    let space = Space::new();
+    space.put("n.txt", "n");
+    space.put("dir/f", "f");
+    space.put("tree/f", "f");
+    for (tool, source, recursive) in [
+        ("files.move", "n.txt", None),
+        ("files.copy", "n.txt", None),
+        ("files.move", "tree", None),
+        ("files.copy", "tree", Some(true)),
+    ] {
+        for overwrite in [false, true] {
+            let mut input =
+                json!({ "source": source, "destination": "dir/", "overwrite": overwrite });
+            if let Some(recursive) = recursive {
+                input["recursive"] = recursive.into();
+            }
+            let failed = space.fails(tool, input).await;
+            assert_eq!(failed.pointer(), "/destination", "{failed:?}");
+            let asked = format!("; did you mean `dir/{source}`?");
+            assert!(failed.message.ends_with(&asked), "{tool}: {failed:?}");
+        }
+    }
+    // It is there already.
+    let failed =
+        space.fails("files.move", json!({ "source": "dir/f", "destination": "dir" })).await;
+    assert!(!failed.message.contains("did you mean"), "{failed:?}");
 }

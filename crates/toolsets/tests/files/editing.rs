@@ -102,7 +102,10 @@ async fn byte_order_mark_mode_and_missing_final_newline_stay() {
         (json!([{ "start_line": 2, "new": "B" }]), "a\nB"),
         (json!([{ "start_line": 3, "end_line": 2, "new": "c\n" }]), "a\nb\nc"),
         (json!([{ "start_line": 1, "end_line": 0, "new": "0" }]), "0\na\nb"),
-        (json!([{ "start_line": 2, "new": "" }]), "a\n"),
+        // There was no newline at the end, so there is none.
+        (json!([{ "start_line": 2, "new": "" }]), "a"),
+        (json!([{ "start_line": 1, "new": "A" }, { "start_line": 2, "new": "" }]), "A"),
+        (json!([{ "start_line": 1, "end_line": 2, "new": "" }]), ""),
         (json!([{ "start_line": 1, "new": "" }]), "b"),
     ] {
         assert_eq!(edited("a\nb", edits.clone()).await, after.as_bytes(), "{edits}");
@@ -259,11 +262,10 @@ async fn the_text_to_use_that_is_told_can_be_used() {
 #[tokio::test]
 async fn text_that_is_partly_there_is_shown_where_it_stops_being() {
     let file = "fn first() {\n    one();\n    two();\n    three();\n}\n";
-    let (_, message) =
-        refused(file, json!([{ "old": "    one();\n    TWO();\n", "new": "" }])).await;
+    let (_, message) = refused(file, json!([{ "old": "    one();\n    2();\n", "new": "" }])).await;
     assert!(
         message.contains(
-            r#"the same up to line 3, where the file has "    two();" and old has "    TWO();""#
+            r#"the same up to line 3, where the file has "    two();" and old has "    2();""#
         ),
         "{message}"
     );
@@ -342,4 +344,115 @@ async fn a_long_diff_is_cut_and_says_so() {
     assert_eq!((&edit["diff_truncated"], &edit["replacements"]), (&json!(true), &json!(1000)));
     assert!(edit["diff"].as_str().unwrap().len() <= 200);
     assert_eq!(space.get("f"), "new €\n".repeat(1000).as_bytes());
+}
+
+#[tokio::test]
+async fn a_deleted_last_line_takes_the_newline_before_it_if_it_had_none() {
+    let delete = json!([{ "start_line": 2, "new": "" }]);
+    assert_eq!(edited("a\r\nb", delete.clone()).await, b"a");
+    assert_eq!(edited("a\nb\n", delete).await, b"a\n");
+}
+
+#[tokio::test]
+async fn the_byte_order_mark_stays_first_and_one() {
+    let file = "\u{feff}a\nb\n";
+    for (edit, after) in [
+        (json!({ "start_line": 1, "new": "A" }), "\u{feff}A\nb\n"),
+        (json!({ "start_line": 1, "new": "\u{feff}A" }), "\u{feff}A\nb\n"),
+        (json!({ "start_line": 1, "end_line": 0, "new": "0\n" }), "\u{feff}0\na\nb\n"),
+        (json!({ "start_line": 1, "end_line": 2, "new": "" }), "\u{feff}"),
+        (json!({ "old": "a", "new": "\u{feff}A" }), "\u{feff}A\nb\n"),
+        (json!({ "old": "\u{feff}a", "new": "\u{feff}A" }), "\u{feff}A\nb\n"),
+    ] {
+        assert_eq!(edited(file, json!([edit])).await, after.as_bytes(), "{edit}");
+    }
+    let insert = json!([{ "start_line": 1, "end_line": 0, "new": "a" }]);
+    assert_eq!(edited("\u{feff}", insert).await, "\u{feff}a\n".as_bytes());
+}
+
+#[tokio::test]
+async fn very_many_places_in_one_line_are_changed_soon() {
+    let space = Space::new();
+    space.put("f", "a ".repeat(1_000_000) + "\r\n");
+    for (old, new, size) in [("a ", "b ", 2_000_002), ("b ", "c\n", 3_000_002)] {
+        let since = Instant::now();
+        let edits = json!([{ "old": old, "new": new, "replace_all": true }]);
+        let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
+        assert_eq!((&edit["replacements"], &edit["size"]), (&json!(1_000_000), &json!(size)));
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(8), "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_edit_changes_nothing() {
+    let space = Space::new();
+    space.put("f", "a\n".repeat(1000));
+    let cancel = tokio_util::sync::CancellationToken::new();
+    cancel.cancel();
+    let edits = json!([{ "old": "a", "new": "b", "replace_all": true }]);
+    let input = json!({ "path": "f", "edits": edits });
+    let failed = space.run_until("files.edit", input, cancel).await.unwrap_err();
+    assert_eq!(failed.reason, "canceled");
+    assert_eq!(space.get("f"), b"a\n".repeat(1000));
+}
+
+#[tokio::test]
+async fn more_edits_than_a_thousand_are_refused() {
+    let edits: Vec<Value> =
+        (0..1001).map(|line| json!({ "start_line": line + 1, "new": "x" })).collect();
+    assert_eq!(refused("a\n".repeat(2000), json!(edits)).await.0, "/edits");
+    assert_eq!(edited("a\n".repeat(1000), json!(edits[..1000])).await, b"x\n".repeat(1000));
+}
+
+#[tokio::test]
+async fn the_diff_of_a_change_far_into_a_file_has_its_line_numbers() {
+    let space = Space::new();
+    space.put("f", (1..=100).map(|line| format!("{line}\n")).collect::<String>());
+    for (edit, hunk) in [
+        (
+            json!({ "start_line": 50, "new": "x" }),
+            "@@ -47,7 +47,7 @@\n 47\n 48\n 49\n-50\n+x\n 51\n",
+        ),
+        (json!({ "start_line": 100, "new": "" }), "@@ -97,4 +97,3 @@\n 97\n 98\n 99\n-100\n"),
+        (json!({ "start_line": 1, "end_line": 0, "new": "0" }), "@@ -1,3 +1,4 @@\n+0\n 1\n"),
+    ] {
+        let input = json!({ "path": "f", "edits": [edit], "dry_run": true });
+        let edit = space.ok("files.edit", input).await;
+        let diff = edit["diff"].as_str().unwrap();
+        assert!(diff.starts_with(&format!("--- a/f\n+++ b/f\n{hunk}")), "{diff}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_count_and_a_wrong_case_are_said_as_such() {
+    let file = "a\nx = 1\nb\nc\nd\nx = 1\n";
+    let (_, message) = refused(file, json!([{ "old": "x = 1", "new": "y", "count": 1 }])).await;
+    assert_eq!(message, "it occurs 2 times (lines 2, 6), not 1 as count says");
+    let (_, message) = refused(file, json!([{ "old": "b", "new": "y", "count": 3 }])).await;
+    assert_eq!(message, "it occurs once (line 3), not 3 times as count says");
+    let (_, message) =
+        refused("let fooBar = 1;\n", json!([{ "old": "let foobar", "new": "y" }])).await;
+    assert!(message.contains("but for upper and lower case it is at line 1"), "{message}");
+    assert!(message.ends_with(r#"use as old: "let fooBar""#), "{message}");
+}
+
+#[tokio::test]
+async fn of_very_many_changes_as_many_are_compared_as_are_shown() {
+    let space = Space::new();
+    space.put("f", "a\n".repeat(1_000_002) + "b");
+    let edits = json!([
+        { "start_line": 1, "end_line": 1_000_000, "new": "x" },
+        { "start_line": 1_000_003, "new": "" },
+    ]);
+    let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
+    assert_eq!(edit["diff_truncated"], true);
+    assert_eq!(space.get("f"), b"x\na\na");
+    space.put("f", "a\n".repeat(2_000_000));
+    let since = Instant::now();
+    let edits = json!([{ "old": "a", "new": "b", "replace_all": true }]);
+    let edit = space.ok("files.edit", json!({ "path": "f", "edits": edits })).await;
+    assert!(edit["diff"].as_str().unwrap().len() > 100_000 && edit["diff_truncated"] == true);
+    let took = since.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }

@@ -51,6 +51,8 @@ async fn protected_names_are_refused_however_they_are_spelled_and_though_missing
         ".idea/workspace.xml",
         ".claude/settings.json",
         ".codex/config.toml",
+        ".cursor/mcp.json",
+        ".gemini/settings.json",
         "toolgate.toml",
         "Toolgate.TOML",
         "toolgate.lock",
@@ -147,7 +149,9 @@ async fn settings_say_what_is_protected_paths_included() {
     for path in [".github/workflows/ci.yml", "a/.GitHub/Workflows", "secret", "a/Secret/b"] {
         assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed");
     }
-    for path in [".github/x", "workflows/x", ".git/config"] {
+    // The defaults hold besides.
+    assert_eq!(space.fails("files.write", write(".git/config")).await.reason, "not_allowed");
+    for path in [".github/x", "workflows/x"] {
         space.ok("files.write", write(path)).await;
     }
     let into = json!({ "source": "flows", "destination": ".github/workflows" });
@@ -178,4 +182,56 @@ async fn the_root_itself_is_not_changed() {
         }
     }
     assert!(space.has("a/b"));
+}
+
+#[tokio::test]
+async fn editor_settings_in_a_folder_go_along_with_it_and_are_not_written() {
+    let space = Space::new();
+    space.put("node_modules/p/.vscode/tasks.json", "a");
+    space.put("node_modules/p/toolgate.toml", "a");
+    let write = json!({ "path": "node_modules/p/.vscode/new", "content": "x" });
+    assert_eq!(space.fails("files.write", write).await.reason, "not_allowed");
+    let copy = json!({ "source": "node_modules", "destination": "copied", "recursive": true });
+    space.ok("files.copy", copy).await;
+    let moved = json!({ "source": "copied/p", "destination": "moved" });
+    space.ok("files.move", moved).await;
+    assert!(space.has("moved/.vscode/tasks.json"));
+    for path in ["node_modules", "moved"] {
+        space.ok("files.delete", json!({ "path": path, "recursive": true })).await;
+        assert!(!space.has(path));
+    }
+    // To or from the workspace root they do not go.
+    space.put(".vscode/tasks.json", "a");
+    space.put("vs/tasks.json", "a");
+    fs::create_dir(space.ws.join("away")).unwrap();
+    for (tool, input) in [
+        ("files.delete", json!({ "path": ".vscode", "recursive": true })),
+        ("files.move", json!({ "source": ".vscode", "destination": "away/vs" })),
+        ("files.move", json!({ "source": "vs", "destination": ".idea" })),
+        ("files.copy", json!({ "source": "vs", "destination": ".claude", "recursive": true })),
+    ] {
+        assert_eq!(space.fails(tool, input.clone()).await.reason, "not_allowed", "{tool} {input}");
+    }
+}
+
+#[tokio::test]
+async fn protected_settings_guard_trees_and_unprotected_takes_defaults_away() {
+    let mut settings = Settings {
+        protected: vec!["secret".into(), ".idea".into()],
+        unprotected: vec![".vscode".into(), ".idea".into()],
+        ..Settings::default()
+    };
+    settings.protect("conf/mine.toml");
+    let space = Space::with(&settings);
+    space.put("a/b/secret", "x");
+    space.put("conf/mine.toml", "x");
+    for path in ["a", "conf"] {
+        let failed = space.fails("files.delete", json!({ "path": path, "recursive": true })).await;
+        assert_eq!(failed.reason, "not_allowed");
+    }
+    let write = |path: &str| json!({ "path": path, "content": "x", "overwrite": true });
+    for path in ["conf/mine.toml", ".idea/x", ".git/x"] {
+        assert_eq!(space.fails("files.write", write(path)).await.reason, "not_allowed", "{path}");
+    }
+    space.ok("files.write", write(".vscode/x")).await;
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, RenameFlags, open, renameat_with};
 use serde_json::json;
@@ -176,4 +177,66 @@ async fn a_lock_held_by_another_process_is_waited_for_and_not_for_ever() {
     assert_eq!(space.get("f"), b"old");
     drop(dir);
     space.ok("files.write", write).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_wait_for_another_process_do_not_wait_for_each_other() {
+    let space = Arc::new(Space::new());
+    let dir = open(&space.ws, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let since = Instant::now();
+    let writers = (0..4).map(|at| {
+        let space = space.clone();
+        let write = json!({ "path": format!("f{at}"), "content": "new" });
+        tokio::spawn(async move { space.fails("files.write", write).await.reason })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        assert_eq!(writer.await.unwrap(), "unavailable");
+    }
+    assert!(since.elapsed() < Duration::from_millis(3500), "{:?}", since.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_and_a_delete_wait_for_the_lock_that_makes_if_match_true() {
+    let space = Space::new();
+    space.put("a/f", "old");
+    space.put("b/f", "old");
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let dir = open(space.ws.join("a"), flags, Mode::empty()).unwrap();
+    rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let (gone, from, to) = tokio::join!(
+        space.fails("files.delete", json!({ "path": "a/f" })),
+        space.fails("files.move", json!({ "source": "a/f", "destination": "c/from" })),
+        space.fails("files.move", json!({ "source": "b/f", "destination": "a/to" })),
+    );
+    for failed in [gone, from, to] {
+        assert_eq!(failed.reason, "unavailable");
+    }
+    drop(dir);
+    space.ok("files.move", json!({ "source": "a/f", "destination": "b/g" })).await;
+    space.ok("files.move", json!({ "source": "b/f", "destination": "b/h" })).await;
+    space.ok("files.delete", json!({ "path": "b/g" })).await;
+    assert_eq!(space.get("b/h"), b"old");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_the_opposite_ways_do_not_wait_for_each_other_for_ever() {
+    let space = Arc::new(Space::new());
+    let movers = (0..8).map(|at| {
+        let space = space.clone();
+        let (here, there) = if at % 2 == 0 { ("a", "b") } else { ("b", "a") };
+        space.put(&format!("{here}/{at}"), "x");
+        tokio::spawn(async move {
+            let (here, there) = (format!("{here}/{at}"), format!("{there}/{at}"));
+            for _ in 0..50 {
+                let on = json!({ "source": here, "destination": there });
+                space.ok("files.move", on).await;
+                let back = json!({ "source": there, "destination": here });
+                space.ok("files.move", back).await;
+            }
+        })
+    });
+    for mover in movers.collect::<Vec<_>>() {
+        mover.await.unwrap();
+    }
 }

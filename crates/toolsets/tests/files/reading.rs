@@ -334,3 +334,52 @@ async fn five_thousand_reads_at_once_are_all_answered() {
         assert_eq!(read.await.unwrap()["bytes"]["length"], 5);
     }
 }
+
+#[tokio::test]
+async fn no_more_than_four_mebibytes_are_given_however_many_are_asked_for() {
+    let space = Space::new();
+    space.put("f", "x".repeat(5 << 20));
+    let read = space.ok("files.read", json!({ "path": "f", "max_bytes": 16 << 20 })).await;
+    assert_eq!((&read["bytes"]["length"], &read["truncated"]), (&json!(4 << 20), &json!(true)));
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_with_what_was_probably_meant() {
+    let space = Space::new();
+    space.put("src/main.rs", "");
+    space.put("src/Other.rs", "");
+    space.put("README.md", "");
+    space.symlink("gone/far", "link");
+    for (path, said) in [
+        ("src/mian.rs", "`src/mian.rs` does not exist; did you mean `src/main.rs`?"),
+        ("src/other.rs", "`src/other.rs` does not exist; did you mean `src/Other.rs`?"),
+        ("SRC/main.rs", "`SRC/main.rs` does not exist; did you mean `src/main.rs`?"),
+        ("SRC/quite/else", "`SRC/quite/else` does not exist; did you mean `src`?"),
+        ("readme", "`readme` does not exist; did you mean `README.md`?"),
+        ("quite_else", "`quite_else` does not exist"),
+        ("link", "`link` is a symlink to `gone/far`, which does not exist"),
+        (
+            "link/f",
+            "`link/f` does not exist: `link` is a symlink to `gone/far`, which does not exist",
+        ),
+    ] {
+        let failed = space.fails("files.read", json!({ "path": path })).await;
+        assert_eq!((failed.reason, failed.message.as_str()), ("not_found", said));
+    }
+    let edits = json!([{ "old": "a", "new": "b" }]);
+    for (tool, input) in [
+        ("files.edit", json!({ "path": "src/Main.rs", "edits": edits })),
+        ("files.delete", json!({ "path": "src/Main.rs" })),
+        ("files.move", json!({ "source": "src/Main.rs", "destination": "b" })),
+        ("files.copy", json!({ "source": "src/Main.rs", "destination": "b" })),
+        ("files.write", json!({ "path": "src/Main.rs", "content": "", "create": false })),
+    ] {
+        let failed = space.fails(tool, input).await;
+        assert!(failed.message.ends_with("; did you mean `src/main.rs`?"), "{tool}: {failed:?}");
+    }
+    let failed = space.fails("files.read", json!({ "path": "src" })).await;
+    assert!(failed.message.contains("files_list"), "{failed:?}");
+    let write = json!({ "path": "link", "content": "x", "overwrite": true });
+    let failed = space.fails("files.write", write).await;
+    assert!(failed.message.contains("a symlink to `gone/far`, which"), "{failed:?}");
+}

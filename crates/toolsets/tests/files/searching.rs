@@ -72,7 +72,7 @@ async fn literal_text_is_taken_as_it_is() {
     let space = Space::new();
     space.put("f", "a.b(c)\naxb(c)\n");
     assert_eq!(lines(&space, json!({ "text": "a.b(c)", "literal": true })).await, ["f:1"]);
-    assert_eq!(space.fails("files.search", json!({ "text": "" })).await.pointer(), "/text");
+    assert_eq!(space.fails("files.search", json!({ "text": "" })).await.pointer(), "");
     assert_eq!(space.fails("files.search", json!({})).await.pointer(), "");
 }
 
@@ -121,7 +121,7 @@ async fn names_are_found_by_glob() {
     assert_eq!(names(&space, "{Cargo.*,*.yml}").await, [".github/ci.yml", "Cargo.toml"]);
     assert_eq!(names(&space, "src").await, ["docs/src", "src"]);
     let text = space.text("files.search", json!({ "glob": "deep", "path": "src" })).await;
-    assert_eq!(text, "src/deep/\n[1 matches; 4 searched]");
+    assert_eq!(text, "src/deep/\n[1 match; 4 searched]");
     let found = space.ok("files.search", json!({ "glob": "*.rs", "path": "src/lib.rs" })).await;
     assert_eq!(found["files"][0]["path"], "src/lib.rs");
     let found = space.ok("files.search", json!({ "glob": "*.yml", "hidden": false })).await;
@@ -247,4 +247,101 @@ async fn what_cannot_be_searched_is_counted_and_not_fatal() {
     assert!(paths.contains(&"utf16") && paths.contains(&"latin"), "{paths:?}");
     let text = space.text("files.search", json!({ "text": "needle" })).await;
     assert!(text.contains("; 1 skipped (not text)"), "{text}");
+}
+
+#[tokio::test]
+async fn an_empty_option_is_as_if_absent() {
+    let space = Space::new();
+    space.put("a.rs", "needle\n");
+    assert_eq!(lines(&space, json!({ "text": "needle", "glob": "" })).await, ["a.rs:1"]);
+    let found = space.ok("files.search", json!({ "text": "", "glob": "*.rs" })).await;
+    assert_eq!(found["files"][0]["path"], "a.rs");
+}
+
+#[tokio::test]
+async fn a_glob_may_begin_at_the_root_however_that_is_written() {
+    let space = Space::new();
+    space.put("a.rs", "");
+    space.put("src/b.rs", "");
+    assert_eq!(names(&space, "./*.rs").await, ["a.rs"]);
+    assert_eq!(names(&space, "./src/*.rs").await, ["src/b.rs"]);
+    let root = fs::canonicalize(&space.ws).unwrap();
+    let root = root.to_str().unwrap();
+    assert_eq!(names(&space, &format!("{root}/*.rs")).await, ["a.rs"]);
+    assert_eq!(names(&space, &format!("{root}/**/*.rs")).await, ["a.rs", "src/b.rs"]);
+    assert_eq!(names(&space, &format!("{root}_evil/*.rs")).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn where_all_is_ignored_the_note_says_so() {
+    let space = Space::new();
+    space.put(".gitignore", "*\n");
+    space.put("a", "needle\n");
+    space.put("b/c", "needle\n");
+    let text = space.text("files.search", json!({ "text": "needle" })).await;
+    assert_eq!(
+        text,
+        "[no matches; 0 searched; 3 left out by .gitignore, pass include_ignored: true]"
+    );
+    let text = space.text("files.search", json!({ "text": "needle", "glob": "c" })).await;
+    assert!(text.contains("; 1 left out by .gitignore"), "{text}");
+    let text = space.text("files.search", json!({ "text": "needle", "glob": "nowhere" })).await;
+    assert_eq!(text, "[no matches; 0 searched]");
+}
+
+/// The most memory this process has had, in KiB.
+fn peak_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_expression_of_many_states_takes_little_memory() {
+    let space = Space::new();
+    let mut seed = 1_u32;
+    let mut letter = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if seed >> 31 == 0 { 'a' } else { 'b' }
+    };
+    let line: String = (0..300_000).map(|_| letter()).collect();
+    space.put("f", line);
+    space.ok("files.search", json!({ "text": "b" })).await;
+    let before = peak_kib();
+    assert_eq!(lines(&space, json!({ "text": "a.{60}c" })).await, [""; 0]);
+    let grown = peak_kib() - before;
+    assert!(grown < 40 << 10, "it took {grown} KiB");
+}
+
+#[tokio::test]
+async fn what_no_answer_has_room_for_takes_little_memory() {
+    let space = Space::new();
+    for at in 0..200 {
+        space.put(&format!("{at:03}"), "needle\n".repeat(20_000));
+    }
+    let search = json!({ "text": "needle", "limit": 10_000, "context": 2 });
+    space.ok("files.search", json!({ "text": "nowhere" })).await;
+    let before = peak_kib();
+    let found = space.ok("files.search", search.clone()).await;
+    let grown = peak_kib() - before;
+    assert!(grown < 20 << 10, "it took {grown} KiB");
+    assert_eq!(found["truncated"], true);
+    for _ in 0..5 {
+        assert_eq!(space.ok("files.search", search.clone()).await, found);
+    }
+}
+
+#[tokio::test]
+async fn a_very_long_gitignore_costs_little_and_is_never_cut_within_a_rule() {
+    let space = Space::new();
+    space.put("f", "needle\n");
+    let before = peak_kib();
+    space.put(".gitignore", "**/a*b*[c-x]*{d,e}*?/**/z*\n".repeat(40_000));
+    assert_eq!(lines(&space, json!({ "text": "needle", "glob": "f" })).await, ["f:1"]);
+    let grown = peak_kib() - before;
+    assert!(grown < 200 << 10, "it took {grown} KiB");
+    // The 64 KiB end after the `*` of the last rule.
+    let rule = format!("{}\n*.log\n", "#".repeat((64 << 10) - 2));
+    space.put(".gitignore", rule);
+    assert_eq!(lines(&space, json!({ "text": "needle", "glob": "f" })).await, ["f:1"]);
 }

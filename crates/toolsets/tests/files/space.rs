@@ -101,6 +101,12 @@ impl Space {
         })
     }
 
+    /// What the tool named `tool` takes.
+    pub(crate) fn schema(&self, tool: &str) -> Value {
+        let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
+        tool.spec().input_schema.clone()
+    }
+
     /// The value of a call that succeeds.
     pub(crate) async fn ok(&self, tool: &str, input: Value) -> Value {
         match self.run(tool, input.clone()).await {

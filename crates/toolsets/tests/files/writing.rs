@@ -228,3 +228,48 @@ async fn half_written_files_of_a_dead_process_are_never_seen() {
         .await;
     assert_eq!(failed.reason, "not_allowed");
 }
+
+#[tokio::test]
+async fn new_content_does_not_inherit_the_right_to_act_as_another_user() {
+    let space = Space::new();
+    space.put("f", "old");
+    let path = space.ws.join("f");
+    let edits = json!([{ "old": "new", "new": "newer" }]);
+    for (tool, input) in [
+        ("files.write", json!({ "path": "f", "content": "new", "overwrite": true })),
+        ("files.edit", json!({ "path": "f", "edits": edits })),
+    ] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+        space.ok(tool, input).await;
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755, "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn a_mode_is_octal_as_a_string_and_decimal_as_a_number() {
+    let space = Space::new();
+    for (path, mode, bits) in [
+        ("a", json!("0755"), 0o755),
+        ("b", json!("640"), 0o640),
+        ("c", json!("0o600"), 0o600),
+        ("d", json!(493), 0o755),
+    ] {
+        space.ok("files.write", json!({ "path": path, "content": "x", "mode": mode })).await;
+        assert_eq!(fs::metadata(space.ws.join(path)).unwrap().mode() & 0o7777, bits, "{mode}");
+    }
+    for wrong in [json!("0999"), json!("01755"), json!("rwx"), json!(""), json!("+755")] {
+        let input = json!({ "path": "x", "content": "x", "mode": wrong });
+        assert_eq!(space.fails("files.write", input).await.pointer(), "/mode", "{wrong}");
+    }
+    let input = json!({ "path": "x", "content": "x", "mode": 755 });
+    let failed = space.fails("files.write", input).await;
+    assert!(failed.message.contains(r#"for 0755 write 493 or "0755""#), "{failed:?}");
+}
+
+#[test]
+fn a_mode_may_be_a_number_a_string_or_left_out() {
+    let space = Space::new();
+    let schema = space.schema("files.write");
+    assert_eq!(schema["properties"]["mode"]["type"], json!(["integer", "string", "null"]));
+    assert_eq!(schema["required"], json!(["path"]));
+}

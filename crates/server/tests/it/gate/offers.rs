@@ -128,3 +128,15 @@ fn a_program_sees_nothing_of_the_servers_environment_it_was_not_given() {
         assert!(names.is_subset(&["GIT_TERMINAL_PROMPT", "HOME", "PATH"].into()), "{stdout}");
     });
 }
+
+#[test]
+fn the_configuration_in_force_cannot_be_written_whatever_its_name() {
+    let workspace = Workspace::new().file("my.toml", "[limits]\ncalls = 5\n");
+    let file = workspace.path("my.toml");
+    let mut client = Client::stdio(Launch::over(&workspace).arg("--config").arg(&file), MODERN);
+    for path in ["my.toml", "toolgate.toml"] {
+        let ask = json!({ "path": path, "content": "", "overwrite": true });
+        let answer = client.call("files_write", ask);
+        assert!(refusal(&answer).contains("protected"), "{path}: {answer}");
+    }
+}

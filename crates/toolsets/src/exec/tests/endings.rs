@@ -37,7 +37,9 @@ async fn what_was_printed_before_the_timeout_is_in_the_result() {
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)));
     assert_eq!(ran.stdout(), "hello\nbye\n");
     assert_eq!(ran.ending, Ending::ProgramFailed);
-    assert!(ran.text.note.unwrap().starts_with("timed out and was stopped after "));
+    let note = ran.text.note.unwrap();
+    assert!(note.starts_with("timed out and was stopped after "), "{note}");
+    assert!(note.ends_with(" ms; timeout_ms gives it longer, up to 600000"), "{note}");
 }
 
 /// Runs `script`, in which `$1` is a sleep to know its processes by, until it is timed out.
@@ -107,6 +109,14 @@ async fn a_child_that_keeps_the_pipe_open_does_not_keep_the_call() {
 async fn a_child_in_another_session_does_not_outlive_the_call() {
     check_left_behind("setsid sleep $1 >/dev/null 2>&1 & echo done; exit 7").await;
     check_left_behind("(setsid env -i sleep $1 >/dev/null 2>&1 &); echo done; exit 7").await;
+}
+
+#[tokio::test]
+async fn a_child_that_took_its_mark_off_does_not_outlive_the_call() {
+    for limit in ["-x unlimited", "-S -x 0", "-x 0"] {
+        let escape = format!("ulimit {limit} 2>/dev/null; setsid sleep $1 >/dev/null 2>&1 &");
+        check_left_behind(&format!("bash -c '{escape}' x $1; echo done; exit 7")).await;
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, Ctx, Fault};
 
-use super::{Bench, Ran, ctx, pointer};
+use super::{Bench, Ran, ctx, pointer, until};
 use crate::exec::Settings;
 
 /// The bytes of a string in a result.
@@ -43,7 +43,11 @@ async fn bytes_that_are_not_text_come_as_base64() {
     assert_eq!(STANDARD.decode(ran.stdout()).unwrap(), b"\xff\xfe\x00x");
     assert_eq!(ran.value["stderr_extent"]["encoding"], "utf-8");
     assert_eq!(ran.value["stderr"], "café\n");
-    assert!(ran.text.note.unwrap().ends_with("; stdout is not UTF-8 and is in base64"));
+    assert_eq!(ran.text.body, "\u{fffd}\u{fffd}\0x\nstderr:\ncafé\n");
+    assert!(ran.text.note.unwrap().ends_with(
+        "; stdout is not all UTF-8: \u{fffd} stands for what is not, and the structured result \
+         has the bytes in base64"
+    ));
 }
 
 #[tokio::test]
@@ -66,7 +70,7 @@ async fn a_long_output_shows_its_ends_and_says_how_to_go_on() {
         ran.value["stdout_extent"],
         json!({
             "total_bytes": 3893, "encoding": "utf-8",
-            "cut": {"from": 10, "to": 3883, "lost_bytes": 0}
+            "cut": {"from": 10, "to": 3883, "lost_bytes": 0}, "ended": true
         })
     );
     let id = ran.value["output_id"].as_str().unwrap();
@@ -93,6 +97,45 @@ async fn an_output_of_just_the_limit_is_not_cut() {
     let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 9});
     let ran = bench.run(input).await.unwrap();
     assert_eq!(ran.stdout(), "012356789");
+}
+
+#[tokio::test]
+async fn a_byte_that_is_no_text_leaves_the_rest_readable_where_it_is_cut() {
+    let input = json!({
+        "command": "printf", "args": ["ab\\377\\n%0100d\\nyz"], "max_output_bytes": 8
+    });
+    let ran = Bench::new().run(input).await.unwrap();
+    assert_eq!(ran.value["stdout_extent"]["encoding"], "base64");
+    assert_eq!(ran.text.body, "ab\u{fffd}\n[99 bytes left out]\n0\nyz");
+}
+
+#[tokio::test]
+async fn what_is_still_printed_when_the_program_ends_is_not_lost() {
+    // Its own end comes before that of what it left behind, which prints for a while.
+    let script = "(for i in 1 2 3 4 5 6; do sleep 0.06; echo $i; done) & echo 0";
+    let ran = Bench::new().sh(script).await;
+    assert_eq!(ran.stdout(), "0\n1\n2\n3\n4\n5\n6\n");
+    assert_eq!(ran.value["stdout_extent"]["ended"], true);
+    // Something that is asked to stop and says so is heard.
+    let script = "(trap 'echo bye; exit' TERM; while :; do sleep 0.01; done) & echo 0";
+    assert_eq!(Bench::new().sh(script).await.stdout(), "0\nbye\n");
+}
+
+#[tokio::test]
+async fn an_output_a_stranger_holds_open_is_said_not_to_be_at_its_end() {
+    let bench = Bench::new();
+    let pid = bench.workspace.path().join("pid");
+    let hold = async {
+        until("the start", || fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))).await;
+        let pid = fs::read_to_string(&pid).unwrap();
+        fs::OpenOptions::new().write(true).open(format!("/proc/{}/fd/1", pid.trim())).unwrap()
+    };
+    let (ran, held) = tokio::join!(bench.sh("echo out; echo $$ >pid; sleep 0.5"), hold);
+    drop(held);
+    assert_eq!(ran.stdout(), "out\n");
+    assert_eq!(ran.value["stdout_extent"]["ended"], false);
+    let note = ran.text.note.unwrap();
+    assert!(note.ends_with("; stdout was not read to its end: it is still held open"), "{note}");
 }
 
 #[tokio::test]

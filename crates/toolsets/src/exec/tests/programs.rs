@@ -21,20 +21,47 @@ async fn refusal(bench: &Bench, command: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_unknown_program_is_named_with_the_path_searched_and_the_nearest_name() {
+async fn an_unknown_program_is_named_after_the_nearest_name() {
     let bench =
         Bench::with(&Settings { path: Some("/usr/bin:/bin".into()), ..Settings::default() });
     let message = refusal(&bench, "pritnf").await;
-    assert_eq!(message, "no program is named `pritnf` in /usr/bin:/bin; did you mean `printf`?");
+    assert_eq!(message, "did you mean `printf`? no program is named `pritnf` in PATH");
     let message = refusal(&bench, "xyzzy-plugh").await;
-    assert_eq!(message, "no program is named `xyzzy-plugh` in /usr/bin:/bin");
+    assert_eq!(message, "no program is named `xyzzy-plugh` in PATH");
 }
 
 #[tokio::test]
 async fn a_whole_command_line_gets_a_hint() {
     let message = refusal(&Bench::new(), "echo hello world").await;
-    let hint = "; pass its arguments separately in `args`, or set `shell` to true";
-    assert!(message.ends_with(hint), "{message}");
+    let said = "; no program is named `echo hello world` in PATH";
+    let advice = "pass its arguments separately in `args`, or set `shell` to true";
+    assert_eq!(message, format!("{advice}{said}"));
+    // What is refused is not advised.
+    let off = Bench::with(&Settings { shell: false, ..Settings::default() });
+    let message = refusal(&off, "echo hello world").await;
+    assert_eq!(message, format!("pass its arguments separately in `args`{said}"));
+}
+
+#[tokio::test]
+async fn for_what_only_a_shell_has_there_is_another_way() {
+    let bench = Bench::with(&Settings { path: Some("/nowhere".into()), ..Settings::default() });
+    for (command, way) in [
+        ("cd", "`cwd`"),
+        ("cd src", "`cwd`"),
+        ("source .env", "`env`"),
+        ("export", "`env`"),
+        ("alias", "`command`"),
+        ("ulimit", "its own run"),
+    ] {
+        let message = refusal(&bench, command).await;
+        assert!(message.contains(way) && message.contains("`shell: true`"), "{message}");
+    }
+    let off = Settings { shell: false, path: Some("/nowhere".into()), ..Settings::default() };
+    let message = refusal(&Bench::with(&off), "cd").await;
+    assert_eq!(
+        message,
+        "`cd` is a shell's own: give the directory as `cwd`; no program is named `cd` in PATH"
+    );
 }
 
 #[tokio::test]

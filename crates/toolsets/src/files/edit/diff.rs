@@ -1,23 +1,145 @@
 //! A change as a unified diff.
 
+use std::fmt::Write;
+use std::ops::Range;
 use std::time::Duration;
 
+use memchr::{memchr, memchr_iter, memrchr};
 use similar::TextDiff;
+use toolgate_contract::ToolError;
+
+use super::plan::Span;
+use crate::world::root::Watch;
 
 /// Past this a diff is made quickly rather than short.
 const THINKING_MAX: Duration = Duration::from_millis(500);
+/// How many lines around a change are shown.
+const CONTEXT: usize = 3;
+
+/// Changes this close to each other are compared at once, until they are shown in full by far.
+const PART_BYTES_MIN: usize = 1 << 20;
+
+/// What is compared at once, in the old text and in the new.
+struct Part {
+    in_old: Range<usize>,
+    in_new: Range<usize>,
+}
 
 /// What makes `new` of `old`, in at most `limit` bytes, and whether that cut it.
-pub(super) fn unified(old: &[u8], new: &[u8], path: &str, limit: u64) -> (String, bool) {
-    let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
-    let diff = TextDiff::configure().timeout(THINKING_MAX).diff_lines(&*old, &*new);
-    let mut text = diff
-        .unified_diff()
-        .context_radius(3)
-        .header(&format!("a/{path}"), &format!("b/{path}"))
-        .to_string();
-    let limit = text.floor_char_boundary(usize::try_from(limit).unwrap_or(usize::MAX));
-    let cut = limit < text.len();
-    text.truncate(limit);
-    (text, cut)
+///
+/// A diff takes many times the memory of what it compares, so only what is around
+/// the `spans` that were replaced is.
+pub(super) fn unified(
+    old: &[u8],
+    new: &[u8],
+    spans: &[Span],
+    path: &str,
+    limit: u64,
+    watch: &Watch,
+) -> Result<(String, bool), ToolError> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let (parts, whole) = parts(old, new, spans, limit);
+    let mut text = String::new();
+    let (mut lines, mut counted) = ((0, 0), (0, 0));
+    for Part { in_old, in_new } in parts {
+        let (same, tail) = common(&old[in_old.clone()], &new[in_new.clone()]);
+        let from = (in_old.start + same, in_new.start + same);
+        lines.0 += memchr_iter(b'\n', &old[counted.0..from.0]).count();
+        lines.1 += memchr_iter(b'\n', &new[counted.1..from.1]).count();
+        counted = from;
+        let old = String::from_utf8_lossy(&old[from.0..in_old.end - tail]);
+        let new = String::from_utf8_lossy(&new[from.1..in_new.end - tail]);
+        let diff = TextDiff::configure().timeout(THINKING_MAX).diff_lines(&*old, &*new);
+        for hunk in diff.unified_diff().context_radius(CONTEXT).iter_hunks() {
+            watch.check()?;
+            if text.is_empty() {
+                text = format!("--- a/{path}\n+++ b/{path}\n");
+            }
+            let hunk = hunk.to_string();
+            let (header, body) = hunk.split_once('\n').unwrap_or((&hunk, ""));
+            let _ = writeln!(text, "{}", moved(header, lines));
+            text += body;
+            if text.len() > limit {
+                break;
+            }
+        }
+        watch.check()?;
+        if text.len() > limit {
+            break;
+        }
+    }
+    let end = text.floor_char_boundary(limit);
+    let cut = end < text.len() || !whole;
+    text.truncate(end);
+    Ok((text, cut))
+}
+
+/// Where in `old` and in `new` there are changes with their context, and whether that is all.
+///
+/// Between two parts are more lines than the contexts of both.
+fn parts(old: &[u8], new: &[u8], spans: &[Span], limit: usize) -> (Vec<Part>, bool) {
+    let most = limit.saturating_mul(4).max(PART_BYTES_MIN);
+    let mut parts = Vec::new();
+    // Where the part begins, and where the span before ends.
+    let (mut start, mut last) = ((0, 0), (0, 0));
+    for span in spans {
+        let gap = &old[last.0..span.from];
+        let mut newlines = memchr_iter(b'\n', gap);
+        if let (Some(end), Some(_)) = (newlines.nth(CONTEXT), newlines.nth(CONTEXT)) {
+            let (old_end, new_end) = (last.0 + end + 1, last.1 + end + 1);
+            parts.push(Part { in_old: start.0..old_end, in_new: start.1..new_end });
+            let (begin, _) = common(gap, gap);
+            start = (last.0 + begin, last.1 + begin);
+        } else if span.from - start.0 > most
+            && let Some(newline) = memrchr(b'\n', gap)
+        {
+            // Where the last line goes, the newline before it may have gone with it.
+            let end = (last.1 + newline + 1).min(new.len());
+            parts.push(Part { in_old: start.0..last.0 + newline + 1, in_new: start.1..end });
+            return (parts, false);
+        }
+        last = (span.to, last.1 + gap.len() + span.new.len());
+    }
+    parts.push(Part { in_old: start.0..old.len(), in_new: start.1..new.len() });
+    (parts, true)
+}
+
+/// How many bytes both begin with, in whole lines and less the context; and how many they end with.
+fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
+    let same = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let most = old.len().min(new.len()) - same;
+    let ends = old.iter().rev().zip(new.iter().rev()).take(most);
+    let same_tail = ends.take_while(|(old, new)| old == new).count();
+    let mut from = same;
+    for _ in 0..=CONTEXT {
+        let Some(newline) = memrchr(b'\n', &old[..from]) else { return (0, tail(old, same_tail)) };
+        from = newline;
+    }
+    (from + 1, tail(old, same_tail))
+}
+
+/// What the last `len` bytes of `text` are in whole lines and less the context.
+fn tail(text: &[u8], len: usize) -> usize {
+    let mut rest = &text[text.len() - len..];
+    for _ in 0..=CONTEXT {
+        let Some(newline) = memchr(b'\n', rest) else { return 0 };
+        rest = &rest[newline + 1..];
+    }
+    rest.len()
+}
+
+/// The `header` of a hunk, `@@ -1,3 +1,4 @@`, that stands `lines` further down in the old and the new.
+fn moved(header: &str, lines: (usize, usize)) -> String {
+    let parts = header.split(' ').map(|part| {
+        let (sign, range, lines) = match part.split_at_checked(1) {
+            Some(("-", range)) => ('-', range, lines.0),
+            Some(("+", range)) => ('+', range, lines.1),
+            Some(_) | None => return part.to_owned(),
+        };
+        let (from, len) = range.split_once(',').map_or((range, None), |(a, b)| (a, Some(b)));
+        let Ok(from) = from.parse::<usize>() else { return part.to_owned() };
+        let len = len.map(|len| format!(",{len}")).unwrap_or_default();
+        format!("{sign}{}{len}", from + lines)
+    });
+    parts.collect::<Vec<_>>().join(" ")
 }

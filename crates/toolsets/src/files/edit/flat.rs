@@ -2,14 +2,20 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr_iter, memmem, memrchr};
+use memchr::{memchr, memchr_iter, memmem};
+
+/// How many bytes lie between two places whose line is known.
+const BLOCK_BYTES: usize = 4 << 10;
+/// The byte order mark: before the first line, and no part of it.
+pub(super) const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The text of a file with `\r\n` as `\n`.
 pub(super) struct Flat<'f> {
     pub(super) text: Cow<'f, [u8]>,
     /// The newlines in `text` that are `\r\n` in the file.
     returns: Vec<usize>,
-    newlines: usize,
+    /// How many newlines are before each block of the text, and last how many there are.
+    before: Vec<usize>,
 }
 
 /// `bytes` with `\r\n` as `\n`.
@@ -33,8 +39,13 @@ impl<'f> Flat<'f> {
             flat.extend_from_slice(&bytes[from..]);
             Cow::Owned(flat)
         };
-        let newlines = memchr_iter(b'\n', &text).count();
-        Self { text, returns, newlines }
+        let mut before = vec![0];
+        let mut newlines = 0;
+        for block in text.chunks(BLOCK_BYTES) {
+            newlines += memchr_iter(b'\n', block).count();
+            before.push(newlines);
+        }
+        Self { text, returns, before }
     }
 
     /// The place in the file of the place `at` in the text.
@@ -55,19 +66,48 @@ impl<'f> Flat<'f> {
 
     /// How many lines there are.
     pub(super) fn lines(&self) -> u64 {
-        self.newlines as u64 + u64::from(self.text.last().is_some_and(|&last| last != b'\n'))
+        self.newlines() as u64 + u64::from(self.is_unended())
+    }
+
+    /// Whether there is a last line that does not end.
+    pub(super) fn is_unended(&self) -> bool {
+        self.text[self.first()..].last().is_some_and(|&last| last != b'\n')
     }
 
     /// Which line `at` is in, from 1.
     pub(super) fn line_of(&self, at: usize) -> u64 {
-        memchr_iter(b'\n', &self.text[..at]).count() as u64 + 1
+        self.newlines_before(at) as u64 + 1
     }
 
     /// Where the line `line` begins; past the last, the end.
     pub(super) fn start_of(&self, line: u64) -> usize {
-        let Some(before) = line.checked_sub(2) else { return 0 };
+        let Some(before) = line.checked_sub(2) else { return self.first() };
         let nth = usize::try_from(before).unwrap_or(usize::MAX);
-        memchr_iter(b'\n', &self.text).nth(nth).map_or(self.text.len(), |at| at + 1)
+        self.newline(nth).map_or(self.text.len(), |at| at + 1)
+    }
+
+    /// Where the first line begins.
+    pub(super) fn first(&self) -> usize {
+        if self.text.starts_with(MARK) { MARK.len() } else { 0 }
+    }
+
+    fn newlines(&self) -> usize {
+        self.before.last().copied().unwrap_or(0)
+    }
+
+    fn newlines_before(&self, at: usize) -> usize {
+        let block = at / BLOCK_BYTES;
+        self.before[block] + memchr_iter(b'\n', &self.text[block * BLOCK_BYTES..at]).count()
+    }
+
+    /// Where the newline number `nth` is, from 0.
+    fn newline(&self, nth: usize) -> Option<usize> {
+        if nth >= self.newlines() {
+            return None;
+        }
+        let block = self.before.partition_point(|&before| before <= nth) - 1;
+        let from = block * BLOCK_BYTES;
+        memchr_iter(b'\n', &self.text[from..]).nth(nth - self.before[block]).map(|at| from + at)
     }
 
     /// `new` as whole lines that replace those from `from` to before `to`.
@@ -81,8 +121,7 @@ impl<'f> Flat<'f> {
         if lines.last() != Some(&b'\n') {
             lines.push(b'\n');
         }
-        let unended = self.text.last().is_some_and(|&last| last != b'\n');
-        if unended && to == self.text.len() {
+        if self.is_unended() && to == self.text.len() {
             lines.pop();
             if from == to {
                 lines.insert(0, b'\n');
@@ -93,7 +132,10 @@ impl<'f> Flat<'f> {
 
     /// `new` with the line endings of what it replaces: the text from `from` to before `to`.
     pub(super) fn ended(&self, from: usize, to: usize, new: &[u8]) -> Vec<u8> {
-        if self.newlines == 0 {
+        // Two marks are one mark and a letter that nobody sees.
+        let marked = from == MARK.len() && self.first() == from;
+        let new = if marked { new.strip_prefix(MARK).unwrap_or(new) } else { new };
+        if self.newlines() == 0 || memchr(b'\n', new).is_none() {
             return new.to_owned();
         }
         let new = flattened(new);
@@ -125,8 +167,9 @@ impl<'f> Flat<'f> {
 
     /// Whether the line that `at` is in ends with `\r\n`, or if it has no end the one before.
     fn is_return_around(&self, at: usize) -> bool {
-        let next = memchr(b'\n', &self.text[at..]).map(|after| at + after);
-        next.or_else(|| memrchr(b'\n', &self.text[..at]))
+        let before = self.newlines_before(at);
+        self.newline(before)
+            .or_else(|| self.newline(before.checked_sub(1)?))
             .is_some_and(|newline| self.is_return(newline))
     }
 }

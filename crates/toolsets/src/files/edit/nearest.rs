@@ -34,7 +34,11 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     }
     let start = common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
     if start.len == text.bytes.len() {
-        return same_but_for(flat, old, &file, start, &path);
+        return same_but_for("blanks or quotes", flat, old, &file, start, &path);
+    }
+    if let Some(at) = memmem::find(&file.uncased(), &text.uncased()) {
+        let all = Common { len: text.bytes.len(), at };
+        return same_but_for("upper and lower case", flat, old, &file, all, &path);
     }
     let tail = |len| memmem::find(&file.bytes, &text.bytes[text.bytes.len() - len..]);
     let end = common(&text.bytes, tail);
@@ -62,7 +66,14 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
 }
 
 /// Says how the place found differs from `old`, and gives the text that does not.
-fn same_but_for(flat: &Flat<'_>, old: &[u8], file: &Loose, common: Common, path: &str) -> String {
+fn same_but_for(
+    what: &str,
+    flat: &Flat<'_>,
+    old: &[u8],
+    file: &Loose,
+    common: Common,
+    path: &str,
+) -> String {
     let last = common.at + common.len - 1;
     let (mut from, mut to) = (file.from[common.at], file.to[last]);
     if old.first().is_some_and(u8::is_ascii_whitespace) {
@@ -95,7 +106,7 @@ fn same_but_for(flat: &Flat<'_>, old: &[u8], file: &Loose, common: Common, path:
         Ok(_) | Err(_) => format!("use start_line: {line} and end_line: {end} instead"),
     };
     format!(
-        "it is not in {path} as it stands, but for blanks or quotes it is at line {line}: {how}; {advice}"
+        "it is not in {path} as it stands, but for {what} it is at line {line}: {how}; {advice}"
     )
 }
 
@@ -110,6 +121,8 @@ fn difference(found: &[u8], old: &[u8]) -> &'static str {
         "the indentation differs"
     } else if bare_a == bare_b {
         "blanks at the end differ"
+    } else if bare_a.eq_ignore_ascii_case(bare_b) {
+        "upper and lower case differ"
     } else if bare_a.is_ascii() == bare_b.is_ascii() {
         "blanks differ"
     } else {
@@ -177,6 +190,11 @@ impl Loose {
             self.from.push(from);
             self.to.push(to);
         }
+    }
+
+    /// The same in lower case, as far as it is ASCII.
+    fn uncased(&self) -> Vec<u8> {
+        self.bytes.to_ascii_lowercase()
     }
 
     /// Where the byte `at` comes from, if there is one.

@@ -5,7 +5,7 @@ use toolgate_contract::ToolError;
 
 use super::flat::{Flat, flattened};
 use super::nearest;
-use crate::world::root::shown;
+use crate::world::root::{Watch, shown};
 
 /// How many places of an ambiguous text are told.
 const PLACES_TOLD: usize = 10;
@@ -34,6 +34,14 @@ pub(super) struct Span {
     pub(super) new: Vec<u8>,
     /// Which change it comes from.
     edit: usize,
+}
+
+/// What becomes of a file.
+pub(super) struct Plan {
+    /// What is replaced, in order, none overlapping.
+    pub(super) spans: Vec<Span>,
+    /// Whether a last line without an end goes: then the one before has none.
+    unends: bool,
 }
 
 /// Whether every change names its place by text.
@@ -89,15 +97,18 @@ fn read_one(at: usize, change: &super::Change) -> Result<Change<'_>, ToolError> 
     }
 }
 
-/// The spans of the file `bytes` that `changes` replace, in order, none overlapping.
-pub(super) fn spans(
+/// What `changes` make of the file `bytes`.
+pub(super) fn plan(
     bytes: &[u8],
     changes: &[Change<'_>],
     path: &str,
-) -> Result<Vec<Span>, ToolError> {
+    watch: &Watch,
+) -> Result<Plan, ToolError> {
     let flat = Flat::of(bytes);
     let mut spans = Vec::new();
+    let mut unends = false;
     for (edit, change) in changes.iter().enumerate() {
+        watch.check()?;
         match change {
             Change::Text { old, new, times } => {
                 let old = flattened(old.as_bytes());
@@ -109,14 +120,16 @@ pub(super) fn spans(
                     }
                     Why::Told(message) => ToolError::invalid(format!("/edits/{edit}/old"), message),
                 })?;
-                spans.extend(places.into_iter().map(|from| {
+                for from in places {
+                    watch.check()?;
                     let to = from + old.len();
                     let new = flat.ended(from, to, new.as_bytes());
-                    Span { from: flat.real(from), to: flat.real(to), new, edit }
-                }));
+                    spans.push(Span { from: flat.real(from), to: flat.real(to), new, edit });
+                }
             }
             Change::Lines { first, end, new } => {
                 let (from, to) = lines(&flat, *first, *end, edit)?;
+                unends |= new.is_empty() && from < to && to == flat.text.len() && flat.is_unended();
                 let new = flat.ended(from, to, &flat.as_lines(from, to, new.as_bytes()));
                 spans.push(Span { from: flat.real(from), to: flat.real(to), new, edit });
             }
@@ -131,11 +144,12 @@ pub(super) fn spans(
             return Err(ToolError::invalid(format!("/edits/{second}"), message));
         }
     }
-    Ok(spans)
+    Ok(Plan { spans, unends })
 }
 
-/// The file `bytes` with `spans` replaced.
-pub(super) fn apply(bytes: &[u8], spans: &[Span]) -> Vec<u8> {
+/// The file `bytes` as `plan` says.
+pub(super) fn apply(bytes: &[u8], plan: &Plan) -> Vec<u8> {
+    let Plan { spans, unends } = plan;
     let added: usize = spans.iter().map(|span| span.new.len()).sum();
     let mut new = Vec::with_capacity(bytes.len() + added);
     let mut at = 0;
@@ -145,6 +159,10 @@ pub(super) fn apply(bytes: &[u8], spans: &[Span]) -> Vec<u8> {
         at = span.to;
     }
     new.extend_from_slice(&bytes[at..]);
+    if *unends && new.ends_with(b"\n") {
+        let end = if new.ends_with(b"\r\n") { 2 } else { 1 };
+        new.truncate(new.len() - end);
+    }
     new
 }
 
@@ -161,7 +179,11 @@ fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> 
         Times::Any => Ok(find.find_iter(&flat.text).collect()),
         Times::Just(count) => {
             let places: Vec<usize> = find.find_iter(&flat.text).collect();
-            if places.len() as u64 == count { Ok(places) } else { Err(ambiguous(flat, &find)) }
+            if places.len() as u64 == count {
+                Ok(places)
+            } else {
+                Err(miscounted(flat, &places, count))
+            }
         }
         // It may well occur again beginning inside itself.
         Times::Once => match find.find(&flat.text[first + 1..]) {
@@ -169,6 +191,18 @@ fn places(flat: &Flat<'_>, old: &[u8], times: Times) -> Result<Vec<usize>, Why> 
             Some(_) => Err(ambiguous(flat, &find)),
         },
     }
+}
+
+fn miscounted(flat: &Flat<'_>, places: &[usize], count: u64) -> Why {
+    let told = places.iter().take(PLACES_TOLD).map(|&at| flat.line_of(at).to_string());
+    let (lines, more) = (told.collect::<Vec<_>>().join(", "), places.len() > PLACES_TOLD);
+    let more = if more { " …" } else { "" };
+    Why::Told(match places.len() {
+        1 => format!("it occurs once (line {lines}), not {count} times as count says"),
+        times => {
+            format!("it occurs {times} times (lines {lines}{more}), not {count} as count says")
+        }
+    })
 }
 
 fn ambiguous(flat: &Flat<'_>, find: &memmem::Finder<'_>) -> Why {
@@ -230,8 +264,8 @@ mod tests {
     const FILE: &str = "(a|b|\t| |é|\n|\r\n){0,30}";
 
     fn edited(file: &str, changes: &[Change<'_>]) -> Result<Vec<u8>, String> {
-        let spans = spans(file.as_bytes(), changes, "f").map_err(|err| err.message)?;
-        Ok(apply(file.as_bytes(), &spans))
+        let plan = plan(file.as_bytes(), changes, "f", &Watch::default());
+        Ok(apply(file.as_bytes(), &plan.map_err(|err| err.message)?))
     }
 
     fn flat(text: &str) -> String {
@@ -297,8 +331,24 @@ mod tests {
         }
 
         #[test]
+        fn applying_the_diff_of_an_edit_gives_the_edited_file(file in "((a|b|c){1,2}\n|d\n){0,80}[ab]{0,1}", new in "(x|y\n){0,2}", lines in prop::collection::btree_set(1_u64..60, 0..5)) {
+            let by_text = Change::Text { old: "d\n", new: &new, times: Times::Any };
+            let total = file.split_inclusive('\n').count() as u64;
+            let by_line = |&first: &u64| Change::Lines { first, end: first + 1, new: &new };
+            let by_lines: Vec<_> = lines.iter().filter(|line| **line <= total).map(by_line).collect();
+            for changes in [vec![by_text], by_lines] {
+                let Ok(plan) = plan(file.as_bytes(), &changes, "f", &Watch::default()) else { continue };
+                let new = apply(file.as_bytes(), &plan);
+                let (diff, cut) = diff::unified(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &Watch::default()).unwrap();
+                prop_assert!(!cut);
+                prop_assert_eq!(patched(&file, &diff), String::from_utf8(new).unwrap());
+            }
+        }
+
+        #[test]
         fn applying_the_diff_to_the_old_file_gives_the_new_one(old in "((a|b|c){0,2}\n){0,30}[ab]{0,1}", new in "((a|b|c){0,2}\n){0,30}[ab]{0,1}") {
-            let (diff, cut) = diff::unified(old.as_bytes(), new.as_bytes(), "f", 1 << 20);
+            let all = Span { from: 0, to: old.len(), new: new.clone().into(), edit: 0 };
+            let (diff, cut) = diff::unified(old.as_bytes(), new.as_bytes(), &[all], "f", 1 << 20, &Watch::default()).unwrap();
             prop_assert!(!cut);
             prop_assert_eq!(patched(&old, &diff), new);
         }

@@ -11,7 +11,6 @@ use grep_searcher::{
     SinkMatch,
 };
 
-use super::Match;
 use crate::world::root::{File, Watch};
 
 /// A longer line is not searched: no more than this is held of a file.
@@ -21,17 +20,54 @@ const SHOWN_BYTES_MAX: usize = 500;
 /// How much is shown before a match in a long line.
 const LEAD_BYTES: usize = 100;
 
+/// What a match costs in an answer beside its text, and each line around it.
+pub(super) const LINE_BYTES: usize = 32;
+
 /// How a file turned out.
 #[derive(Debug)]
 pub(super) enum Gathered {
-    /// Its matches, as many as were wanted.
-    Matches(Vec<Match>),
+    /// Its lines that match, as many as were wanted.
+    Lines(Vec<Line>),
     /// It is not text.
     Binary,
     /// It vanished, or reading it failed.
     Unreadable,
     /// It has a line too long to search.
     LongLine,
+}
+
+/// A line that matches; its file is known.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) number: u64,
+    pub(super) column: u64,
+    pub(super) text: String,
+    pub(super) before: Vec<String>,
+    pub(super) after: Vec<String>,
+}
+
+/// How much an answer still takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) lines: usize,
+    pub(super) bytes: usize,
+}
+
+impl Line {
+    /// What it takes up in an answer, beside its path.
+    pub(super) fn bytes(&self) -> usize {
+        let around = self.before.iter().chain(&self.after);
+        LINE_BYTES + self.text.len() + around.map(|line| LINE_BYTES + line.len()).sum::<usize>()
+    }
+}
+
+impl Room {
+    /// Whether `lines` of `bytes` together, or fewer, fill it: then nothing after them is wanted.
+    ///
+    /// An answer takes its first line whatever its length, so it is never one line that does.
+    pub(super) fn is_filled_by(self, lines: usize, bytes: usize) -> bool {
+        lines > self.lines || (lines > 1 && bytes > self.bytes)
+    }
 }
 
 /// A searcher that shows `context` lines around a match.
@@ -46,30 +82,32 @@ pub(super) fn searcher(context: usize) -> Searcher {
         .build()
 }
 
-/// Up to `limit` lines of `file` that match, those after the line `after`.
+/// The lines of `file` that match, those after the line `after`, until they fill `room`.
+///
+/// The last of those that fill it only tells that there is more.
 pub(super) fn gather(
     searcher: &mut Searcher,
     matcher: &RegexMatcher,
     file: File,
     after: u64,
-    limit: usize,
+    room: Room,
     watch: &Watch,
 ) -> Gathered {
-    let path = file.path().to_owned();
     let mut gather = Gather {
         matcher,
-        path,
+        path_bytes: file.path().len(),
         after,
-        limit,
+        room,
         before: Vec::new(),
-        matches: Vec::new(),
+        lines: Vec::new(),
+        bytes: 0,
         binary: false,
     };
     let bytes = file.meta().size();
     let file = fs::File::from(OwnedFd::from(file)).take(bytes);
     match searcher.search_reader(matcher, Watched { file, watch }, &mut gather) {
         Ok(()) if gather.binary => Gathered::Binary,
-        Ok(()) => Gathered::Matches(gather.matches),
+        Ok(()) => Gathered::Lines(gather.lines),
         Err(err)
             if err.get_ref().is_some_and(|err| err.to_string().contains("allocation limit")) =>
         {
@@ -94,11 +132,13 @@ impl Read for Watched<'_> {
 
 struct Gather<'m> {
     matcher: &'m RegexMatcher,
-    path: String,
+    path_bytes: usize,
     after: u64,
-    limit: usize,
+    room: Room,
     before: Vec<String>,
-    matches: Vec<Match>,
+    lines: Vec<Line>,
+    /// What the lines take up.
+    bytes: usize,
     binary: bool,
 }
 
@@ -107,27 +147,26 @@ impl Sink for Gather<'_> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let before = std::mem::take(&mut self.before);
-        let line = found.line_number().unwrap_or(0);
-        if line <= self.after {
+        let number = found.line_number().unwrap_or(0);
+        if number <= self.after {
             return Ok(true);
         }
         let bytes = found.bytes();
         let at = self.matcher.find(bytes).ok().flatten().map_or(0, |span| span.start());
-        self.matches.push(Match {
-            path: self.path.clone(),
-            line,
-            column: at as u64 + 1,
-            text: clip(bytes, at),
-            before,
-            after: Vec::new(),
-        });
-        Ok(self.matches.len() < self.limit)
+        let column = at as u64 + 1;
+        let line = Line { number, column, text: clip(bytes, at), before, after: Vec::new() };
+        self.bytes += self.path_bytes + line.bytes();
+        self.lines.push(line);
+        Ok(!self.room.is_filled_by(self.lines.len(), self.bytes))
     }
 
     fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
         let line = clip(context.bytes(), 0);
-        match (context.kind(), self.matches.last_mut()) {
-            (SinkContextKind::After, Some(last)) => last.after.push(line),
+        match (context.kind(), self.lines.last_mut()) {
+            (SinkContextKind::After, Some(last)) => {
+                self.bytes += LINE_BYTES + line.len();
+                last.after.push(line);
+            }
             (SinkContextKind::Before, _) => self.before.push(line),
             (SinkContextKind::After | SinkContextKind::Other, _) => {}
         }

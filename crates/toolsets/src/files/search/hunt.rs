@@ -13,7 +13,7 @@ use std::thread;
 use grep_searcher::Searcher;
 use toolgate_contract::ToolError;
 
-use super::gather::{Gathered, gather, searcher};
+use super::gather::{Gathered, LINE_BYTES, Line, Room, gather, searcher};
 use super::query::{Last, Query};
 use super::{Input, Match, Named, Output};
 use crate::world::Root;
@@ -22,8 +22,11 @@ use crate::world::root::{Found, Kind, Sight, Start, Walk, Watch};
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
 const THREADS_MAX: usize = 8;
-/// What a match costs in an answer beside its text.
-const MATCH_BYTES: usize = 32;
+/// How many entries that are ignored are counted at most.
+const IGNORED_MAX: u64 = 10_000;
+
+/// How many threads help the searches of this process, which all have one of their own.
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Searches beneath `root` for what `input` asks.
 pub(super) fn hunt(
@@ -32,13 +35,13 @@ pub(super) fn hunt(
     answer_bytes: u64,
     watch: &Watch,
 ) -> Result<Output, ToolError> {
-    let query = Query::of(input)?;
+    let query = Query::of(input, root.path())?;
     let mut answer = Answer::new(input.limit, answer_bytes);
     match root.start(&input.path)? {
         Start::File(file) => {
             let hunt = Hunt { root, input, query: &query, start: file.path.clone(), watch };
             if query.text.is_some() {
-                answer.take(hunt.search(&[file]), watch)?;
+                answer.take(hunt.search(&[file], answer.room), watch)?;
             } else {
                 hunt.name(file, &mut answer);
             }
@@ -54,6 +57,9 @@ pub(super) fn hunt(
                 hunt.names(&mut walk, &mut answer)?;
             }
             answer.output.skipped.unreadable += walk.unread;
+            if answer.output.searched == 0 && !input.include_ignored {
+                answer.output.skipped.ignored = hunt.ignored()?;
+            }
         }
     }
     Ok(answer.finish(&query))
@@ -95,7 +101,7 @@ impl Hunt<'_> {
         while !batch.is_empty() && !answer.full {
             size = (size * 2).min(BATCH_MAX);
             let (found, next) = thread::scope(|scope| {
-                let found = scope.spawn(|| self.search(&batch));
+                let found = scope.spawn(|| self.search(&batch, answer.room));
                 let next = self.next_batch(walk, size);
                 (found.join(), next)
             });
@@ -119,47 +125,110 @@ impl Hunt<'_> {
     }
 
     /// Searches the files of `batch` on all cores; what was found in each, in order.
-    fn search(&self, batch: &[Found]) -> Vec<(PathBuf, Gathered)> {
+    ///
+    /// Files are begun in order, so once those that are done fill `room`, what is not begun
+    /// comes after an answer that is full: it is left out. Whatever is begun is searched as if
+    /// it were alone, so that the answer does not depend on which was faster.
+    fn search(&self, batch: &[Found], room: Room) -> Vec<(PathBuf, Gathered)> {
         let next = AtomicUsize::new(0);
-        let found: Mutex<Vec<(usize, Gathered)>> = Mutex::default();
+        let found: Mutex<Done> = Mutex::default();
         let work = || {
             let mut searcher = searcher(self.input.context);
-            loop {
+            while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = batch.get(at) else { break };
-                let gathered = self.search_one(&mut searcher, &file.path);
-                found.lock().unwrap_or_else(PoisonError::into_inner).push((at, gathered));
+                let gathered = self.search_one(&mut searcher, &file.path, room);
+                let path_bytes = file.path.as_os_str().len();
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                found.take(at, gathered, path_bytes);
             }
         };
+        let cores = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
+        let helpers = Helpers::hire(cores.min(batch.len()).saturating_sub(1), cores);
         thread::scope(|scope| {
-            let cores = thread::available_parallelism().map_or(1, NonZero::get);
-            for _ in 1..cores.min(THREADS_MAX).min(batch.len()) {
+            for _ in 0..helpers.0 {
                 scope.spawn(work);
             }
             work();
         });
-        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner).files;
         found.sort_unstable_by_key(|(at, _)| *at);
         found.into_iter().map(|(at, gathered)| (batch[at].path.clone(), gathered)).collect()
     }
 
-    fn search_one(&self, searcher: &mut Searcher, path: &Path) -> Gathered {
+    fn search_one(&self, searcher: &mut Searcher, path: &Path, room: Room) -> Gathered {
         let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
             return Gathered::Unreadable;
         };
         let after = self.query.after.as_ref().filter(|last| last.path == path);
-        // One more than fits tells whether there is more.
-        let limit = self.input.limit + 1;
-        gather(searcher, matcher, file, after.map_or(0, |last| last.line), limit, self.watch)
+        gather(searcher, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
+    }
+
+    /// How many entries there would be to search if none were ignored.
+    fn ignored(&self) -> Result<u64, ToolError> {
+        let Start::Folder(folder) = self.root.start(&self.input.path)? else { return Ok(0) };
+        let sight = Sight { ignored: true, hidden: self.input.hidden };
+        let mut walk = Walk::new(self.root, folder, sight, None, self.watch)?;
+        let (mut seen, mut count) = (0, 0);
+        while seen < IGNORED_MAX
+            && let Some(found) = walk.next()?
+        {
+            seen += 1;
+            let is_meant = self.query.text.is_none() || found.kind == Kind::File;
+            count += u64::from(is_meant && self.query.names(&found.path, &self.start));
+        }
+        Ok(count)
+    }
+}
+
+/// What was found in the files of a batch that are done.
+#[derive(Default)]
+struct Done {
+    files: Vec<(usize, Gathered)>,
+    lines: usize,
+    bytes: usize,
+}
+
+impl Done {
+    fn take(&mut self, at: usize, gathered: Gathered, path_bytes: usize) {
+        if let Gathered::Lines(lines) = &gathered {
+            self.lines += lines.len();
+            self.bytes += lines.iter().map(|line| path_bytes + line.bytes()).sum::<usize>();
+        }
+        self.files.push((at, gathered));
+    }
+
+    fn fills(&self, room: Room) -> bool {
+        room.is_filled_by(self.lines, self.bytes)
+    }
+}
+
+/// Threads that help a search, given back when it is done with them.
+struct Helpers(usize);
+
+impl Helpers {
+    /// As many of `wanted` as there still are, when `most` may help at a time.
+    fn hire(wanted: usize, most: usize) -> Self {
+        let mut hired = 0;
+        let hire = |busy: usize| {
+            hired = wanted.min(most.saturating_sub(busy));
+            Some(busy + hired)
+        };
+        let _ = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, hire);
+        Self(hired)
+    }
+}
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(self.0, Ordering::Relaxed);
     }
 }
 
 /// The answer as far as it is.
 struct Answer {
-    /// How many more matches it takes.
-    room: usize,
-    /// How many more bytes.
-    bytes: usize,
+    /// How much more it takes.
+    room: Room,
     /// There is more than it takes.
     full: bool,
     last: Option<Last>,
@@ -169,7 +238,8 @@ struct Answer {
 impl Answer {
     fn new(limit: usize, bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Self { room: limit, bytes, full: false, last: None, output: Output::default() }
+        let room = Room { lines: limit, bytes };
+        Self { room, full: false, last: None, output: Output::default() }
     }
 
     fn take(&mut self, found: Vec<(PathBuf, Gathered)>, watch: &Watch) -> Result<(), ToolError> {
@@ -181,9 +251,9 @@ impl Answer {
             }
             self.output.searched += 1;
             match gathered {
-                Gathered::Matches(matches) => {
-                    for found in matches {
-                        self.line(&path, found);
+                Gathered::Lines(lines) => {
+                    for line in lines {
+                        self.line(&path, line);
                     }
                 }
                 Gathered::Binary => self.output.skipped.binary += 1,
@@ -194,18 +264,19 @@ impl Answer {
         Ok(())
     }
 
-    fn line(&mut self, path: &Path, found: Match) {
-        let around: usize =
-            found.before.iter().chain(&found.after).map(|line| line.len() + MATCH_BYTES).sum();
-        if self.admit(found.path.len() + found.text.len() + around) {
-            self.last = Some(Last { path: path.to_owned(), line: found.line });
-            self.output.matches.push(found);
+    fn line(&mut self, path: &Path, line: Line) {
+        let shown = path.to_string_lossy();
+        if self.admit(shown.len() + line.bytes()) {
+            let Line { number, column, text, before, after } = line;
+            self.last = Some(Last { path: path.to_owned(), line: number });
+            let path = shown.into_owned();
+            self.output.matches.push(Match { path, line: number, column, text, before, after });
         }
     }
 
     fn name(&mut self, found: Found) {
         let path = found.path.to_string_lossy().into_owned();
-        if self.admit(path.len()) {
+        if self.admit(path.len() + LINE_BYTES) {
             self.output.files.push(Named { path, kind: found.kind });
             self.last = Some(Last { path: found.path, line: 0 });
         }
@@ -213,13 +284,12 @@ impl Answer {
 
     /// Whether something of `bytes` still fits; the first always does.
     fn admit(&mut self, bytes: usize) -> bool {
-        let bytes = bytes + MATCH_BYTES;
-        self.full |= self.room == 0 || (self.last.is_some() && bytes > self.bytes);
+        let Room { lines, bytes: left } = self.room;
+        self.full |= lines == 0 || (self.last.is_some() && bytes > left);
         if self.full {
             return false;
         }
-        self.room -= 1;
-        self.bytes = self.bytes.saturating_sub(bytes);
+        self.room = Room { lines: lines - 1, bytes: left.saturating_sub(bytes) };
         true
     }
 

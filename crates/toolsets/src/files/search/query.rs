@@ -13,6 +13,8 @@ use crate::files::cursor;
 
 /// Past this a compiled expression is refused.
 const REGEX_BYTES_MAX: usize = 32 << 20;
+/// How much a thread may remember of the states it came by; past this it is slower instead.
+const STATES_BYTES_MAX: usize = 4 << 20;
 
 /// What to look for.
 pub(super) struct Query {
@@ -40,8 +42,11 @@ struct Names {
 }
 
 impl Query {
-    pub(super) fn of(input: &Input) -> Result<Self, ToolError> {
+    /// What `input` asks for in the root at `root`. An empty text or glob is none.
+    pub(super) fn of(input: &Input, root: &Path) -> Result<Self, ToolError> {
         let Input { path, glob, text, literal, case, context, include_ignored, hidden, .. } = input;
+        let glob = glob.as_deref().filter(|glob| !glob.is_empty());
+        let text = text.as_deref().filter(|text| !text.is_empty());
         if glob.is_none() && text.is_none() {
             return Err(ToolError::invalid("", "neither text nor glob is given; give one or both"));
         }
@@ -52,8 +57,8 @@ impl Query {
             Some(given) => Some(Last::read(&cursor::read(&question, given)?)),
             None => None,
         };
-        let names = glob.as_deref().map(Names::of).transpose()?;
-        let text = text.as_deref().map(|text| matcher(text, *literal, *case)).transpose()?;
+        let names = glob.map(|glob| Names::of(glob, root)).transpose()?;
+        let text = text.map(|text| matcher(text, *literal, *case)).transpose()?;
         Ok(Self { names, text, after, question })
     }
 
@@ -85,10 +90,11 @@ impl Last {
 }
 
 impl Names {
-    fn of(glob: &str) -> Result<Self, ToolError> {
+    fn of(glob: &str, root: &Path) -> Result<Self, ToolError> {
         let (not, glob) = glob.strip_prefix('!').map_or((false, glob), |glob| (true, glob));
-        let glob = glob.strip_prefix("./").unwrap_or(glob);
         let whole = glob.contains('/');
+        let glob = root.to_str().map_or(glob, |root| beneath(glob, root));
+        let glob = glob.strip_prefix("./").unwrap_or(glob);
         let glob = glob.strip_prefix('/').unwrap_or(glob);
         let glob = GlobBuilder::new(glob).literal_separator(true).build().map_err(|err| {
             ToolError::invalid("/glob", format!("it is not a glob: {}", err.kind()))
@@ -97,12 +103,16 @@ impl Names {
     }
 }
 
+/// `glob` without the path of the root before it, which leaves a slash at its start.
+fn beneath<'g>(glob: &'g str, root: &str) -> &'g str {
+    let rest = glob.strip_prefix(root.trim_end_matches('/'));
+    rest.filter(|rest| rest.starts_with('/')).unwrap_or(glob)
+}
+
 fn matcher(text: &str, literal: bool, case: Case) -> Result<RegexMatcher, ToolError> {
-    if text.is_empty() {
-        return Err(ToolError::invalid("/text", "it is empty; leave it out to search names alone"));
-    }
     let mut builder = RegexMatcherBuilder::new();
     builder.multi_line(true).crlf(true).fixed_strings(literal).size_limit(REGEX_BYTES_MAX);
+    builder.dfa_size_limit(STATES_BYTES_MAX);
     match case {
         Case::Smart => builder.case_smart(true),
         Case::Sensitive => &mut builder,

@@ -26,6 +26,8 @@ pub struct Captured {
     pub head: Vec<u8>,
     /// The last bytes where it is cut, else nothing.
     pub tail: Vec<u8>,
+    /// Whether it was read to its end: not where a stranger still holds it open.
+    pub ended: bool,
     spool: Option<Spool>,
 }
 
@@ -130,6 +132,7 @@ pub(super) struct Capture {
     held_bytes_max: usize,
     spool_bytes_max: u64,
     total_bytes: u64,
+    ended: bool,
     head: Vec<u8>,
     /// Exists once the stream is cut; up to twice as long as it will be in the end.
     tail: Option<Vec<u8>>,
@@ -144,6 +147,7 @@ impl Capture {
             held_bytes_max,
             spool_bytes_max,
             total_bytes: 0,
+            ended: false,
             head: Vec::new(),
             tail: None,
             spool: None,
@@ -154,10 +158,18 @@ impl Capture {
     /// Reads `pipe` to its end and shows `watch` every byte.
     pub(super) async fn read(&mut self, mut pipe: impl AsyncRead + Unpin, watch: impl Fn(&[u8])) {
         let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-        while let Ok(1..) = pipe.read_buf(&mut chunk).await {
-            watch(&chunk);
-            self.take(&chunk).await;
-            chunk.clear();
+        loop {
+            match pipe.read_buf(&mut chunk).await {
+                Ok(0) => self.ended = true,
+                Ok(_) => {
+                    watch(&chunk);
+                    self.take(&chunk).await;
+                    chunk.clear();
+                    continue;
+                }
+                Err(_) => {}
+            }
+            break;
         }
     }
 
@@ -222,7 +234,8 @@ impl Capture {
         let mut tail = self.tail.unwrap_or_default();
         let overlong = tail.len().saturating_sub(tail_bytes_max);
         tail.drain(..overlong);
-        Captured { total_bytes: self.total_bytes, head: self.head, tail, spool }
+        let Self { total_bytes, ended, head, .. } = self;
+        Captured { total_bytes, head, tail, ended, spool }
     }
 }
 

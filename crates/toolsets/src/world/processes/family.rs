@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::strays::{self, Stray, Tag};
+use super::strays::{self, Live, Stray};
 
 /// How often a family that was told to stop is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -36,17 +36,17 @@ pub(super) struct Family {
     pub(super) child: Child,
     main: Pid,
     handle: OwnedFd,
-    tag: Tag,
+    live: Live,
     status: Option<ExitStatus>,
     /// Keeps [`close`](super::Processes::close) waiting.
     _token: TaskTrackerToken,
 }
 
 impl Family {
-    pub(super) fn of(mut child: Child, tag: Tag, token: TaskTrackerToken) -> io::Result<Self> {
+    pub(super) fn of(mut child: Child, live: Live, token: TaskTrackerToken) -> io::Result<Self> {
         let main = Pid::from_child(&child);
         match pidfd_open(main, PidfdFlags::empty()) {
-            Ok(handle) => Ok(Self { child, main, handle, tag, status: None, _token: token }),
+            Ok(handle) => Ok(Self { child, main, handle, live, status: None, _token: token }),
             Err(err) => {
                 child.kill()?;
                 child.wait()?;
@@ -71,7 +71,7 @@ impl Family {
         self.signal_group(Signal::CONT);
         for stray in self.strays().await {
             if !stray.is_in_group_of(self.main) {
-                stray.signal(self.tag, Signal::TERM);
+                stray.signal(self.live.tag(), Signal::TERM);
             }
         }
     }
@@ -80,7 +80,7 @@ impl Family {
     pub(super) async fn kill(&self) {
         self.signal_group(Signal::KILL);
         for stray in self.strays().await {
-            stray.signal(self.tag, Signal::KILL);
+            stray.signal(self.live.tag(), Signal::KILL);
         }
     }
 
@@ -126,14 +126,16 @@ impl Family {
 
     /// Whether anything but the main process lives, once that has ended.
     fn is_anything_left(&self) -> bool {
-        let strays = strays::adopted(self.tag, self.main)
-            .unwrap_or_else(|| strays::everywhere(self.tag, self.main));
+        let (tag, main) = (self.live.tag(), self.main);
+        let strays = strays::adopted(tag, main).unwrap_or_else(|| strays::everywhere(tag, main));
         strays.iter().for_each(Stray::reap);
-        strays.iter().any(Stray::is_alive)
+        // What took its tag off may be of this run.
+        let is_any_lost = strays::end_lost();
+        is_any_lost || strays.iter().any(Stray::is_alive)
     }
 
     async fn strays(&self) -> Vec<Stray> {
-        let (tag, main) = (self.tag, self.main);
+        let (tag, main) = (self.live.tag(), self.main);
         let found = spawn_blocking(move || strays::everywhere(tag, main));
         timeout(DEATH, found).await.ok().and_then(Result::ok).unwrap_or_default()
     }
@@ -152,12 +154,12 @@ impl Drop for Family {
         let mut looks_left = DEATH.as_millis() / LOOK.as_millis();
         while looks_left > 0 {
             self.signal_group(Signal::KILL);
-            let strays = strays::everywhere(self.tag, self.main);
+            let strays = strays::everywhere(self.live.tag(), self.main);
             for stray in &strays {
-                stray.signal(self.tag, Signal::KILL);
+                stray.signal(self.live.tag(), Signal::KILL);
                 stray.reap();
             }
-            if strays.is_empty() && self.bury().is_ok() {
+            if !strays::end_lost() && strays.is_empty() && self.bury().is_ok() {
                 return;
             }
             thread::sleep(LOOK);

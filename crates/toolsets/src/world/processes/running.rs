@@ -4,6 +4,7 @@ use std::io;
 use std::mem;
 use std::pin::pin;
 use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -17,9 +18,12 @@ use super::captured::Capture;
 use super::family::Family;
 use super::{Bounds, Ended, Processes, Start, Stopped};
 
-/// How long the outputs are read on after the main process has ended, when
-/// something it left behind holds them open.
+/// How long the outputs are read on after the main process has ended and nothing more
+/// comes, when something it left behind holds them open.
 const DRAIN: Duration = Duration::from_millis(200);
+
+/// How long they are read on at most, when more and more comes.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// How long the kernel may take to end a process that was killed.
 const DEATH: Duration = Duration::from_secs(2);
@@ -64,10 +68,15 @@ pub(super) async fn run(
 
     let mut out = Capture::new(held_bytes_max, spool_bytes_max);
     let mut err = Capture::new(held_bytes_max, spool_bytes_max);
+    let came = AtomicU64::new(0);
+    let take = |stream, chunk: &[u8]| {
+        came.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+        watch(stream, chunk);
+    };
     let mut reading = Box::pin(async {
         tokio::join!(
-            out.read(stdout, |chunk| watch(Stream::Stdout, chunk)),
-            err.read(stderr, |chunk| watch(Stream::Stderr, chunk)),
+            out.read(stdout, |chunk| take(Stream::Stdout, chunk)),
+            err.read(stderr, |chunk| take(Stream::Stderr, chunk)),
         )
     });
     let mut feeding = pin!(feed(stdin, input));
@@ -78,8 +87,11 @@ pub(super) async fn run(
     let mut phase = Phase::Going;
     let mut alarm = started + timeout;
     let mut took = timeout;
+    let mut seen = 0;
     while !(is_read && phase.is_draining()) {
         let happened = tokio::select! {
+            // What waits in the pipes is read before the time is looked at.
+            biased;
             _ = &mut reading, if !is_read => Happened::Read,
             () = &mut feeding, if !is_fed => Happened::Fed,
             ended = &mut exit, if !phase.is_draining() => ended.map(|()| Happened::Exited)?,
@@ -98,6 +110,7 @@ pub(super) async fn run(
             Happened::Exited => {
                 took = started.elapsed();
                 phase = Phase::Draining(phase.stopped());
+                seen = came.load(Ordering::Relaxed);
                 alarm = Instant::now() + DRAIN;
                 continue;
             }
@@ -116,12 +129,32 @@ pub(super) async fn run(
                 family.kill().await;
             }
             Phase::Killed(..) => return Err(io::ErrorKind::TimedOut.into()),
-            Phase::Draining(_) => break,
+            Phase::Draining(_) => {
+                let seen_before = mem::replace(&mut seen, came.load(Ordering::Relaxed));
+                if seen == seen_before || started.elapsed() > took + DRAIN_MAX {
+                    break;
+                }
+                alarm = Instant::now() + DRAIN;
+            }
         }
     }
-    drop((reading, exit));
+    drop(exit);
     let (stopped, asked) = phase.stopped().unzip();
-    let status = running.end(asked).await?;
+    let status = {
+        let mut ending = pin!(running.end(asked));
+        loop {
+            tokio::select! {
+                biased;
+                status = &mut ending => break status?,
+                _ = &mut reading, if !is_read => is_read = true,
+            }
+        }
+    };
+    if !is_read {
+        // Nothing of the program is left, so this is the end unless another has its pipes.
+        let _ = tokio::time::timeout(DRAIN, &mut reading).await;
+    }
+    drop(reading);
     Ok(Ended { status, stopped, took, stdout: out.finish().await, stderr: err.finish().await })
 }
 

@@ -8,18 +8,21 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{
-    Resource, Rlimit, Signal, fchdir, getpid, getppid, set_parent_process_death_signal, setrlimit,
-    setsid,
+    Resource, Rlimit, Signal, fchdir, getpid, getppid, getrlimit, set_parent_process_death_signal,
+    setrlimit, setsid,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Start;
 use super::family::Family;
-use super::strays::Tag;
+use super::strays::{Live, Tag};
 
 /// How many programs may wait to be started.
 const QUEUE: usize = 64;
+
+/// No descriptor has a higher number, where the kernel must be asked about each.
+const FD_MAX: u64 = 1 << 20;
 
 /// Starts programs on a thread that lives as long as they may.
 ///
@@ -30,7 +33,7 @@ pub(super) struct Spawner(mpsc::Sender<Request>);
 
 struct Request {
     command: Command,
-    tag: Tag,
+    live: Live,
     token: TaskTrackerToken,
     reply: oneshot::Sender<io::Result<Family>>,
 }
@@ -39,10 +42,10 @@ impl Spawner {
     pub(super) fn start() -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
-            while let Some(Request { command, tag, token, reply }) = requests.blocking_recv() {
+            while let Some(Request { command, live, token, reply }) = requests.blocking_recv() {
                 if !reply.is_closed() {
                     // If nobody waits for it any more it is dropped here, which kills it.
-                    let _ = reply.send(spawn(command, tag, token));
+                    let _ = reply.send(spawn(command, live, token));
                 }
             }
         })?;
@@ -52,20 +55,20 @@ impl Spawner {
     /// Starts a program, with pipes at its outputs.
     pub(super) async fn spawn(&self, start: Start, token: TaskTrackerToken) -> io::Result<Family> {
         let Start { program, args, cwd, env, stdin, bounds: _ } = start;
-        let tag = Tag::new()?;
+        let live = Live::new()?;
         let mut command = Command::new(program.path);
         command.arg0(program.name).args(args).env_clear().envs(env);
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        set_apart(&mut command, cwd, tag);
+        set_apart(&mut command, cwd, live.tag());
         let (reply, family) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts programs has ended");
-        self.0.send(Request { command, tag, token, reply }).await.map_err(|_| gone())?;
+        self.0.send(Request { command, live, token, reply }).await.map_err(|_| gone())?;
         family.await.map_err(|_| gone())?
     }
 }
 
-fn spawn(mut command: Command, tag: Tag, token: TaskTrackerToken) -> io::Result<Family> {
+fn spawn(mut command: Command, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
     // A file just written can be held open for an instant by a process just forked.
     for _ in 0..20 {
         match command.spawn() {
@@ -73,7 +76,7 @@ fn spawn(mut command: Command, tag: Tag, token: TaskTrackerToken) -> io::Result<
                 thread::sleep(Duration::from_millis(5));
             }
             Err(err) => return Err(err),
-            Ok(child) => return Family::of(child, tag, token),
+            Ok(child) => return Family::of(child, live, token),
         }
     }
     Err(io::ErrorKind::ExecutableFileBusy.into())
@@ -100,8 +103,38 @@ fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
         // SAFETY: it only sets a flag on descriptors.
         let rc =
             unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if rc != 0 {
+            // Linux before 5.11 does not know the flag, and a sandbox may refuse the call.
+            close_each_at_exec();
+        }
+        Ok(())
     };
     // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(set_apart) };
+}
+
+/// Lets no descriptor but the first three outlive an exec, one by one. Only system calls.
+#[allow(unsafe_code, reason = "between fork and exec the descriptors are known by number alone")]
+fn close_each_at_exec() {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(FD_MAX);
+    for fd in 3..i32::try_from(limit).unwrap_or(i32::MAX) {
+        // SAFETY: it only sets a flag, and fails where there is no such descriptor.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::{FdFlags, dup, fcntl_getfd, fcntl_setfd};
+
+    use super::*;
+
+    #[test]
+    fn an_older_kernel_passes_no_descriptor_on_either() {
+        let held = dup(io::stderr()).unwrap();
+        fcntl_setfd(&held, FdFlags::empty()).unwrap();
+        close_each_at_exec();
+        assert_eq!(fcntl_getfd(&held).unwrap(), FdFlags::CLOEXEC);
+        assert_eq!(fcntl_getfd(io::stderr()).unwrap(), FdFlags::empty());
+    }
 }

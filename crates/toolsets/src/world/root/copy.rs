@@ -19,7 +19,7 @@ use super::path::shown;
 use super::place::{Parents, Place};
 use super::refusal::{Stopped, about, refusal};
 use super::remove::{Extent, clear};
-use super::rename::{Standing, apart, taken};
+use super::rename::{Standing, apart, inside, into, taken};
 use super::replace::{Existing, Missing, Terms};
 use super::temp::temp_name;
 use super::tree::{Branch, each_branch, open_branch};
@@ -92,6 +92,9 @@ impl Root {
             mode: Some(file.meta().mode() & 0o777),
         };
         match (&found, bounds.standing) {
+            (Some(there), _) if there.kind() == Kind::Dir => {
+                return Err(into(Path::new(file.path()), &to));
+            }
             (Some(_), Standing::Stays) => return Err(taken(&to)),
             (Some(there), Standing::Goes) if there.is_same(file.meta()) => {
                 return Err(ToolError::invalid("/destination", "the destination is the source"));
@@ -104,6 +107,7 @@ impl Root {
             .map_err(|err| err.at(&to.path))?;
         fsync(&temp).map_err(|err| refusal(&to.path, err))?;
         self.publish(&to, &mut temp, &terms, watch).map_err(&about)?;
+        to.keep_parents();
         to.sync();
         Ok(copied)
     }
@@ -122,8 +126,9 @@ impl Root {
         apart(&from, &to)?;
         if to.look().map_err(about("/destination"))?.is_some() {
             let message = format!(
-                "{} exists; a directory is copied to a path where nothing is, not into another",
-                shown(&to.path)
+                "{} exists; a directory is copied to a path where nothing is, not into another{}",
+                shown(&to.path),
+                inside(&from, &to)
             );
             return Err(ToolError::invalid("/destination", message));
         }
@@ -139,8 +144,9 @@ impl Root {
                 .map_err(|err| if err == Errno::EXIST { taken(&to) } else { fail(err) })?;
             Ok(copied)
         });
-        if copied.is_err() {
-            abandon(&to, &name);
+        match &copied {
+            Ok(_) => to.keep_parents(),
+            Err(_) => abandon(&to, &name),
         }
         to.sync();
         copied

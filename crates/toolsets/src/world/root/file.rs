@@ -158,7 +158,7 @@ impl From<File> for OwnedFd {
 pub(super) fn regular(meta: &Meta, path: &str) -> Result<(), ToolError> {
     let what = match meta.kind() {
         Kind::File => return Ok(()),
-        Kind::Dir => "a directory, not a file",
+        Kind::Dir => "a directory, not a file; files_list says what is in it",
         Kind::Symlink => "a symlink, not a file",
         Kind::Other => "a pipe, a socket or a device, not a regular file",
     };

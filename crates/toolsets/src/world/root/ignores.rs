@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use memchr::memrchr;
 use rustix::fs::{OFlags, fstat};
 use rustix::io::pread;
 
 use super::beneath::{self, Symlinks};
 use super::meta::{Kind, Meta};
 
-/// A longer list than this is cut.
-const RULES_BYTES_MAX: u64 = 1 << 20;
+/// A longer list than this is cut: each rule costs, and whoever wrote it is a stranger.
+const RULES_BYTES_MAX: u64 = 64 << 10;
+/// A list of more lines is cut, too.
+const RULES_MAX: usize = 2000;
 
 /// The rules that hold in a directory: its own, then those of the ones above.
 pub(super) struct Ignores {
@@ -62,7 +65,7 @@ impl Ignores {
         let mut builder = GitignoreBuilder::new(path);
         for file in files {
             let text = read(dir, file).unwrap_or_default();
-            for line in text.trim_start_matches('\u{feff}').lines() {
+            for line in text.trim_start_matches('\u{feff}').lines().take(RULES_MAX) {
                 // Git, too, passes over a line it cannot read.
                 let _ = builder.add_line(None, line);
             }
@@ -90,5 +93,10 @@ fn read(dir: &OwnedFd, file: &str) -> Option<String> {
     }
     let mut bytes = vec![0; usize::try_from(meta.size().min(RULES_BYTES_MAX)).ok()?];
     let read = pread(&fd, &mut bytes[..], 0).ok()?;
-    Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
+    bytes.truncate(read);
+    if meta.size() > RULES_BYTES_MAX {
+        // Half a rule is another one: of `/build/*.log` there could be `/build/*`.
+        bytes.truncate(memrchr(b'\n', &bytes).map_or(0, |at| at + 1));
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use super::work::Watch;
 
 /// How long another process is waited for.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long the pause between two tries grows.
+const PAUSE_MAX: Duration = Duration::from_millis(5);
 const STRIPES: usize = 64;
 
 /// The locks of this process; directories that fall on the same one only wait longer.
@@ -37,34 +39,36 @@ impl Locks {
     /// Waits for the lock on the directory of `place`.
     ///
     /// The directory and not the file is locked: the file is another after each replacement.
+    /// Nothing is held between tries, so those who wait for another process do not wait for
+    /// each other: each gives up when its own time is over.
     #[allow(clippy::disallowed_methods, reason = "a lock of another process wakes nobody here")]
     pub(super) fn lock<'l>(
         &'l self,
         place: &'l Place,
         watch: &Watch,
     ) -> Result<Lock<'l>, ToolError> {
-        let stripe = self.stripe(place).lock().unwrap_or_else(PoisonError::into_inner);
+        let stripe = self.stripe(place);
         let since = Instant::now();
         let mut pause = Duration::from_micros(100);
         loop {
-            match flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < WAIT_MAX => {
-                    watch.check()?;
-                    sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(20));
+            let held = match stripe.try_lock() {
+                Ok(held) => Some(held),
+                Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+                // Whoever has it in this process is at work, and comes to an end.
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if let Some(held) = held {
+                match flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
+                    Err(Errno::WOULDBLOCK | Errno::INTR) if since.elapsed() < WAIT_MAX => {}
+                    Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(locked(place)),
+                    // A file system without locks: the one in this process has to do.
+                    Ok(()) | Err(_) => return Ok(Lock { dir: &place.dir, _stripe: held }),
                 }
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                    let path = shown(&place.path);
-                    let message =
-                        format!("another process has locked the directory of {path}; try again");
-                    return Err(ToolError::new(Fault::Unavailable, message));
-                }
-                // A file system without locks: the one in this process has to do.
-                Err(_) => break,
             }
+            watch.check()?;
+            sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
         }
-        Ok(Lock { dir: &place.dir, _stripe: stripe })
     }
 
     fn stripe(&self, place: &Place) -> &Mutex<()> {
@@ -75,6 +79,12 @@ impl Locks {
         let stripes = STRIPES as u64;
         &self.0[usize::try_from(hasher.finish() % stripes).unwrap_or(0)]
     }
+}
+
+fn locked(place: &Place) -> ToolError {
+    let path = shown(&place.path);
+    let message = format!("another process has locked the directory of {path}; try again");
+    ToolError::new(Fault::Unavailable, message)
 }
 
 impl Drop for Lock<'_> {

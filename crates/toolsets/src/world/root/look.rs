@@ -38,7 +38,7 @@ impl Root {
         }
     }
 
-    fn look_at(&self, path: &str) -> Result<Look, Errno> {
+    pub(super) fn look_at(&self, path: &str) -> Result<Look, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let fd = beneath::open(self.dir(), Path::new(path), flags, Symlinks::Follow)?;
         let meta = Meta::from(fstat(&fd)?);

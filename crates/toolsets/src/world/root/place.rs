@@ -1,10 +1,11 @@
 //! Where a change is made: a name in a directory that is held open.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, readlinkat, statat, unlinkat};
 use rustix::io::Errno;
 use toolgate_contract::ToolError;
 
@@ -34,6 +35,21 @@ pub(super) struct Place {
     pub(super) at: PathBuf,
     /// What the caller called it.
     pub(super) path: String,
+    made: Made,
+}
+
+/// The directories made on the way to a place; gone when dropped, unless kept.
+struct Made {
+    root: Root,
+    /// Where they are, relative to the root, parents first.
+    at: RefCell<Vec<PathBuf>>,
+}
+
+/// Whether a name kept for half-written files will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Halves {
+    Refuse,
+    Allow,
 }
 
 impl Root {
@@ -42,12 +58,23 @@ impl Root {
     /// Both what the caller wrote and where that leads are held against the
     /// protected names, so neither a spelling nor a symlink gets round them.
     pub(super) fn place(&self, path: &str, parents: Parents) -> Result<Place, ToolError> {
-        self.place_in(path, |dir, path| self.open_parent(dir, path, parents))
+        self.place_in(path, Halves::Refuse, |dir, path, made| {
+            self.open_parent(dir, path, parents, made)
+        })
     }
 
-    /// The place of `path`, where something is to be moved or removed.
+    /// The place of `path`, where something is to be moved or replaced.
     pub(super) fn place_of(&self, path: &str) -> Result<Place, ToolError> {
-        self.place_in(path, |dir, path| {
+        self.place_there(path, Halves::Refuse)
+    }
+
+    /// The place of `path`, where something is to be removed; perhaps what a copy left that was killed.
+    pub(super) fn place_to_clear(&self, path: &str) -> Result<Place, ToolError> {
+        self.place_there(path, Halves::Allow)
+    }
+
+    fn place_there(&self, path: &str, halves: Halves) -> Result<Place, ToolError> {
+        self.place_in(path, halves, |dir, path, _| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             self.resolve(dir, flags).map_err(|err| self.refusal(path, err))
         })
@@ -56,22 +83,27 @@ impl Root {
     fn place_in(
         &self,
         path: &str,
-        open: impl FnOnce(&str, &str) -> Result<OwnedFd, ToolError>,
+        halves: Halves,
+        open: impl FnOnce(&str, &str, &Made) -> Result<OwnedFd, ToolError>,
     ) -> Result<Place, ToolError> {
         let path = self.relative(path)?;
         let Some((dir, name)) = path::split(path) else {
             let path = shown(path);
             return Err(ToolError::invalid("/path", format!("{path} does not end in a name")));
         };
-        if temp::is_temp(OsStr::new(name)) {
-            let message = format!("{} is a name kept for half-written files", shown(path));
+        if halves == Halves::Refuse && temp::is_temp(OsStr::new(name)) {
+            let message = format!(
+                "{} is a name kept for half-written files; it can only be deleted",
+                shown(path)
+            );
             return Err(ToolError::not_allowed(message));
         }
         self.guard(path, path)?;
-        let dir = open(dir, path)?;
+        let made = Made { root: self.clone(), at: RefCell::default() };
+        let dir = open(dir, path, &made)?;
         let at = self.real(&dir).map_err(|err| self.refusal(path, err))?.join(name);
         self.guard(&at.to_string_lossy(), path)?;
-        Ok(Place { dir, name: name.into(), at, path: path.to_owned() })
+        Ok(Place { dir, name: name.into(), at, path: path.to_owned(), made })
     }
 
     /// Where a file written to `place` goes, and what is there; a symlink that stays inside is followed.
@@ -96,9 +128,10 @@ impl Root {
         let path = &place.path;
         let target = self.resolve(path, OFlags::PATH).map_err(|err| match err {
             Errno::NOENT => {
-                let path = shown(path);
+                let target = readlinkat(&place.dir, &place.name, Vec::new()).unwrap_or_default();
+                let (path, target) = (shown(path), shown(&target.to_string_lossy()));
                 ToolError::not_allowed(format!(
-                    "{path} is a symlink to something that does not exist; name that instead"
+                    "{path} is a symlink to {target}, which does not exist; name that instead"
                 ))
             }
             err => self.refusal(path, err),
@@ -111,7 +144,8 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = beneath::open(self.dir(), dot(parent), flags, Symlinks::Refuse)
             .map_err(|err| refusal(path, err))?;
-        Ok(Place { dir, name: name.to_owned(), path: path.clone(), at })
+        let made = Made { root: self.clone(), at: RefCell::default() };
+        Ok(Place { dir, name: name.to_owned(), path: path.clone(), at, made })
     }
 
     /// Refuses to change what is at `at` if any part of it is protected.
@@ -139,7 +173,10 @@ impl Root {
     pub(crate) fn make_dir(&self, path: &str, parents: Parents) -> Result<bool, ToolError> {
         let place = self.place(path, parents)?;
         match mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                place.keep_parents();
+                Ok(true)
+            }
             Err(Errno::EXIST) => {
                 self.open_dir(path)?;
                 Ok(false)
@@ -148,10 +185,16 @@ impl Root {
         }
     }
 
-    fn open_parent(&self, dir: &str, path: &str, parents: Parents) -> Result<OwnedFd, ToolError> {
+    fn open_parent(
+        &self,
+        dir: &str,
+        path: &str,
+        parents: Parents,
+        made: &Made,
+    ) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         match (self.resolve(dir, flags), parents) {
-            (Err(Errno::NOENT), Parents::Make) => self.make_parents(dir, path),
+            (Err(Errno::NOENT), Parents::Make) => self.make_parents(dir, path, made),
             (Err(Errno::NOENT), Parents::Require) => {
                 let message = format!("the directory {} does not exist", shown(dir));
                 Err(ToolError::invalid("/path", message))
@@ -163,7 +206,7 @@ impl Root {
     }
 
     /// Makes what is missing of `dir`, name by name, each in the directory just opened.
-    fn make_parents(&self, dir: &str, path: &str) -> Result<OwnedFd, ToolError> {
+    fn make_parents(&self, dir: &str, path: &str, made: &Made) -> Result<OwnedFd, ToolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fail = |err| self.refusal(path, err);
         let mut open = self.resolve(".", flags).map_err(fail)?;
@@ -174,7 +217,8 @@ impl Root {
                     let at = self.real(&open).map_err(fail)?.join(name);
                     self.guard(&at.to_string_lossy(), path)?;
                     match mkdirat(&open, name, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
+                        Ok(()) => made.at.borrow_mut().push(at),
+                        Err(Errno::EXIST) => {}
                         Err(err) => return Err(fail(err)),
                     }
                     self.resolve(prefix, flags).map_err(fail)?
@@ -196,10 +240,28 @@ impl Place {
         }
     }
 
+    /// Keeps the directories made on the way: what they were made for is there.
+    pub(super) fn keep_parents(&self) {
+        self.made.at.take();
+    }
+
     /// Makes sure the directory's names survive a power cut.
     pub(super) fn sync(&self) {
         // The change is made by now: a file system that cannot do this is no reason to say otherwise.
         let _ = fsync(&self.dir);
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for at in self.at.take().iter().rev() {
+            let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else { continue };
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            if let Ok(dir) = beneath::open(self.root.dir(), dot(parent), flags, Symlinks::Refuse) {
+                // Only an empty one goes: what others have put there since is theirs.
+                let _ = unlinkat(&dir, name, AtFlags::REMOVEDIR);
+            }
+        }
     }
 }
 

@@ -1,30 +1,57 @@
 //! Names that are read and never changed: they steer programs outside the sandbox.
 
 /// What is protected unless configured otherwise.
-pub(super) const DEFAULT: [&str; 8] = [
+pub(super) const DEFAULT: [&str; 10] = [
     ".git",
     ".mcp.json",
     ".vscode",
     ".idea",
     ".claude",
     ".codex",
+    ".cursor",
+    ".gemini",
     "toolgate.toml",
     "toolgate.lock",
 ];
 
-/// The protected paths, each as the folded names it is made of.
+/// The one default name that holds together what is around it, wherever it stands.
+const REPOSITORY: &str = ".git";
+
+/// The protected paths.
 #[derive(Debug)]
-pub(super) struct Protected(Vec<Vec<String>>);
+pub(super) struct Protected(Vec<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    /// The folded names it is made of.
+    names: Vec<String>,
+    reach: Reach,
+}
+
+/// What a protected path is kept from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Being named by a change.
+    Named,
+    /// That, and going along with a tree that is deleted, copied or moved.
+    InTrees,
+}
 
 impl Protected {
     /// Protects `paths`: names, or several joined by `/`, wherever they stand.
+    ///
+    /// The default names but `.git` mean something only where a program is started,
+    /// which a tree beneath the root never contains: what is in it goes along with it.
     pub(super) fn new(paths: &[String]) -> Self {
-        let folded = paths.iter().map(|path| names(path).map(fold).collect::<Vec<_>>());
-        Self(
-            folded
-                .filter(|names| !names.is_empty() && names.iter().all(|name| !name.is_empty()))
-                .collect(),
-        )
+        let entries = paths.iter().map(|path| {
+            let shallow = path != REPOSITORY && DEFAULT.contains(&path.as_str());
+            let reach = if shallow { Reach::Named } else { Reach::InTrees };
+            Entry { names: names(path).map(fold).collect(), reach }
+        });
+        let are_names = |entry: &Entry| {
+            !entry.names.is_empty() && entry.names.iter().all(|name| !name.is_empty())
+        };
+        Self(entries.filter(are_names).collect())
     }
 
     /// The first part of `path` that is protected, as the caller wrote it.
@@ -33,25 +60,30 @@ impl Protected {
     /// that are not seen, without dots and blanks at the end (the git CVE-2014-9390
     /// family), and by the short names of DOS (`GIT~1`).
     pub(super) fn find<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let written: Vec<&str> = names(path).collect();
-        let folded: Vec<String> = written.iter().map(|name| fold(name)).collect();
-        for protected in &self.0 {
-            let at = folded.windows(protected.len()).position(|window| {
-                window.iter().zip(protected).all(|(name, protected)| same(name, protected))
-            });
-            if let Some(at) = at {
-                return Some(written[at + protected.len() - 1]);
-            }
-        }
-        None
+        find(self.0.iter(), path)
     }
 
-    /// The same for a path whose every directory is known not to be protected.
-    pub(super) fn find_last<'p>(&self, path: &'p str) -> Option<&'p str> {
-        let longest = self.0.iter().map(Vec::len).max().unwrap_or(0);
+    /// The same for a path in a tree, whose every directory is known not to be protected.
+    pub(super) fn find_in_tree<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let entries = || self.0.iter().filter(|entry| entry.reach == Reach::InTrees);
+        let longest = entries().map(|entry| entry.names.len()).max().unwrap_or(0);
         let slashes = path.rmatch_indices('/').nth(longest.saturating_sub(1));
-        self.find(&path[slashes.map_or(0, |(at, _)| at)..])
+        find(entries(), &path[slashes.map_or(0, |(at, _)| at)..])
     }
+}
+
+fn find<'p, 'e>(entries: impl Iterator<Item = &'e Entry>, path: &'p str) -> Option<&'p str> {
+    let written: Vec<&str> = names(path).collect();
+    let folded: Vec<String> = written.iter().map(|name| fold(name)).collect();
+    for Entry { names, .. } in entries {
+        let at = folded.windows(names.len()).position(|window| {
+            window.iter().zip(names).all(|(name, protected)| same(name, protected))
+        });
+        if let Some(at) = at {
+            return Some(written[at + names.len() - 1]);
+        }
+    }
+    None
 }
 
 fn names(path: &str) -> impl Iterator<Item = &str> {

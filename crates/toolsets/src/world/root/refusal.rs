@@ -1,5 +1,6 @@
 //! What the kernel's refusals mean to the caller.
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
@@ -9,12 +10,88 @@ use toolgate_contract::{Fault, ToolError};
 
 use super::Root;
 use super::beneath::{self, Symlinks};
-use super::path::shown;
+use super::entries::each;
+use super::path::{self, shown};
+use super::work::Watch;
+
+/// How many names are read to find the one that was meant.
+const NAMES_MAX: usize = 2000;
+/// A longer name is only compared without case.
+const NAME_BYTES_MAX: usize = 100;
+/// How much a name must be like the one that is missing.
+const LIKENESS_MIN: f64 = 0.6;
 
 impl Root {
     /// The refusal of `path`, relative to the root, that `err` stands for.
     pub(super) fn refusal(&self, path: &str, err: Errno) -> ToolError {
-        if err == Errno::XDEV { self.escape(path) } else { refusal(path, err) }
+        match err {
+            Errno::XDEV => self.escape(path),
+            Errno::NOENT => self.absent(path),
+            err => refusal(path, err),
+        }
+    }
+
+    /// Says that `path` does not exist, and what was probably meant.
+    fn absent(&self, path: &str) -> ToolError {
+        let missing = shown(path);
+        ToolError::not_found(match self.first_absent(path) {
+            Some((link, Some(target))) if link == path => {
+                format!("{missing} is a symlink to {}, which does not exist", shown(&target))
+            }
+            Some((link, Some(target))) => format!(
+                "{missing} does not exist: {} is a symlink to {}, which does not exist",
+                shown(link),
+                shown(&target)
+            ),
+            Some((prefix, None)) => match self.meant(path, prefix) {
+                Some(meant) => format!("{missing} does not exist; did you mean {}?", shown(&meant)),
+                None => format!("{missing} does not exist"),
+            },
+            None => format!("{missing} does not exist"),
+        })
+    }
+
+    /// The first part of `path` that leads nowhere; if it is a symlink, what that says.
+    fn first_absent<'p>(&self, path: &'p str) -> Option<(&'p str, Option<String>)> {
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        for prefix in ends.map(|end| &path[..end]).filter(|prefix| !prefix.is_empty()) {
+            match self.resolve(prefix, OFlags::PATH) {
+                Ok(_) => {}
+                Err(Errno::NOENT) => {
+                    return Some((prefix, self.look_at(prefix).ok().and_then(|look| look.target)));
+                }
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// The path that `path` may have been meant for, which is missing from `prefix` on.
+    fn meant(&self, path: &str, prefix: &str) -> Option<String> {
+        let (parent, name) = path::split(prefix)?;
+        let name = name.to_lowercase();
+        let dir = self.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+        let mut read = 0;
+        let mut best: Option<(f64, String)> = None;
+        // A directory that cannot be read to the end still tells what it has told.
+        let _ = each(dir.as_fd(), &Watch::default(), |other: &OsStr, _| {
+            read += 1;
+            if read > NAMES_MAX {
+                return Err(Errno::CANCELED.into());
+            }
+            let Some(other) = other.to_str() else { return Ok(()) };
+            let likeness = likeness(&name, &other.to_lowercase());
+            let least = best.as_ref().map_or(LIKENESS_MIN, |(best, _)| *best);
+            let first = best.as_ref().is_none_or(|(_, best)| other < best.as_str());
+            if likeness > least || likeness >= least && first {
+                best = Some((likeness, other.to_owned()));
+            }
+            Ok(())
+        });
+        let (_, name) = best?;
+        let meant = if prefix.contains('/') { format!("{parent}/{name}") } else { name };
+        let whole = format!("{meant}{}", &path[prefix.len()..]);
+        Some(if self.look_at(&whole).is_ok() { whole } else { meant })
     }
 
     /// Says how `path` leaves the root, without saying where to.
@@ -55,6 +132,14 @@ impl Root {
         }
         None
     }
+}
+
+/// How much two names in lower case are like each other: from 0 to 1, the same.
+fn likeness(a: &str, b: &str) -> f64 {
+    if a.len().max(b.len()) > NAME_BYTES_MAX {
+        return if a == b { 1.0 } else { 0.0 };
+    }
+    strsim::normalized_damerau_levenshtein(a, b)
 }
 
 /// The refusal of `path` that `err` stands for, where it cannot be an escape.

@@ -32,10 +32,12 @@ impl Root {
         extent: Extent,
         watch: &Watch,
     ) -> Result<u64, ToolError> {
-        let place = self.place_of(path)?;
+        let place = self.place_to_clear(path)?;
         let path = place.path.as_str();
         let fail = |err| refusal(path, err);
-        let Some(found) = place.look()? else { return Err(fail(Errno::NOENT)) };
+        let Some(found) = place.look()? else {
+            return Err(self.refusal(path, Errno::NOENT));
+        };
         let removed = match (found.kind(), extent) {
             (Kind::Dir, Extent::Tree) => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -44,10 +46,12 @@ impl Root {
                     .map_err(fail)?;
                 self.guard_tree(&dir, &[&place.at], path, watch)?;
                 let removed = self.clear(&dir, &place.at, path, watch)?;
+                let _lock = self.held.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR).map_err(fail)?;
                 removed + 1
             }
             (Kind::Dir, Extent::Entry) => {
+                let _lock = self.held.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::REMOVEDIR).map_err(|err| match err {
                     Errno::NOTEMPTY | Errno::EXIST => {
                         let path = shown(path);
@@ -62,6 +66,7 @@ impl Root {
                 1
             }
             (Kind::File | Kind::Symlink | Kind::Other, Extent::Entry | Extent::Tree) => {
+                let _lock = self.held.locks.lock(&place, watch)?;
                 unlinkat(&place.dir, &place.name, AtFlags::empty()).map_err(fail)?;
                 1
             }

@@ -1,9 +1,11 @@
 //! Giving an entry another name or another directory.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, RenameFlags, renameat_with};
+use rustix::fs::{FlockOperation, OFlags, RenameFlags, flock, fstat, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 use toolgate_contract::{Fault, ToolError};
@@ -15,6 +17,9 @@ use super::path::shown;
 use super::place::{Parents, Place};
 use super::refusal::{about, refusal};
 use super::work::Watch;
+
+/// How long the second of two directories is waited for.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What becomes of an entry that stands where another is to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,7 @@ impl Root {
     ) -> Result<Kind, ToolError> {
         let from = self.place_of(source).map_err(about("/source"))?;
         let Some(found) = from.look().map_err(about("/source"))? else {
-            return Err(refusal(&from.path, Errno::NOENT));
+            return Err(self.refusal(&from.path, Errno::NOENT));
         };
         let to = self.place(destination, parents).map_err(about("/destination"))?;
         apart(&from.at, &to)?;
@@ -48,8 +53,14 @@ impl Root {
                     .map_err(|err| refusal(&from.path, err))?;
             self.guard_tree(&dir, &[&from.at, &to.at], &from.path, watch)?;
         }
-        let _lock = self.held.locks.lock(&to, watch)?;
+        let (first, second) = in_order(&from, &to);
+        let locked = self.held.locks.lock(first, watch)?;
+        let second = second.map(|second| Second::lock(second, watch)).transpose()?;
         let there = to.look().map_err(about("/destination"))?;
+        let is_dir = |meta: &Meta| meta.kind() == Kind::Dir;
+        if there.as_ref().is_some_and(is_dir) && !(is_dir(&found) && standing == Standing::Goes) {
+            return Err(into(&from.at, &to));
+        }
         let flags = match standing {
             Standing::Stays => RenameFlags::NOREPLACE,
             Standing::Goes => RenameFlags::empty(),
@@ -62,6 +73,8 @@ impl Root {
             outcome => outcome,
         };
         renamed.map_err(|err| refuse(&from, &to, there.as_ref(), err))?;
+        drop((second, locked));
+        to.keep_parents();
         to.sync();
         from.sync();
         Ok(found.kind())
@@ -80,6 +93,76 @@ pub(super) fn apart(source: &Path, to: &Place) -> Result<(), ToolError> {
     Err(ToolError::invalid("/destination", message))
 }
 
+/// The place whose directory is locked first, and the other unless it is in the same.
+///
+/// The order is the same for every move, so two the opposite ways never wait for each other.
+fn in_order<'p>(from: &'p Place, to: &'p Place) -> (&'p Place, Option<&'p Place>) {
+    let number = |place: &Place| fstat(&place.dir).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    match (number(from), number(to)) {
+        (from_number, to_number) if from_number == to_number => (to, None),
+        (from_number, to_number) if from_number < to_number => (from, Some(to)),
+        _ => (to, Some(from)),
+    }
+}
+
+/// The lock on a second directory, while that on a first is held.
+///
+/// It is the file system's alone: those of this process may be the same for two
+/// directories, and each place opens its directory anew, so that it holds here too.
+struct Second<'p>(&'p OwnedFd);
+
+impl<'p> Second<'p> {
+    #[allow(clippy::disallowed_methods, reason = "a lock of the file system wakes nobody here")]
+    fn lock(place: &'p Place, watch: &Watch) -> Result<Self, ToolError> {
+        let since = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        while let Err(err) = flock(&place.dir, FlockOperation::NonBlockingLockExclusive) {
+            match err {
+                Errno::WOULDBLOCK | Errno::INTR if since.elapsed() < WAIT_MAX => {
+                    watch.check()?;
+                    sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+                Errno::WOULDBLOCK | Errno::INTR => {
+                    let path = shown(&place.path);
+                    let message = format!("the directory of {path} is locked; try again");
+                    return Err(ToolError::new(Fault::Unavailable, message));
+                }
+                // A file system without locks.
+                _ => break,
+            }
+        }
+        Ok(Self(&place.dir))
+    }
+}
+
+impl Drop for Second<'_> {
+    fn drop(&mut self) {
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
+
+/// That `to` is a directory and not the new path of what is at `source`.
+pub(super) fn into(source: &Path, to: &Place) -> ToolError {
+    let message = format!(
+        "{} is a directory; the destination is the new path itself, with its name{}",
+        shown(&to.path),
+        inside(source, to)
+    );
+    ToolError::invalid("/destination", message)
+}
+
+/// The question whether the name of `source` in the directory `to` was meant.
+pub(super) fn inside(source: &Path, to: &Place) -> String {
+    match source.file_name() {
+        Some(name) if to.at.join(name) != source => {
+            let meant = format!("{}/{}", to.path.trim_end_matches('/'), name.to_string_lossy());
+            format!("; did you mean {}?", shown(&meant))
+        }
+        Some(_) | None => String::new(),
+    }
+}
+
 /// That `to` is taken.
 pub(super) fn taken(to: &Place) -> ToolError {
     let message = format!("{} exists; pass overwrite: true to replace it", shown(&to.path));
@@ -95,11 +178,10 @@ fn refuse(from: &Place, to: &Place, there: Option<&Meta>, err: Errno) -> ToolErr
             "{destination} is on another file system than {source}; copy it there and delete the source"
         )),
         (Errno::NOTEMPTY | Errno::EXIST, _) => invalid(format!(
-            "{destination} is a directory that is not empty; delete it first, or name a path in it"
+            "{destination} is a directory that is not empty; delete it first, or name a path in it{}",
+            inside(&from.at, to)
         )),
-        (Errno::ISDIR, _) => invalid(format!(
-            "{destination} is a directory; the destination is the new path itself, with its name"
-        )),
+        (Errno::ISDIR, _) => into(&from.at, to),
         (Errno::NOTDIR, _) => {
             invalid(format!("{destination} is a file; a directory cannot replace it"))
         }

@@ -100,6 +100,7 @@ impl Root {
         let mut temp = place.draft(found.as_ref(), terms)?;
         fill(temp.as_fd(), content, watch).map_err(|err| err.at(&place.path))?;
         let outcome = self.publish(&place, &mut temp, terms, watch)?;
+        place.keep_parents();
         place.sync();
         let meta = Meta::from(fstat(&temp).map_err(|err| refusal(&place.path, err))?);
         Ok(Written { meta, etag: self.etag_of(content, &meta), outcome })
@@ -149,7 +150,7 @@ impl Root {
                     Fault::Conflict(json!({ "expected": expected, "actual": null })),
                     format!("{path} does not exist any more; leave if_match out to create it"),
                 )),
-                (_, Missing::Refuse) => Err(ToolError::not_found(format!("{path} does not exist"))),
+                (_, Missing::Refuse) => Err(self.refusal(&place.path, Errno::NOENT)),
             };
         };
         file::regular(found, &place.path)?;
@@ -193,7 +194,8 @@ impl Place {
             self.keep(found, &temp).map_err(fail)?;
         }
         if let Some(mode) = mode {
-            fchmod(&temp, Mode::from_raw_mode(mode)).map_err(fail)?;
+            // What a file may do as another user was granted to the old content, not to the new.
+            fchmod(&temp, Mode::from_raw_mode(mode & 0o777)).map_err(fail)?;
         }
         Ok(temp)
     }

@@ -68,7 +68,7 @@ pub(super) fn open_branch(top: &OwnedFd, at: &Path) -> Result<OwnedFd, rustix::i
 }
 
 impl Root {
-    /// Refuses the tree of `top` if anything in it is protected, seen from any of `places`.
+    /// Refuses the tree of `top` if it holds what is protected in trees too, seen from any of `places`.
     pub(super) fn guard_tree(
         &self,
         top: &OwnedFd,
@@ -89,7 +89,7 @@ impl Root {
 
     /// Refuses the entry at `at` if it is protected; it is `inner` in the tree at `path`.
     pub(super) fn guard_entry(&self, at: &Path, inner: &Path, path: &str) -> Result<(), ToolError> {
-        if self.rules.protected.find_last(&at.to_string_lossy()).is_none() {
+        if self.rules.protected.find_in_tree(&at.to_string_lossy()).is_none() {
             return Ok(());
         }
         let inner = Path::new(path).join(inner);

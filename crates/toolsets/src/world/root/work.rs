@@ -4,6 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use rustix::fs::fstatfs;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{Ctx, Event, EventSink, ToolError};
 
@@ -14,7 +15,32 @@ pub(super) const AT_ONCE: usize = 16;
 /// Progress is not told more often than this.
 const PROGRESS_MS: u64 = 200;
 
+/// The magic numbers of file systems whose answers come from elsewhere: over a network, or from
+/// a program (FUSE).
+const REMOTE: [u32; 12] = [
+    0x6969,      // NFS
+    0x517b,      // SMB
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x6573_5546, // FUSE
+    0x0102_1997, // 9p
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS
+    0x6b41_4653, // kAFS
+    0x7375_7245, // Coda
+    0x0bd0_0bd0, // Lustre
+    0x0116_1970, // GFS2
+];
+
 impl Root {
+    /// Whether it is on a file system of this machine, which answers at once where little is asked.
+    ///
+    /// Whoever asks keeps the answer: asking waits for the disk, too.
+    pub(crate) fn is_local(&self) -> bool {
+        let Ok(stat) = fstatfs(self.dir()) else { return false };
+        !REMOTE.iter().any(|&magic| stat.f_type == i64::from(magic))
+    }
+
     /// Runs `work` on a thread of its own, when there is room for it.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
@@ -79,5 +105,19 @@ impl Watch {
 impl Default for Watch {
     fn default() -> Self {
         Self::new(CancellationToken::new(), EventSink::none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_this_machine_holds_is_local() {
+        for path in ["/proc", "/dev/shm"] {
+            assert!(Root::open(Path::new(path)).unwrap().is_local(), "{path}");
+        }
     }
 }
