@@ -49,6 +49,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     wrong.extend(arrows(&metadata));
     wrong.extend(licences(&metadata)?);
     wrong.extend(files()?);
+    wrong.extend(what_cargo_run_runs(&metadata));
     if !wrong.is_empty() {
         bail!("tidy found:\n  {}", wrong.join("\n  "));
     }
@@ -84,6 +85,16 @@ fn arrows(metadata: &Value) -> Vec<String> {
 fn ours(metadata: &Value) -> impl Iterator<Item = &Value> {
     let all = metadata["packages"].as_array().into_iter().flatten();
     all.filter(|package| package["source"].is_null())
+}
+
+/// `cargo run` at the top is how a newcomer starts: it must mean toolgate itself.
+fn what_cargo_run_runs(metadata: &Value) -> Option<String> {
+    let all = metadata["workspace_default_members"].as_array();
+    let default: Vec<_> = all.into_iter().flatten().filter_map(Value::as_str).collect();
+    let right = matches!(default[..], [only] if only.contains("crates/server"));
+    (!right).then(|| {
+        format!("`cargo run` means {default:?}, not crates/server (Cargo.toml, default-members)")
+    })
 }
 
 /// Dependencies whose licence `deny.toml` does not allow.
