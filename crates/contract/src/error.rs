@@ -186,6 +186,22 @@ impl ToolError {
         Self::new(Fault::Invalid { pointer: pointer.into() }, message)
     }
 
+    /// The same failure; if it is about the input, about what is at `pointer` there.
+    pub fn at(self, pointer: impl Into<String>) -> Self {
+        match self.fault {
+            Fault::Invalid { .. } => {
+                Self { fault: Fault::Invalid { pointer: pointer.into() }, ..self }
+            }
+            Fault::NotAllowed
+            | Fault::NotFound
+            | Fault::Conflict(_)
+            | Fault::TooLarge
+            | Fault::Unavailable
+            | Fault::Canceled
+            | Fault::Failed => self,
+        }
+    }
+
     /// What the input names is not there.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(Fault::NotFound, message)

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use toolgate_contract::{Fault, ToolError};
+use toolgate_contract::ToolError;
 
 use super::Settings;
 use super::program::{Scripts, choose};
@@ -25,7 +25,7 @@ pub(super) fn start(
 ) -> Result<Start, ToolError> {
     let Input { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } = input;
     let path = processes.path(settings.path.as_deref());
-    let cwd = root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(at_cwd)?;
+    let cwd = root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(|err| err.at("/cwd"))?;
     if let Some(at) = args.iter().position(|arg| arg.contains('\0')) {
         return Err(ToolError::invalid(
             format!("/args/{at}"),
@@ -97,20 +97,4 @@ fn environment(
         base.insert(name.into(), value.into());
     }
     Ok(base)
-}
-
-/// The root speaks of a path; the call gave it as `cwd`.
-fn at_cwd(err: ToolError) -> ToolError {
-    match err.fault {
-        Fault::Invalid { .. } => {
-            ToolError { fault: Fault::Invalid { pointer: "/cwd".into() }, ..err }
-        }
-        Fault::NotAllowed
-        | Fault::NotFound
-        | Fault::Conflict(_)
-        | Fault::TooLarge
-        | Fault::Unavailable
-        | Fault::Canceled
-        | Fault::Failed => err,
-    }
 }

@@ -218,16 +218,5 @@ impl From<ToolError> for Stopped {
 
 /// The same refusal, said of the argument at `pointer`.
 pub(super) fn about(pointer: &str) -> impl Fn(ToolError) -> ToolError {
-    move |err| match err.fault {
-        Fault::Invalid { .. } => {
-            ToolError { fault: Fault::Invalid { pointer: pointer.into() }, ..err }
-        }
-        Fault::NotAllowed
-        | Fault::NotFound
-        | Fault::Conflict(_)
-        | Fault::TooLarge
-        | Fault::Unavailable
-        | Fault::Canceled
-        | Fault::Failed => err,
-    }
+    move |err: ToolError| err.at(pointer)
 }
