@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, getsid, pidfd_open,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, pidfd_open,
     pidfd_send_signal, setrlimit, waitpid,
 };
 
@@ -156,7 +156,9 @@ impl Stray {
     /// means is in that.
     fn find_lost(pid: Pid) -> Option<Self> {
         let (stray, session) = Self::look(pid)?;
-        let is_ours = getsid(None).is_ok_and(|own| own.as_raw_pid() == session);
+        // Read as the orphan's is: in a container whose first process is another's child, both
+        // are 0, and getsid() has no way to say so.
+        let is_ours = Self::look(getpid()).is_some_and(|(_, own)| own == session);
         let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let is_live = tags(pid).iter().flatten().any(|tag| live.contains(tag));
         (!is_ours && !is_live).then_some(stray)
