@@ -1,13 +1,15 @@
 //! One call: who asks, for what, until when, and what it says on the way.
 
+use std::borrow::Cow;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::Ending;
+use crate::{Ending, JobId};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,11 +44,13 @@ pub struct Call {
     /// Who asks.
     pub caller: Caller,
     /// Which dialect it came by, for the record.
-    pub dialect: &'static str,
+    pub dialect: Cow<'static, str>,
     /// Cancelled when nobody wants the result any more.
     pub cancel: CancellationToken,
     /// Where its events go.
     pub events: EventSink,
+    /// The job it is, if its outcome is collected later.
+    pub job: Option<JobId>,
 }
 
 /// What a running tool knows of its call.
@@ -73,6 +77,11 @@ impl Ctx {
         self.events.send(Event::Chunk { stream, text });
     }
 
+    /// Hands over a file that the work left.
+    pub fn left(&self, file: LeftFile) {
+        self.events.send(Event::Left(file));
+    }
+
     /// Says something to whoever watches the call.
     pub fn log(&self, level: Level, message: impl Into<String>) {
         self.events.send(Event::Log { level, message: message.into() });
@@ -80,7 +89,7 @@ impl Ctx {
 }
 
 /// Something said while a call runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Event {
     /// How far it is.
     Progress {
@@ -105,10 +114,21 @@ pub enum Event {
         /// What.
         message: String,
     },
+    /// A file that the work left.
+    Left(LeftFile),
+}
+
+/// A file that work left, open: what is read is what was found, whatever becomes of its name.
+#[derive(Debug, Clone)]
+pub struct LeftFile {
+    /// Where it was found, relative to the workspace, with `/`.
+    pub path: String,
+    /// It, to be read from its start by offset.
+    pub handle: Arc<File>,
 }
 
 /// Which of a program's outputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
     /// Standard output.
@@ -118,7 +138,7 @@ pub enum Stream {
 }
 
 /// How serious a line is: the levels of RFC 5424, least first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "RFC 5424 says what each is")]
 pub enum Level {
@@ -161,7 +181,7 @@ impl EventSink {
 }
 
 /// What a tool gave back.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Output {
     /// The structured result.
     pub value: Value,
@@ -172,7 +192,7 @@ pub struct Output {
 }
 
 /// A result as a person or a model reads it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Text {
     /// The thing itself: a file's text, a diff, what a program printed.
     pub body: String,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Why a call has no output. Each dialect matches it in full.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CallError {
     /// No tool of that name is on offer to this caller.
     #[error("no tool is named `{name}`{}", did_you_mean(nearest.as_deref()))]
@@ -71,6 +72,9 @@ pub enum CallError {
     /// Nobody wants the result any more.
     #[error("the call was cancelled")]
     Canceled,
+    /// The server ended while it ran, and running it twice may do harm.
+    #[error("the server ended while it ran, and it is not run twice; look at what it did, then call it again")]
+    Interrupted,
     /// The tool could not do it.
     #[error("{message}")]
     Failed {
@@ -103,6 +107,7 @@ impl CallError {
             | Self::Unavailable { .. }
             | Self::TimedOut { .. }
             | Self::Canceled
+            | Self::Interrupted
             | Self::InvalidOutput { .. } => None,
         }
     }
@@ -120,6 +125,7 @@ impl CallError {
             Self::Unavailable { .. } => "unavailable",
             Self::TimedOut { .. } => "timed_out",
             Self::Canceled => "canceled",
+            Self::Interrupted => "interrupted",
             Self::Failed { .. } => "failed",
             Self::InvalidOutput { .. } => "invalid_output",
         }
@@ -127,7 +133,7 @@ impl CallError {
 }
 
 /// One thing wrong with a value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// RFC 6901 pointer to the value; empty for the whole.
     pub pointer: String,

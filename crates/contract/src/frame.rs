@@ -1,5 +1,8 @@
 //! What transports and dialects hand each other: bytes with what came beside them.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
@@ -24,16 +27,28 @@ impl Frame {
 pub enum Head {
     /// Nothing: a line on a stream.
     Line,
-    /// An HTTP request's method and headers.
+    /// An HTTP request's line and headers.
     Http {
         /// The method.
         method: Method,
+        /// The path, as it came: percent-encoded, without the query.
+        path: String,
+        /// The query, as it came: percent-encoded, without the `?`; empty where there is none.
+        query: String,
         /// The headers, names lower-case.
         headers: HeaderMap,
     },
 }
 
 impl Head {
+    /// The path; empty where there is none.
+    pub fn path(&self) -> &str {
+        match self {
+            Self::Line => "",
+            Self::Http { path, .. } => path,
+        }
+    }
+
     /// All values of the header `name`; empty where there are no headers.
     pub fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let headers = match self {
@@ -56,12 +71,25 @@ pub struct Reply {
 }
 
 /// The bytes of a reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Body {
     /// Nothing: the frame asked for no answer.
     Empty,
     /// One JSON message.
     Json(Bytes),
+    /// A file, sent as it is read.
+    File(OpenFile),
+}
+
+/// A file to send, open: what happens to its name meanwhile does not matter.
+#[derive(Debug, Clone)]
+pub struct OpenFile {
+    /// The file, read from its start by offset.
+    pub handle: Arc<File>,
+    /// How long it is.
+    pub bytes: u64,
+    /// What it is, e.g. `image/png`.
+    pub media_type: String,
 }
 
 impl Reply {

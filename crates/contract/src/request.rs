@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{AnyTool, Output, ToolId};
+use crate::{AnyTool, Job, JobId, JobPage, JobTerms, OpenArtefact, Output, ToolId, Which};
 
 /// What a dialect read in a frame, with the wire's spelling gone.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,42 @@ pub enum Request {
         /// Its arguments.
         input: Value,
     },
+    /// One tool, run as a job.
+    StartJob {
+        /// Its name as the wire spells it.
+        tool: String,
+        /// Its arguments.
+        input: Value,
+        /// What is said of the job.
+        terms: JobTerms,
+    },
+    /// One of the caller's jobs, as it is.
+    GetJob {
+        /// Its id as the wire has it.
+        id: String,
+    },
+    /// One of the caller's jobs, once it has ended.
+    AwaitJob {
+        /// Its id as the wire has it.
+        id: String,
+    },
+    /// The caller's jobs, newest first.
+    ListJobs {
+        /// The last job of the page before, or the start.
+        after: Option<JobId>,
+    },
+    /// One of the caller's jobs, told to stop.
+    CancelJob {
+        /// Its id as the wire has it.
+        id: String,
+    },
+    /// A file that one of the caller's jobs left.
+    OpenArtefact {
+        /// The job's id as the wire has it.
+        id: String,
+        /// Which file.
+        which: Which,
+    },
 }
 
 /// What the host answers.
@@ -30,6 +66,12 @@ pub enum Answer {
     Tools(ToolPage),
     /// What the tool gave back.
     Output(Output),
+    /// A job.
+    Job(Box<Job>),
+    /// A page of jobs.
+    Jobs(JobPage),
+    /// A job's file.
+    Artefact(OpenArtefact),
 }
 
 /// A page of the catalog, in order of id.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -54,7 +54,8 @@ pub trait Tool: Send + Sync + 'static {
 }
 
 /// How work that has a result ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// As it should.
     Done,
@@ -131,6 +132,10 @@ pub struct ToolSpec {
     pub idempotent: bool,
     /// How long one call may take; `None` is the configured default.
     pub deadline: Option<Duration>,
+    /// How many calls of it may run at once; `None` is as many as of any.
+    pub at_once: Option<usize>,
+    /// Which of the jobs that wait goes first: the higher.
+    pub priority: i32,
     /// JSON Schema 2020-12 of the arguments; its root is an object.
     pub input_schema: Value,
     /// JSON Schema 2020-12 of the structured result, if it has one.
@@ -141,6 +146,10 @@ pub struct ToolSpec {
 pub trait AnyTool: Send + Sync + 'static {
     /// What is known of it without running it.
     fn spec(&self) -> &ToolSpec;
+    /// The input with its other spellings gone, before it is checked against the schema.
+    fn normalised(&self, input: Value) -> Value {
+        input
+    }
     /// Runs it on input that already satisfies its schema.
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>>;
 }
@@ -157,6 +166,8 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         effects: T::EFFECTS,
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
+        at_once: None,
+        priority: 0,
         input_schema: schema_of::<T::Input>(),
         output_schema: Some(schema_of::<T::Output>()),
     };
@@ -216,7 +227,7 @@ fn with_integers(value: Value) -> Value {
 }
 
 /// The schema of `T`, whole in one object: no `$ref`, no `$schema`, no Rust names.
-fn schema_of<T: JsonSchema>() -> Value {
+pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| {
         s.inline_subschemas = true;
         s.meta_schema = None;

@@ -4,23 +4,32 @@
 //! conversation remembers between frames is its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use toolgate_contract::{Answer, CallError, Event, Frame, Head, Reply, Request};
+use toolgate_contract::{Answer, CallError, Event, Frame, Head, Job, Reply, Request, Watched};
 
 pub mod mcp;
+pub mod zyra;
 
 mod json;
+mod rpc;
 
 /// Every dialect, by name: a new one is a file and a line here.
 pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
-    vec![Arc::new(mcp::Mcp::new(facts.clone()))]
+    vec![Arc::new(mcp::Mcp::new(facts.clone())), Arc::new(zyra::Zyra::new(facts.clone()))]
 }
 
 /// One wire contract.
 pub trait Dialect: Send + Sync + 'static {
     /// The name it is chosen and recorded by.
     fn name(&self) -> &'static str;
+    /// Where it is spoken over HTTP; a path that ends in `/` stands for all below it.
+    fn paths(&self) -> &'static [&'static str];
+    /// Whether a request is for this dialect although its path is another's.
+    fn claims(&self, _head: &Head) -> bool {
+        false
+    }
     /// A conversation that has not begun.
     fn converse(&self) -> Box<dyn Conversation>;
     /// The session that a frame says it belongs to.
@@ -31,6 +40,18 @@ pub trait Dialect: Send + Sync + 'static {
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
     /// What to answer a frame that was not taken in.
     fn refuse(&self, why: &Refused) -> Reply;
+    /// What a WebSocket is for that a client wants to open at this head's path; or the refusal.
+    fn upgrade(&self, _head: &Head) -> Result<Upgrade, Reply> {
+        Err(Reply::empty(426))
+    }
+}
+
+/// What a WebSocket is for.
+pub enum Upgrade {
+    /// A conversation, a frame a message.
+    Converse,
+    /// Watching a job.
+    Watch(Watching),
 }
 
 /// Why a frame was not taken in.
@@ -65,6 +86,8 @@ pub trait Conversation: Send {
 pub enum Reading {
     /// Answered on the spot.
     Reply(Reply),
+    /// Answered on the spot by several messages in this order; only where a frame's head is a line.
+    Replies(Vec<Reply>),
     /// Something for the host.
     Ask(Ask),
     /// Whoever asked `key` no longer wants the answer.
@@ -76,6 +99,8 @@ pub enum Reading {
     },
     /// Several in one frame.
     Batch(Vec<Reading>),
+    /// A job to be watched, told as a stream of events.
+    Watch(Watching),
     /// The conversation began: on a transport without connections it is a session from now on.
     Opened(Reply),
     /// The conversation is over.
@@ -126,6 +151,51 @@ pub trait Ticket: Send + Sync + 'static {
     fn event(&self, event: &Event) -> Option<Bytes>;
     /// Whether [`Ticket::event`] can ever say anything.
     fn listens(&self) -> bool;
+    /// Spells what happens to `job`, which was the answer, for a client that wants to hear of it on
+    /// the same connection.
+    fn follow(&self, _job: &Job) -> Option<Arc<dyn WatchTicket>> {
+        None
+    }
+}
+
+/// A job to be watched.
+pub struct Watching {
+    /// Its id as the wire has it.
+    pub id: String,
+    /// What is told, and when.
+    pub pace: Pace,
+    /// Spells it.
+    pub ticket: Arc<dyn WatchTicket>,
+}
+
+/// What a watch tells, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Everything as it happens, from the start, and a sign of life when it was quiet for so long.
+    Events {
+        /// How long.
+        quiet: Duration,
+    },
+    /// How things are, every so often, until the job has ended or `at_most` is over.
+    Snapshots {
+        /// How often.
+        every: Duration,
+        /// For how long.
+        at_most: Duration,
+    },
+}
+
+/// Spells what is told of a job; `None` where the wire or the client wants nothing.
+pub trait WatchTicket: Send + Sync + 'static {
+    /// The first thing said; `job` is `None` where the caller has no such job, and unless the pace
+    /// is of snapshots nothing follows then.
+    fn begin(&self, job: Option<&Job>) -> Option<Bytes>;
+    /// One thing that happened, or that it ended.
+    fn told(&self, what: &Watched) -> Option<Bytes>;
+    /// How things are.
+    fn snapshot(&self, job: Option<&Job>) -> Option<Bytes>;
+    /// A sign of life.
+    fn alive(&self) -> Option<Bytes>;
 }
 
 /// What a server says of itself.
@@ -141,4 +211,6 @@ pub struct Facts {
     pub about: String,
     /// How to use it well, for the agent.
     pub instructions: String,
+    /// Whether it keeps jobs.
+    pub jobs: bool,
 }

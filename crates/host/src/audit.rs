@@ -6,6 +6,7 @@
 //! runs without a record.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -53,7 +54,10 @@ pub(crate) struct Record {
     /// Who called.
     caller: Arc<str>,
     /// By which dialect.
-    dialect: &'static str,
+    dialect: Cow<'static, str>,
+    /// Which job it was, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
     /// The tool's name as called.
     tool: String,
     /// `ok`, `program_failed`, or the reason there is no result, in a word.
@@ -123,7 +127,8 @@ impl Audit {
         let record = Record {
             ts: Timestamp::now(),
             caller: call.caller.name.clone(),
-            dialect: call.dialect,
+            dialect: call.dialect.clone(),
+            job: call.job.map(|id| id.to_string()),
             tool: call.tool.chars().take(200).collect(),
             outcome: "dropped",
             cause: None,

@@ -73,6 +73,17 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec().id.clone()).collect()
     }
 
+    /// What is known of the tool `id`, if it is on offer.
+    pub(crate) fn spec(&self, id: &ToolId) -> Option<&ToolSpec> {
+        let at = self.entries.binary_search_by(|entry| entry.spec().id.cmp(id)).ok()?;
+        Some(self.entries[at].spec())
+    }
+
+    /// What is known of all tools.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.entries.iter().map(Entry::spec)
+    }
+
     fn offer(&mut self, tool: Arc<dyn AnyTool>) -> Result<(), CatalogError> {
         let spec = tool.spec();
         let unusable =

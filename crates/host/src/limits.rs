@@ -1,26 +1,32 @@
 //! How much may go on at once.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallError, Effects, ToolSpec};
+use toolgate_contract::{Call, CallError, Effects, ToolId, ToolSpec};
 
-/// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read waiting.
+/// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read
+/// waiting; so has each tool that asks for one.
 pub struct Limits {
     calls: Pool,
     programs: Pool,
+    each: HashMap<ToolId, Pool>,
 }
 
 /// Proof that limits admitted a call; what it holds is given back when it is dropped.
-pub(crate) struct Slot(
-    #[allow(dead_code, reason = "held, and given back on drop")] OwnedSemaphorePermit,
-);
+pub(crate) struct Slot {
+    #[allow(dead_code, reason = "held, and given back on drop")]
+    among_all: OwnedSemaphorePermit,
+    #[allow(dead_code, reason = "held, and given back on drop")]
+    of_its_tool: Option<OwnedSemaphorePermit>,
+}
 
 struct Pool {
-    what: &'static str,
+    what: String,
     free: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
@@ -31,43 +37,69 @@ impl Limits {
     /// At most `calls` calls at once, beside them `programs` that run programs; of each up to
     /// `waiting_max` more wait, none longer than `wait_max`.
     pub fn new(calls: usize, programs: usize, waiting_max: usize, wait_max: Duration) -> Self {
-        let pool = |what, size| Pool {
-            what,
+        let pool = |what: &str, size| Pool {
+            what: what.to_owned(),
             free: Arc::new(Semaphore::new(size)),
             waiting: AtomicUsize::new(0),
             waiting_max,
             wait_max,
         };
-        Self { calls: pool("calls", calls), programs: pool("programs", programs) }
+        let (calls, programs) = (pool("calls", calls), pool("programs", programs));
+        Self { calls, programs, each: HashMap::new() }
     }
 
-    /// A slot for one call of `spec`, at once or after a bounded wait.
-    pub(crate) async fn admit(
-        &self,
-        spec: &ToolSpec,
-        cancel: &CancellationToken,
-    ) -> Result<Slot, CallError> {
+    /// The same, with a bound of its own for each of `tools` that asks for one.
+    pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
+        for spec in tools {
+            let Some(size) = spec.at_once else { continue };
+            let pool = Pool {
+                what: format!("calls of `{}`", spec.id),
+                free: Arc::new(Semaphore::new(size)),
+                waiting: AtomicUsize::new(0),
+                ..self.calls
+            };
+            self.each.insert(spec.id.clone(), pool);
+        }
+        self
+    }
+
+    /// A slot for `call` of `spec`, at once or after a wait; a job waits for as long as it takes.
+    pub(crate) async fn admit(&self, spec: &ToolSpec, call: &Call) -> Result<Slot, CallError> {
+        // Its own first: whoever waits for that takes no place that another could use.
+        let of_its_tool = match self.each.get(&spec.id) {
+            Some(pool) => Some(pool.admit(call).await?),
+            None => None,
+        };
         let pool = match spec.effects {
             Effects::Reads | Effects::Adds | Effects::Changes => &self.calls,
             Effects::Runs => &self.programs,
         };
-        match pool.free.clone().try_acquire_owned() {
-            Ok(permit) => Ok(Slot(permit)),
-            Err(_) => pool.wait(cancel).await,
-        }
+        Ok(Slot { among_all: pool.admit(call).await?, of_its_tool })
     }
 }
 
 impl Pool {
-    async fn wait(&self, cancel: &CancellationToken) -> Result<Slot, CallError> {
-        let _place = Place::take(self).ok_or_else(|| self.refusal("and as many wait as may"))?;
+    async fn admit(&self, call: &Call) -> Result<OwnedSemaphorePermit, CallError> {
+        match self.free.clone().try_acquire_owned() {
+            Ok(permit) => Ok(permit),
+            Err(_) if call.job.is_some() => self.wait_for(&call.cancel, Duration::MAX).await,
+            Err(_) => {
+                let place = Place::take(self);
+                let _place = place.ok_or_else(|| self.refusal("and as many wait as may"))?;
+                self.wait_for(&call.cancel, self.wait_max).await
+            }
+        }
+    }
+
+    async fn wait_for(
+        &self,
+        cancel: &CancellationToken,
+        wait_max: Duration,
+    ) -> Result<OwnedSemaphorePermit, CallError> {
         tokio::select! {
-            permit = self.free.clone().acquire_owned() => match permit {
-                Ok(permit) => Ok(Slot(permit)),
-                Err(_closed) => Err(CallError::Canceled),
-            },
+            permit = self.free.clone().acquire_owned() => permit.map_err(|_| CallError::Canceled),
             () = cancel.cancelled() => Err(CallError::Canceled),
-            () = tokio::time::sleep(self.wait_max) => Err(self.refusal("and none ended in time")),
+            () = tokio::time::sleep(wait_max) => Err(self.refusal("and none ended in time")),
         }
     }
 
@@ -99,7 +131,7 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use toolgate_contract::ToolId;
+    use toolgate_contract::{Caller, EventSink, JobId};
 
     use super::*;
 
@@ -111,29 +143,64 @@ mod tests {
             effects,
             idempotent: true,
             deadline: None,
+            at_once: None,
+            priority: 0,
             input_schema: json!({}),
             output_schema: None,
+        }
+    }
+
+    fn call(job: Option<JobId>) -> Call {
+        Call {
+            tool: "t.t".to_owned(),
+            input: json!({}),
+            caller: Caller::local(),
+            dialect: "test".into(),
+            cancel: CancellationToken::new(),
+            events: EventSink::none(),
+            job,
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_pool_makes_wait_then_refuses_and_says_when_to_come_back() {
         let limits = Limits::new(1, 1, 1, Duration::from_secs(5));
-        let cancel = CancellationToken::new();
-        let slot = limits.admit(&spec(Effects::Reads), &cancel).await.expect("the first fits");
-        let refused = limits.admit(&spec(Effects::Reads), &cancel).await;
+        let slot = limits.admit(&spec(Effects::Reads), &call(None)).await.expect("the first fits");
+        let refused = limits.admit(&spec(Effects::Reads), &call(None)).await;
         assert!(
             matches!(refused, Err(CallError::Limited { retry_after, .. }) if !retry_after.is_zero())
         );
         drop(slot);
-        assert!(limits.admit(&spec(Effects::Reads), &cancel).await.is_ok());
+        assert!(limits.admit(&spec(Effects::Reads), &call(None)).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_running_program_does_not_keep_a_read_waiting() {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
-        let cancel = CancellationToken::new();
-        let _program = limits.admit(&spec(Effects::Runs), &cancel).await.expect("it fits");
-        assert!(limits.admit(&spec(Effects::Reads), &cancel).await.is_ok());
+        let _program = limits.admit(&spec(Effects::Runs), &call(None)).await.expect("it fits");
+        assert!(limits.admit(&spec(Effects::Reads), &call(None)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_waits_where_a_call_would_be_refused() {
+        let limits = Limits::new(1, 1, 0, Duration::ZERO);
+        let program = spec(Effects::Runs);
+        let slot = limits.admit(&program, &call(None)).await.expect("it fits");
+        let job = call(Some(JobId::of(1)));
+        let (admitted, ()) = tokio::join!(limits.admit(&program, &job), async {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            drop(slot);
+        });
+        assert!(admitted.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_tool_with_a_bound_of_its_own_keeps_to_it() {
+        let one = ToolSpec { at_once: Some(1), ..spec(Effects::Runs) };
+        let limits = Limits::new(9, 9, 0, Duration::ZERO).with_tools([&one].into_iter());
+        let slot = limits.admit(&one, &call(None)).await.expect("it fits");
+        assert!(limits.admit(&one, &call(None)).await.is_err());
+        drop(slot);
+        assert!(limits.admit(&one, &call(None)).await.is_ok());
     }
 }

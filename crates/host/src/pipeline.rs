@@ -6,46 +6,66 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use serde_json::Value;
-use toolgate_contract::{Call, CallError, Ctx, Output};
+use toolgate_contract::{Call, CallError, Ctx, Output, ToolSpec};
 
-use crate::Host;
+use crate::Gate;
 use crate::catalog::Entry;
 use crate::limits::Slot;
 use crate::policy::Permit;
 use crate::validate;
 
 /// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
-pub(crate) async fn run(host: &Host, call: Call) -> Result<Output, CallError> {
-    let record = host.audit.begin(&call).await?;
-    let outcome = AssertUnwindSafe(pass(host, call)).catch_unwind().await;
+pub(crate) async fn run(gate: &Gate, call: Call) -> Result<Output, CallError> {
+    let record = gate.audit.begin(&call).await?;
+    let outcome = AssertUnwindSafe(pass(gate, call)).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
     record.close(&outcome);
     outcome
 }
 
-async fn pass(host: &Host, mut call: Call) -> Result<Output, CallError> {
-    let entry = host.catalog.find(&call.tool, |spec| host.policy.shows(&call.caller, spec))?;
-    validate::input(entry, &call.input)?;
-    let permit = host.policy.authorise(&call.caller, entry.spec())?;
-    let slot = host.limits.admit(entry.spec(), &call.cancel).await?;
-    let input = call.input.take();
-    let output = run_bounded(host, entry, call, input, permit, slot).await?;
-    validate::output(host.settings.output_check, entry, &output)?;
+async fn pass(gate: &Gate, mut call: Call) -> Result<Output, CallError> {
+    let entry = gate.find(&call.caller, &call.tool)?;
+    let input = entry.tool().normalised(call.input.take());
+    validate::input(entry, &input)?;
+    let permit = gate.policy.authorise(&call.caller, entry.spec())?;
+    let slot = gate.limits.admit(entry.spec(), &call).await?;
+    let output = run_bounded(gate, entry, call, input, permit, slot).await?;
+    validate::output(gate.settings.output_check, entry, &output)?;
     Ok(output)
+}
+
+/// Looks whether a job would pass the gate now. It leaves a record only if it would not: what is
+/// accepted leaves its own when it runs.
+pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call), CallError> {
+    let looked = std::panic::catch_unwind(AssertUnwindSafe(|| look(gate, &call)));
+    match looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))) {
+        Ok(spec) => Ok((spec, call)),
+        Err(refused) => {
+            let record = gate.audit.begin(&call).await?;
+            record.close(&Err(refused.clone()));
+            Err(refused)
+        }
+    }
+}
+
+fn look<'g>(gate: &'g Gate, call: &Call) -> Result<&'g ToolSpec, CallError> {
+    let entry = gate.find(&call.caller, &call.tool)?;
+    validate::input(entry, &entry.tool().normalised(call.input.clone()))?;
+    gate.policy.authorise(&call.caller, entry.spec()).map(|_permit| entry.spec())
 }
 
 /// Runs the tool until it ends, its deadline passes or nobody wants it.
 ///
 /// A tool that is told to stop has a grace to do so in order; after that it is dropped.
 async fn run_bounded(
-    host: &Host,
+    gate: &Gate,
     entry: &Entry,
     call: Call,
     input: Value,
     _permit: Permit,
     _slot: Slot,
 ) -> Result<Output, CallError> {
-    let allowed = entry.spec().deadline.unwrap_or(host.settings.deadline);
+    let allowed = entry.spec().deadline.unwrap_or_else(|| gate.settings.deadline_of(&call));
     let deadline = Instant::now() + allowed;
     let ctx =
         Ctx { caller: call.caller, cancel: call.cancel.clone(), deadline, events: call.events };
@@ -58,7 +78,7 @@ async fn run_bounded(
         () = tokio::time::sleep_until(deadline.into()) => CallError::TimedOut { after: allowed },
     };
     ctx.cancel.cancel();
-    let _ = tokio::time::timeout(host.settings.cancel_grace, &mut work).await;
+    let _ = tokio::time::timeout(gate.settings.cancel_grace, &mut work).await;
     Err(stopped)
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_host::OutputCheck;
-use toolgate_toolsets::{exec, files};
+use toolgate_toolsets::{commands, exec, files};
 
 pub(crate) use load::state_folder;
 pub use load::{Loaded, check_listen, environment, load};
@@ -36,6 +36,15 @@ pub struct Config {
     pub files: files::Settings,
     /// The tools that run programs.
     pub exec: exec::Settings,
+    /// Command lines made tools: where their packs are.
+    pub commands: commands::Settings,
+    /// Command lines made tools, each a table `[command."stage.name"]`.
+    pub command: commands::Tables,
+    /// Calls whose outcome is collected later.
+    pub jobs: Jobs,
+    /// The file itself, so that what is wrong with a command is told with its line.
+    #[serde(skip)]
+    pub source: Option<commands::Source>,
 }
 
 /// Where and how HTTP is served.
@@ -185,6 +194,46 @@ pub struct Audit {
 impl Default for Audit {
     fn default() -> Self {
         Self { to: "state".to_owned() }
+    }
+}
+
+/// Calls whose outcome is collected later.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jobs {
+    /// Where they are kept: an absolute folder, `off`, or `state` for one of the workspace's own in the user's state folder.
+    pub to: String,
+    /// How many run at once.
+    pub running: usize,
+    /// How many wait for their turn; more are refused.
+    pub queued: usize,
+    /// How long one may run where its tool does not say, in milliseconds.
+    pub deadline_ms: u64,
+    /// How long one is kept once it has ended, where whoever starts it does not say, in milliseconds.
+    pub keep_ms: u64,
+    /// How long one is kept at most, whatever whoever starts it says, in milliseconds.
+    pub keep_max_ms: u64,
+    /// How many are kept that have ended; beyond, the oldest are forgotten.
+    pub ended: usize,
+    /// How much of what one job's program prints is kept, in bytes.
+    pub output_bytes: usize,
+    /// How much of the files that one job leaves is kept, in bytes.
+    pub files_bytes: u64,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            to: "state".to_owned(),
+            running: 8,
+            queued: 10_000,
+            deadline_ms: 24 * 3_600_000,
+            keep_ms: 24 * 3_600_000,
+            keep_max_ms: 7 * 24 * 3_600_000,
+            ended: 100_000,
+            output_bytes: 8 << 20,
+            files_bytes: 1 << 30,
+        }
     }
 }
 

@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::Stream;
+use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::{Body, BoxFuture, Caller, Reply};
-use toolgate_dialects::{Accepts, Ask, Dialect, OnLeave, Reading, Refused};
-use toolgate_transports::http::{Exchange, Incoming, Outgoing};
+use toolgate_contract::{Body, BoxFuture, Caller, Head, Reply};
+use toolgate_dialects::{Accepts, Ask, Dialect, OnLeave, Reading, Refused, Upgrade};
+use toolgate_transports::http::{EventStyle, Exchange, Incoming, Outgoing};
 
-use crate::lines::Pending;
-use crate::session::{Begun, Desk, Running, Session, locked, now_or_spawned};
+use crate::client::Pending;
+use crate::lines::LineBounds;
+use crate::session::{Answered, Begun, Desk, Running, Session, locked, now_or_spawned};
+use crate::sockets::{Conversing, Viewing};
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
 const EVENTS_WAITING: usize = 64;
@@ -28,14 +31,55 @@ pub struct SessionBounds {
     pub sessions_max: usize,
     /// How long a client that takes streams waits for an answer before it gets one.
     pub stream_after: Duration,
+    /// What a client that converses over a socket is borne.
+    pub socket: LineBounds,
 }
 
-/// The dialects served over HTTP, each at its path, and the sessions begun there.
+/// The dialects served over HTTP, each at its paths, and the sessions begun there.
 pub struct Endpoints {
     desk: Arc<Desk>,
-    paths: HashMap<String, Arc<dyn Dialect>>,
+    routes: Routes,
     sessions: Mutex<HashMap<String, Seat>>,
     bounds: SessionBounds,
+}
+
+/// Which dialect is spoken where.
+struct Routes {
+    dialects: Vec<Arc<dyn Dialect>>,
+    /// By path, into `dialects`.
+    exact: HashMap<&'static str, usize>,
+    /// Paths that end in `/` and stand for all below them.
+    below: Vec<(&'static str, usize)>,
+}
+
+impl Routes {
+    fn new(dialects: Vec<Arc<dyn Dialect>>) -> Self {
+        let (mut exact, mut below) = (HashMap::new(), Vec::new());
+        for (at, dialect) in dialects.iter().enumerate() {
+            for path in dialect.paths() {
+                if path.ends_with('/') {
+                    below.push((*path, at));
+                } else {
+                    exact.insert(*path, at);
+                }
+            }
+        }
+        Self { dialects, exact, below }
+    }
+
+    fn at(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
+        let below = || {
+            let mut below = self.below.iter();
+            below.find(|(above, _)| path.starts_with(above)).map(|(_, at)| *at)
+        };
+        let at = self.exact.get(path).copied().or_else(below)?;
+        self.dialects.get(at)
+    }
+
+    /// Whose a request is: what a dialect claims is its own, whatever its path.
+    fn of(&self, head: &Head) -> Option<&Arc<dyn Dialect>> {
+        self.dialects.iter().find(|dialect| dialect.claims(head)).or_else(|| self.at(head.path()))
+    }
 }
 
 /// A session and when it was last heard of.
@@ -45,20 +89,19 @@ struct Seat {
 }
 
 impl Endpoints {
-    /// Serves each dialect at its path.
-    pub fn new(
-        desk: Arc<Desk>,
-        paths: impl IntoIterator<Item = (String, Arc<dyn Dialect>)>,
-        bounds: SessionBounds,
-    ) -> Self {
-        Self { desk, paths: paths.into_iter().collect(), sessions: Mutex::default(), bounds }
+    /// Serves each dialect at its paths.
+    pub fn new(desk: Arc<Desk>, dialects: Vec<Arc<dyn Dialect>>, bounds: SessionBounds) -> Self {
+        Self { desk, routes: Routes::new(dialects), sessions: Mutex::default(), bounds }
     }
 
     async fn answer(&self, incoming: Incoming) -> Outgoing {
-        let Some(dialect) = self.paths.get(&incoming.path) else {
+        let Incoming { frame, upgrade } = incoming;
+        let Some(dialect) = self.routes.of(&frame.head) else {
             return Outgoing::Whole(Reply::empty(404));
         };
-        let frame = incoming.frame;
+        if upgrade {
+            return self.upgrade(dialect, &frame.head);
+        }
         let (id, session) = match dialect.session(&frame.head) {
             Some(id) => match self.seated(id) {
                 Some(session) => (Some(id.to_owned()), session),
@@ -71,6 +114,8 @@ impl Endpoints {
         };
         match session.read(&frame) {
             Reading::Reply(reply) => Outgoing::Whole(reply),
+            // They come only to a frame whose head is a line.
+            Reading::Replies(_) => Outgoing::Whole(Reply::empty(500)),
             Reading::Opened(reply) => Outgoing::Whole(self.seat(reply, session)),
             Reading::Closed(reply) => {
                 id.map(|id| locked(&self.sessions).remove(&id));
@@ -87,7 +132,28 @@ impl Endpoints {
                 let work = tokio::spawn(async move { pending.answer(&session).await });
                 Outgoing::Whole(joined(work.await))
             }
+            Reading::Watch(job) => {
+                let (words, mut told) = mpsc::channel(EVENTS_WAITING);
+                session.watch(job, words);
+                let events = Box::pin(poll_fn(move |cx| told.poll_recv(cx)));
+                Outgoing::Events { events, style: EventStyle::Plain }
+            }
         }
+    }
+
+    /// Opens a socket for what the dialect has one for.
+    fn upgrade(&self, dialect: &Arc<dyn Dialect>, head: &Head) -> Outgoing {
+        let upgrade = match dialect.upgrade(head) {
+            Ok(upgrade) => upgrade,
+            Err(refusal) => return Outgoing::Whole(refusal),
+        };
+        let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
+        Outgoing::Socket(match upgrade {
+            Upgrade::Converse => {
+                Box::new(Conversing { session, bounds: self.bounds.socket.clone() })
+            }
+            Upgrade::Watch(job) => Box::new(Viewing { session, job }),
+        })
     }
 
     /// Runs one ask. A client that takes streams gets one as soon as there is an event to send or
@@ -102,20 +168,22 @@ impl Endpoints {
             };
         let presence = Presence::new(on_leave, cancel);
         let mut work = match now_or_spawned(work).await {
-            Running::Done(answer) => return answered(answer, events, accepts),
+            Running::Done(answer) => return answered(answer.reply, events, accepts),
             Running::On(work) => work,
         };
         let first = match accepts {
             Accepts::Message => return Outgoing::Whole(joined((&mut work).await)),
             Accepts::Stream => tokio::select! {
                 biased;
-                answer = &mut work => return answered(answer.ok().flatten(), events, accepts),
+                answer = &mut work => {
+                    return answered(answer.ok().and_then(|all| all.reply), events, accepts);
+                }
                 Some(event) = events.recv() => Some(event),
                 () = tokio::time::sleep(self.bounds.stream_after) => None,
             },
         };
         let state = Told::Working(work);
-        Outgoing::Events(Box::pin(Telling { first, events, state, _presence: Some(presence) }))
+        told(Telling { first, events, state, _presence: Some(presence) })
     }
 
     fn seated(&self, id: &str) -> Option<Arc<Session>> {
@@ -152,11 +220,12 @@ impl Endpoints {
 
 impl Exchange for Endpoints {
     fn serves(&self, path: &str) -> bool {
-        self.paths.contains_key(path)
+        self.routes.at(path).is_some()
     }
 
     fn paths(&self) -> Vec<&str> {
-        let mut paths: Vec<_> = self.paths.keys().map(String::as_str).collect();
+        let below = self.routes.below.iter().map(|(path, _)| *path);
+        let mut paths: Vec<_> = self.routes.exact.keys().copied().chain(below).collect();
         paths.sort_unstable();
         paths
     }
@@ -166,7 +235,7 @@ impl Exchange for Endpoints {
     }
 
     fn too_large(&self, path: &str, limit: usize) -> Reply {
-        match self.paths.get(path) {
+        match self.routes.at(path) {
             Some(dialect) => dialect.refuse(&Refused::TooLarge { limit }),
             None => Reply::empty(413),
         }
@@ -209,7 +278,7 @@ fn answered(
         (first, answer) => {
             let state = Told::Ended(answer.and_then(message));
             let first = first.ok();
-            Outgoing::Events(Box::pin(Telling { first, events, state, _presence: None }))
+            told(Telling { first, events, state, _presence: None })
         }
     }
 }
@@ -225,7 +294,7 @@ struct Telling {
 /// How much of it has been told.
 enum Told {
     /// The work goes on.
-    Working(JoinHandle<Option<Reply>>),
+    Working(JoinHandle<Answered>),
     /// It has ended; this is its answer, and events may come before it.
     Ended(Option<Bytes>),
 }
@@ -240,7 +309,7 @@ impl Stream for Telling {
         if let Told::Working(work) = &mut self.state
             && let Poll::Ready(answer) = Pin::new(work).poll(cx)
         {
-            self.state = Told::Ended(answer.ok().flatten().and_then(message));
+            self.state = Told::Ended(answer.ok().and_then(|all| all.reply).and_then(message));
         }
         match (self.events.poll_recv(cx), &mut self.state) {
             (Poll::Ready(Some(event)), _) => Poll::Ready(Some(event)),
@@ -253,12 +322,16 @@ impl Stream for Telling {
 fn message(reply: Reply) -> Option<Bytes> {
     match reply.body {
         Body::Json(bytes) => Some(bytes),
-        Body::Empty => None,
+        Body::Empty | Body::File(_) => None,
     }
 }
 
-fn joined(answer: Result<Option<Reply>, JoinError>) -> Reply {
-    owed(answer.ok().flatten())
+fn joined(answer: Result<Answered, JoinError>) -> Reply {
+    owed(answer.ok().and_then(|all| all.reply))
+}
+
+fn told(telling: Telling) -> Outgoing {
+    Outgoing::Events { events: Box::pin(telling), style: EventStyle::Named }
 }
 
 /// HTTP owes every request an answer, even one that nobody wants any more.

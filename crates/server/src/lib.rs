@@ -9,7 +9,10 @@ pub mod telemetry;
 pub mod shutdown;
 
 mod session;
+mod watching;
+mod client;
 mod lines;
+mod sockets;
 mod exchange;
 
 use std::io;
@@ -17,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;
@@ -29,9 +33,9 @@ pub use session::Desk;
 
 use config::Config;
 
-/// The dialect called `name`, spoken as this server speaks it.
-pub fn dialect(name: &str) -> Option<Arc<dyn Dialect>> {
-    toolgate_dialects::all(&wiring::facts()).into_iter().find(|dialect| dialect.name() == name)
+/// The dialects, spoken as a server of `host` speaks them.
+pub fn dialects(host: &Host) -> Vec<Arc<dyn Dialect>> {
+    toolgate_dialects::all(&wiring::facts(host))
 }
 
 /// Serves `host` on `listener` until `shutdown`, each dialect at its path.
@@ -43,10 +47,8 @@ pub async fn serve_http(
 ) -> io::Result<()> {
     shutdown::tell(shutdown.clone());
     let desk = Desk::new(host.clone());
-    let paths = toolgate_dialects::all(&wiring::facts())
-        .into_iter()
-        .map(|dialect| (format!("/{}", dialect.name()), dialect));
-    let endpoints = Endpoints::new(desk.clone(), paths, wiring::session_bounds(config));
+    let tending = tend(&host);
+    let endpoints = Endpoints::new(desk.clone(), dialects(&host), wiring::session_bounds(config));
     let server = &config.server;
     let admission =
         Admission::new(listener.local_addr()?, &server.allowed_hosts, &server.allowed_origins);
@@ -57,6 +59,8 @@ pub async fn serve_http(
     // Calls whose clients have left go on until they are done, or the time is over.
     desk.idle().await;
     stopping.abort();
+    host.stop_jobs().await;
+    tending.abort();
     host.flush();
     served
 }
@@ -70,8 +74,17 @@ pub async fn serve_stdio(
 ) -> io::Result<()> {
     shutdown::tell(shutdown.clone());
     let desk = Desk::new(host.clone());
+    let tending = tend(&host);
     let streams = (stdio::stdin(), stdio::stdout());
     let served = serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;
+    host.stop_jobs().await;
+    tending.abort();
     host.flush();
     served
+}
+
+/// Looks after the jobs of `host` for as long as it serves.
+fn tend(host: &Arc<Host>) -> JoinHandle<()> {
+    let host = host.clone();
+    tokio::spawn(async move { host.tend_jobs().await })
 }

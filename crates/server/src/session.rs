@@ -8,12 +8,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply};
-use toolgate_dialects::{Ask, Conversation, Dialect, Key, Reading, Refused, Ticket};
+use toolgate_contract::{Answer, BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply};
+use toolgate_dialects::{
+    Ask, Conversation, Dialect, Key, Pace, Reading, Refused, Ticket, Watching,
+};
 use toolgate_host::{Asked, Host};
+
+use crate::watching;
 
 /// What every session of a server shares.
 pub struct Desk {
@@ -54,6 +59,8 @@ pub(crate) struct Session {
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<InFlight>,
     serial: AtomicU64,
+    /// Cancelled when nothing more is to be told.
+    over: CancellationToken,
 }
 
 /// What was begun and not answered.
@@ -71,11 +78,22 @@ struct Begin {
 
 /// An ask that was taken: its work, and the way to end it.
 pub(crate) struct Begun {
-    /// To be run by [`now_or_spawned`]. Its end is the answer; `None` if none is owed any more.
-    pub(crate) work: BoxFuture<'static, Option<Reply>>,
+    /// To be run by [`now_or_spawned`].
+    pub(crate) work: BoxFuture<'static, Answered>,
     /// Ends the work.
     pub(crate) cancel: CancellationToken,
 }
+
+/// What an ask came to.
+pub(crate) struct Answered {
+    /// The answer; `None` if none is owed any more.
+    pub(crate) reply: Option<Reply>,
+    /// The job that is the answer, where the client wants to hear of it.
+    pub(crate) follow: Option<Watching>,
+}
+
+/// Nothing is told of a followed job but what happens.
+const FOLLOW: Pace = Pace::Events { quiet: Duration::MAX };
 
 impl Session {
     pub(crate) fn new(desk: Arc<Desk>, dialect: Arc<dyn Dialect>, caller: Caller) -> Arc<Self> {
@@ -87,6 +105,7 @@ impl Session {
             conversation,
             in_flight: Mutex::default(),
             serial: AtomicU64::new(0),
+            over: CancellationToken::new(),
         })
     }
 
@@ -128,7 +147,7 @@ impl Session {
             mouth.shut();
             // Gone from the list, it was cancelled, and whoever cancels wants no answer.
             if !listed.strike() {
-                return None;
+                return Answered { reply: None, follow: None };
             }
             // Still listed, nobody cancelled it but whoever ends the session or the server.
             let outcome = outcome.map_err(|error| match error {
@@ -137,9 +156,35 @@ impl Session {
                 },
                 other => other,
             });
-            ticket.reply(outcome)
+            let follow = match &outcome {
+                Ok(Answer::Job(job)) => ticket.follow(job).map(|ticket| Watching {
+                    id: job.id.to_string(),
+                    pace: FOLLOW,
+                    ticket,
+                }),
+                Ok(_) | Err(_) => None,
+            };
+            Answered { reply: ticket.reply(outcome), follow }
         });
         Ok(Begun { work: Box::pin(work), cancel })
+    }
+
+    /// Tells of a job to `out`, until it has ended, the client is gone or the session ends.
+    pub(crate) fn watch(self: &Arc<Self>, job: Watching, out: mpsc::Sender<Bytes>) {
+        let session = self.clone();
+        tokio::spawn(self.desk.running.track_future(async move {
+            let over = async {
+                tokio::select! {
+                    () = session.desk.stop.cancelled() => {}
+                    () = session.over.cancelled() => {}
+                    () = out.closed() => {}
+                }
+            };
+            tokio::select! {
+                () = watching::tell(&session.desk.host, &session.caller, &job, &out) => {}
+                () = over => {}
+            }
+        }));
     }
 
     /// Cancels the ask called `key`, if it is in flight; it is not answered then.
@@ -151,6 +196,7 @@ impl Session {
 
     /// Begins nothing more and cancels all that is in flight; each ask is answered `why`.
     pub(crate) fn end(&self, why: &'static str) {
+        self.over.cancel();
         let mut in_flight = locked(&self.in_flight);
         in_flight.ended.get_or_insert(why);
         for ask in in_flight.asks.values() {

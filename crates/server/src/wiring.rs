@@ -1,19 +1,25 @@
 //! Builds a host from settings: the one place that knows every room.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use toolgate_contract::{AnyTool, Effects};
 use toolgate_dialects::Facts;
-use toolgate_host::{Audit, AuditDestination, Catalog, Host, Limits, Policy, Settings};
+use toolgate_host::{
+    Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Limits, Policy,
+    Settings, job_tools,
+};
 use toolgate_toolsets::world::{Processes, Root};
-use toolgate_toolsets::{exec, files};
+use toolgate_toolsets::{commands, exec, files};
 
-use crate::config::{Config, EffectsMax, environment, state_folder};
+use crate::config::{self, Config, EffectsMax, environment, state_folder};
 use crate::exchange::SessionBounds;
 use crate::lines::LineBounds;
+
+/// How many messages may wait for a client at a WebSocket before it is too slow.
+const SOCKET_MESSAGES: usize = 256;
 
 /// A folder being served: the host before it, and what its tools hold of the world.
 pub struct Workspace {
@@ -26,7 +32,13 @@ impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         let processes = Processes::new(environment()).context("programs cannot be run")?;
-        let host = host_with(toolsets(root, &processes, config)?, config)?;
+        let mut tools = toolsets(root, &processes, config)?;
+        let jobs = jobs(root, &processes, &config.jobs)?;
+        let handle = JobsHandle::default();
+        if jobs.is_some() {
+            tools.extend(job_tools(&handle));
+        }
+        let host = Host::new(gate(tools, config)?, jobs).with_job_tools(&handle);
         Ok(Self { host: Arc::new(host), processes })
     }
 
@@ -38,15 +50,20 @@ impl Workspace {
         Self::open(root, &config)
     }
 
-    /// Ends every program still running, and waits until every record is written.
+    /// Ends every job and program still running, and waits until every record is written.
     pub async fn close(&self) {
+        self.host.stop_jobs().await;
         self.processes.close().await;
         self.host.flush();
     }
 }
 
-/// A host that serves `tools`, whoever wrote them, under `config`.
+/// A host that serves `tools`, whoever wrote them, under `config`; it keeps no jobs.
 pub fn host_with(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Result<Host> {
+    Ok(Host::new(gate(tools, config)?, None))
+}
+
+fn gate(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let catalog = Catalog::new(tools)?;
     let policy =
@@ -60,11 +77,12 @@ pub fn host_with(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Resul
     );
     let settings = Settings {
         deadline: Duration::from_millis(limits.deadline_ms),
+        job_deadline: Duration::from_millis(config.jobs.deadline_ms),
         cancel_grace: Duration::from_millis(limits.cancel_grace_ms),
         output_check: config.validation.output,
         page_size: limits.page_size,
     };
-    Ok(Host::new(catalog, policy, slots, audit(&config.audit.to)?, settings))
+    Ok(Gate::new(catalog, policy, slots, audit(&config.audit.to)?, settings))
 }
 
 /// Every toolset over the folder `root`: a new one is a folder and a line here.
@@ -73,15 +91,74 @@ fn toolsets(
     processes: &Processes,
     config: &Config,
 ) -> anyhow::Result<Vec<Arc<dyn AnyTool>>> {
+    let declared = commands::declared(&config.commands, config.source.as_ref())?;
+    let mut files = config.files.clone();
+    declared.iter().filter_map(|command| beneath(root, command.file())).for_each(|inside| {
+        files.protect(&inside);
+    });
     let root = Root::open(root)
         .with_context(|| format!("the folder {} cannot be served", root.display()))?;
-    let mut tools = files::tools(&root, &config.files);
-    tools.extend(exec::tools(&root, processes, &config.exec));
+    let mut tools = files::tools(&root, &files);
+    let programs = exec::Programs::new(&root, processes, &config.exec);
+    tools.extend(programs.tools());
+    tools.extend(commands::tools(&programs, declared));
     Ok(tools)
 }
 
-/// What this server says of itself.
-pub fn facts() -> Arc<Facts> {
+/// How the jobs over the folder `root` are kept; `None` if they are not.
+fn jobs(
+    root: &Path,
+    processes: &Processes,
+    config: &config::Jobs,
+) -> anyhow::Result<Option<JobSettings>> {
+    let Some(folder) = jobs_folder(root, &config.to)? else { return Ok(None) };
+    Ok(Some(JobSettings {
+        folder,
+        running_max: config.running,
+        queued_max: config.queued,
+        keep: Duration::from_millis(config.keep_ms),
+        keep_max: Duration::from_millis(config.keep_max_ms),
+        ended_max: config.ended,
+        output_bytes_max: config.output_bytes,
+        files_bytes_max: config.files_bytes,
+        mark: 0,
+        end_left: Arc::new(|_mark| ()),
+    }))
+}
+
+/// Where the jobs over the folder `root` are kept. Servers of one folder share them.
+#[allow(clippy::disallowed_methods, reason = "the folder served has one name, however it is spelled")]
+fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
+    Ok(match to {
+        "off" => None,
+        "state" => {
+            let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+            let hash = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
+            let name = root.file_name().unwrap_or_default().to_string_lossy();
+            let own = format!("{}-{}", name.replace(|c: char| !c.is_alphanumeric(), "_"), &hash[..16]);
+            state_folder().map(|state| state.join("jobs").join(own))
+        }
+        path if Path::new(path).is_absolute() => Some(path.into()),
+        path => bail!(
+            "jobs.to is `{path}`; give an absolute folder (a relative one would lie among the files \
+             that tools can write), `state` or `off`"
+        ),
+    })
+}
+
+/// The path of `file` in the folder `root` that is served, if it lies there: tools must not change
+/// what they are held by.
+pub fn beneath(root: &Path, file: &Path) -> Option<String> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the person's own paths, before anything is served"
+    )]
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    Some(real(file)?.strip_prefix(real(root)?).ok()?.to_str()?.to_owned())
+}
+
+/// What a server of `host` says of itself.
+pub fn facts(host: &Host) -> Arc<Facts> {
     Arc::new(Facts {
         name: "toolgate".to_owned(),
         title: "toolgate".to_owned(),
@@ -92,6 +169,7 @@ pub fn facts() -> Arc<Facts> {
                        pass its etag as `if_match` to be sure that it has not changed. Prefer \
                        files_search and files_tree to running programs for looking around."
             .to_owned(),
+        jobs: host.jobs().is_ok(),
     })
 }
 
@@ -119,6 +197,8 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         head_time_max: Duration::from_millis(config.server.head_time_ms),
         write_time_max: Duration::from_millis(config.server.write_time_ms),
         connections_max: config.server.connections_max,
+        socket_waiting_messages: SOCKET_MESSAGES,
+        socket_waiting_bytes: config.limits.message_bytes,
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
         // Calls are cancelled when the drain is over, and then still answered.
         drain: Duration::from_millis(
@@ -132,6 +212,7 @@ pub fn session_bounds(config: &Config) -> SessionBounds {
     SessionBounds {
         sessions_max: config.server.sessions_max,
         stream_after: Duration::from_millis(config.server.stream_after_ms),
+        socket: line_bounds(config),
     }
 }
 

@@ -1,38 +1,42 @@
-//! Messages as HTTP requests; answers as one message or as server-sent events.
+//! Messages as HTTP requests; answers as one message, a file, server-sent events or a conversation.
 
 mod admission;
 mod cors;
+mod upgrade;
+mod sent;
 mod patience;
 
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
-};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body::{Body as HttpBody, Frame as BodyFrame, SizeHint};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming as IncomingBody;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{Body, BoxFuture, Frame, Head, Reply};
+use toolgate_contract::{BoxFuture, Frame, Head, Reply};
 
+use crate::websocket::{Talk, converse};
 pub use admission::Admission;
 use cors::Visitor;
-use patience::Patient;
+pub(crate) use patience::Patient;
+use sent::{Sent, plain, streamed, whole};
+use upgrade::{Asked, switching};
 
 /// The room behind HTTP.
 pub trait Exchange: Send + Sync + 'static {
@@ -49,10 +53,10 @@ pub trait Exchange: Send + Sync + 'static {
 /// One message as it came.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Where to.
-    pub path: String,
     /// The message.
     pub frame: Frame,
+    /// Whether the client asks for a conversation (a WebSocket), and so may be answered with one.
+    pub upgrade: bool,
 }
 
 /// What goes back.
@@ -60,26 +64,48 @@ pub enum Outgoing {
     /// One message.
     Whole(Reply),
     /// A stream of events, each a message; dropped when the client goes away.
-    Events(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Events {
+        /// The messages, which hold no line breaks.
+        events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+        /// How each is written.
+        style: EventStyle,
+    },
+    /// A conversation, for a client that asked for one.
+    Socket(Box<dyn Talk>),
+}
+
+/// How a server-sent event is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventStyle {
+    /// `event: message`, then `data: …`.
+    Named,
+    /// `data: …` and nothing else.
+    Plain,
 }
 
 /// What a server bears.
 #[derive(Debug, Clone)]
 pub struct Bounds {
-    /// The largest body, in bytes.
+    /// The largest body, and the largest message of a conversation, in bytes.
     pub body_bytes_max: usize,
     /// How long a body may take to arrive.
     pub body_time_max: Duration,
     /// How long headers may take to arrive, and a connection may idle.
     pub head_time_max: Duration,
-    /// How long a client may take to read the next piece of an answer.
+    /// How long a client may take to read the next piece of what it is sent.
     pub write_time_max: Duration,
-    /// The most connections at once; more wait to be accepted.
+    /// The most connections at once, WebSockets among them; more wait to be accepted.
     pub connections_max: usize,
-    /// How often a quiet event stream says that it lives.
+    /// How often a quiet event stream says that it lives, and a quiet WebSocket client is asked
+    /// whether it does; silent for three times as long, it is given up.
     pub keep_alive: Duration,
-    /// How long requests in flight may take once the server is to stop, before they are cut.
+    /// How long requests and conversations may go on once the server is to stop, before they are
+    /// cut.
     pub drain: Duration,
+    /// How many messages may wait for a WebSocket client before it is too slow.
+    pub socket_waiting_messages: usize,
+    /// How many bytes of them: it is too slow when as many wait and one more message comes.
+    pub socket_waiting_bytes: usize,
 }
 
 /// Serves `exchange` on `listener` until `shutdown`, then lets requests in flight finish.
@@ -108,7 +134,7 @@ pub async fn serve(
             Ok((stream, _)) => {
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
                 connections.spawn(async move {
-                    serve_connection(door, stream, shutdown, abort).await;
+                    abort.run_until_cancelled(serve_connection(door, stream, shutdown)).await;
                     drop(place);
                 });
             }
@@ -128,39 +154,60 @@ pub async fn serve(
     Ok(())
 }
 
-async fn serve_connection(
-    door: Arc<Door>,
-    stream: TcpStream,
-    shutdown: CancellationToken,
-    abort: CancellationToken,
-) {
+/// Answers the requests of one client, and talks with it if that is what they come to.
+async fn serve_connection(door: Arc<Door>, stream: TcpStream, shutdown: CancellationToken) {
     // Without this an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
-    let (head_time_max, write_time_max) = (door.bounds.head_time_max, door.bounds.write_time_max);
-    let service = service_fn(move |request| {
-        let door = door.clone();
-        async move { Ok::<_, Infallible>(door.answer(request).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_time_max)
-        .max_buf_size(64 << 10)
-        .serve_connection(TokioIo::new(Patient::new(stream, write_time_max)), service);
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        ended = &mut connection => return log_end(ended),
-        () = shutdown.cancelled() => connection.as_mut().graceful_shutdown(),
-    }
-    tokio::select! {
-        ended = connection => log_end(ended),
-        () = abort.cancelled() => {}
-    }
+    let stream = Patient::new(stream, door.bounds.write_time_max);
+    let Some(Agreed { talk, upgrade }) = serve_requests(&door, stream, &shutdown).await else {
+        return;
+    };
+    let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Patient>>()) {
+        Ok(Ok(parts)) => parts,
+        Ok(Err(_)) | Err(_) => return tracing::debug!("a client left before it was talked with"),
+    };
+    let (stream, early) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    Box::pin(converse(stream, early, talk, &door.bounds, shutdown)).await;
 }
 
-fn log_end(ended: Result<(), hyper::Error>) {
+async fn serve_requests(
+    door: &Arc<Door>,
+    stream: Patient,
+    shutdown: &CancellationToken,
+) -> Option<Agreed> {
+    let agreed = Arc::new(Mutex::new(None));
+    let service = {
+        let agreed = agreed.clone();
+        service_fn(move |request| {
+            let (door, agreed) = (door.clone(), agreed.clone());
+            async move { Ok::<_, Infallible>(door.answer(request, &agreed).await) }
+        })
+    };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(door.bounds.head_time_max)
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
     if let Err(err) = ended {
         tracing::debug!("a connection ended: {err}");
+        return None;
     }
+    agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// The conversation a client is to have once its last answer has left.
+struct Agreed {
+    talk: Box<dyn Talk>,
+    upgrade: OnUpgrade,
 }
 
 /// Where requests come in: admitted, read whole, passed on.
@@ -173,14 +220,18 @@ struct Door {
 }
 
 impl Door {
-    async fn answer(&self, request: Request<IncomingBody>) -> Response<Sent> {
+    async fn answer(
+        &self,
+        request: Request<IncomingBody>,
+        agreed: &Mutex<Option<Agreed>>,
+    ) -> Response<Sent> {
         if let Err(refusal) = self.admission.check(&request) {
             return plain(refusal.status, &refusal.why);
         }
         let visitor = Visitor::of(&request);
         let mut response = match &visitor {
             Some(visitor) if visitor.only_asks() => whole(Reply::empty(204)),
-            Some(_) | None => self.answer_admitted(request).await,
+            Some(_) | None => self.answer_admitted(request, agreed).await,
         };
         if let Some(visitor) = visitor {
             visitor.allow(response.headers_mut());
@@ -188,9 +239,12 @@ impl Door {
         response
     }
 
-    async fn answer_admitted(&self, request: Request<IncomingBody>) -> Response<Sent> {
-        let (parts, body) = request.into_parts();
-        let path = parts.uri.path();
+    async fn answer_admitted(
+        &self,
+        mut request: Request<IncomingBody>,
+        agreed: &Mutex<Option<Agreed>>,
+    ) -> Response<Sent> {
+        let path = request.uri().path();
         if path == "/healthz" {
             return plain(StatusCode::OK, "ok\n");
         }
@@ -199,41 +253,52 @@ impl Door {
             let why = format!("nothing is served at {path}; what is: {paths}\n");
             return plain(StatusCode::NOT_FOUND, &why);
         }
-        if let Some(refusal) = unreadable(&parts.method, &parts.headers) {
+        if let Some(refusal) = unreadable(request.method(), request.headers()) {
             return refusal;
         }
-        let (body, _room) = match self.read(&parts.headers, body).await {
-            Ok(read) => read,
-            Err(Unread::TooLarge) => {
-                return whole(self.exchange.too_large(path, self.bounds.body_bytes_max));
-            }
-            Err(Unread::Late) => {
-                return plain(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n");
-            }
-            Err(Unread::Broken) => {
-                return plain(StatusCode::BAD_REQUEST, "the body did not arrive whole\n");
-            }
+        let asked = match Asked::by(&request) {
+            Ok(asked) => asked,
+            Err(misasked) => return misasked.refusal(),
         };
-        let path = path.to_owned();
-        let frame =
-            Frame { head: Head::Http { method: parts.method, headers: parts.headers }, body };
-        match self.exchange.exchange(Incoming { path, frame }).await {
-            Outgoing::Whole(reply) => whole(reply),
-            Outgoing::Events(events) => self.events(events),
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (parts, body) = request.into_parts();
+        let (body, _room) = match self.read(body).await {
+            Ok(read) => read,
+            Err(unread) => return self.refuse(parts.uri.path(), &unread),
+        };
+        let frame = Frame { head: head(parts), body };
+        let incoming = Incoming { frame, upgrade: asked.is_some() };
+        match (self.exchange.exchange(incoming).await, asked) {
+            (Outgoing::Whole(reply), _) => whole(reply),
+            (Outgoing::Events { events, style }, _) => {
+                streamed(events, style, self.bounds.keep_alive)
+            }
+            (Outgoing::Socket(talk), Some(asked)) => {
+                let mut agreed = agreed.lock().unwrap_or_else(PoisonError::into_inner);
+                *agreed = Some(Agreed { talk, upgrade });
+                switching(&asked)
+            }
+            (Outgoing::Socket(_), None) => {
+                tracing::error!("a conversation was offered to a client that asked for none");
+                plain(StatusCode::INTERNAL_SERVER_ERROR, "the server is at fault\n")
+            }
+        }
+    }
+
+    fn refuse(&self, path: &str, unread: &Unread) -> Response<Sent> {
+        match unread {
+            Unread::TooLarge => whole(self.exchange.too_large(path, self.bounds.body_bytes_max)),
+            Unread::Late => plain(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"),
+            Unread::Broken => plain(StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
         }
     }
 
     /// The body, and the room it takes; `room` is to be held until it is done with.
-    async fn read(
-        &self,
-        headers: &HeaderMap,
-        body: IncomingBody,
-    ) -> Result<(Bytes, SemaphorePermit<'_>), Unread> {
+    async fn read(&self, body: IncomingBody) -> Result<(Bytes, SemaphorePermit<'_>), Unread> {
         let max = self.bounds.body_bytes_max;
-        let declared =
-            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         // A body that does not say how long it is may be as long as any.
-        let length: usize = declared.unwrap_or(max);
+        let length = body.size_hint().exact().map_or(Ok(max), usize::try_from);
+        let length = length.unwrap_or(usize::MAX);
         if length > max {
             return Err(Unread::TooLarge);
         }
@@ -248,18 +313,6 @@ impl Door {
         };
         timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
     }
-
-    fn events(&self, events: Pin<Box<dyn Stream<Item = Bytes> + Send>>) -> Response<Sent> {
-        let mut response = Response::new(Sent::Events(Box::new(Events {
-            events,
-            keep_alive: keep_alive(self.bounds.keep_alive),
-        })));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-        response
-    }
 }
 
 /// How many bodies of the largest size there is room for at once.
@@ -273,6 +326,12 @@ enum Unread {
     TooLarge,
     Late,
     Broken,
+}
+
+fn head(parts: Parts) -> Head {
+    let path = parts.uri.path().to_owned();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    Head::Http { method: parts.method, path, query, headers: parts.headers }
 }
 
 /// The refusal of a body that is not plain JSON.
@@ -292,94 +351,4 @@ fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Response<Sent>> {
         let why = format!("the content encoding is `{encoding}`; send the body as it is\n");
         plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why)
     })
-}
-
-fn whole(reply: Reply) -> Response<Sent> {
-    let Reply { status, headers, body } = reply;
-    let mut response = match body {
-        Body::Empty => Response::new(Sent::Whole(None)),
-        Body::Json(bytes) => {
-            let mut response = Response::new(Sent::Whole(Some(bytes)));
-            let json = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(CONTENT_TYPE, json);
-            response
-        }
-    };
-    *response.status_mut() =
-        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-    }
-    response
-}
-
-fn plain(status: StatusCode, text: &str) -> Response<Sent> {
-    let mut response = Response::new(Sent::Whole(Some(Bytes::copy_from_slice(text.as_bytes()))));
-    *response.status_mut() = status;
-    let text = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, text);
-    response
-}
-
-/// A response's body.
-enum Sent {
-    Whole(Option<Bytes>),
-    Events(Box<Events>),
-}
-
-/// Messages as server-sent events, with a comment now and then while it is quiet.
-struct Events {
-    events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
-    keep_alive: Interval,
-}
-
-fn keep_alive(every: Duration) -> Interval {
-    let mut ticks = interval_at(tokio::time::Instant::now() + every, every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
-
-impl HttpBody for Sent {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<BodyFrame<Bytes>, Infallible>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(BodyFrame::data(bytes)))),
-            Self::Events(stream) => match stream.events.as_mut().poll_next(cx) {
-                Poll::Ready(Some(message)) => {
-                    stream.keep_alive.reset();
-                    Poll::Ready(Some(Ok(BodyFrame::data(event(&message)))))
-                }
-                Poll::Ready(None) => Poll::Ready(None),
-                Poll::Pending => {
-                    let comment = || Some(Ok(BodyFrame::data(Bytes::from_static(b":\n\n"))));
-                    stream.keep_alive.poll_tick(cx).map(|_| comment())
-                }
-            },
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
-            }
-            Self::Events(_) => SizeHint::default(),
-        }
-    }
-}
-
-/// `message`, which holds no line break, as one event.
-fn event(message: &[u8]) -> Bytes {
-    [b"event: message\ndata: ", message, b"\n\n"].concat().into()
 }

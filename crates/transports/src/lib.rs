@@ -1,8 +1,9 @@
-//! How bytes travel: stdio, HTTP and, for tests, memory.
+//! How bytes travel: stdio, HTTP, WebSockets and, for tests, memory.
 //!
 //! A transport frames, caps sizes before anything is parsed, and passes
 //! back-pressure on. It never looks inside a body.
 
 pub mod stdio;
 pub mod http;
+pub mod websocket;
 pub mod memory;

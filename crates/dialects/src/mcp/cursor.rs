@@ -1,25 +1,47 @@
 //! Where the next page of a list begins, as an opaque string.
 
+use std::fmt::Display;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use toolgate_contract::ToolId;
+use serde_json::{Map, Value};
+
+use super::message::{Failure, Id};
 
 const MARK: &str = "after:";
 
-/// The cursor of the page after `tool`.
-pub(crate) fn write(tool: &ToolId) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{MARK}{tool}"))
+/// The cursor of the page after `item`.
+pub(crate) fn write(item: &impl Display) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{MARK}{item}"))
 }
 
-/// The tool a cursor stands after; `None` if no server of ours wrote it.
-pub(crate) fn read(cursor: &str) -> Option<ToolId> {
+/// The item that a request's cursor stands after; `None` without one, which is the start.
+pub(crate) fn of<T>(
+    id: &Id,
+    params: &Map<String, Value>,
+    item: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Failure> {
+    let why = match params.get("cursor") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => match read(text).and_then(|name| item(&name)) {
+            Some(item) => return Ok(Some(item)),
+            None => format!("`{text}` is not a cursor of this server; list from the start"),
+        },
+        Some(_) => "`params.cursor` must be a string".to_owned(),
+    };
+    Err(Failure::invalid_params(Some(id.clone()), why))
+}
+
+/// What a cursor stands after; `None` if no server of ours wrote it.
+fn read(cursor: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-    ToolId::new(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
+    std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK).map(str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use toolgate_contract::{JobId, ToolId};
 
     use super::*;
 
@@ -27,7 +49,13 @@ mod tests {
         #[test]
         fn a_cursor_reads_as_what_it_was_written_for(id in "[a-z]{1,8}(\\.[a-z0-9_]{1,8}){1,3}") {
             let tool = ToolId::new(&id).expect("an id");
-            prop_assert_eq!(read(&write(&tool)), Some(tool));
+            prop_assert_eq!(read(&write(&tool)).and_then(|name| ToolId::new(&name)), Some(tool));
+        }
+
+        #[test]
+        fn so_does_one_for_a_job(bits: u128) {
+            let job = JobId::of(bits);
+            prop_assert_eq!(read(&write(&job)).and_then(|name| name.parse().ok()), Some(job));
         }
 
         #[test]

@@ -40,6 +40,7 @@ pub(crate) fn agree(
     let name = match method {
         "tools/call" | "prompts/get" => params.get("name"),
         "resources/read" => params.get("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.get("taskId"),
         _ => return Ok(()),
     };
     // A name that is no string is the body's own fault, told as such later.

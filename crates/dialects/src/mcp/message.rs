@@ -105,14 +105,17 @@ impl Message {
     }
 }
 
-/// Why a message gets a JSON-RPC error instead of a result.
-#[derive(Debug)]
+/// Why a message gets a JSON-RPC error instead of a result; written, the error alone.
+#[derive(Debug, Serialize)]
 pub(crate) struct Failure {
+    #[serde(skip)]
     pub(crate) id: Option<Id>,
     pub(crate) code: i32,
     pub(crate) message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
     /// The HTTP status, where there is one.
+    #[serde(skip)]
     pub(crate) status: u16,
 }
 
@@ -122,6 +125,7 @@ pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 pub(crate) const INVALID_PARAMS: i32 = -32602;
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
+pub(crate) const MISSING_CAPABILITY: i32 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
 
 impl Failure {
@@ -169,22 +173,14 @@ impl Failure {
             jsonrpc: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
             id: Option<Option<&'a Id>>,
-            error: Error<'a>,
-        }
-        #[derive(Serialize)]
-        struct Error<'a> {
-            code: i32,
-            message: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            data: Option<&'a Value>,
+            error: &'a Failure,
         }
         let id = match &self.id {
             Some(id) => Some(Some(id)),
             None if anonymous => None,
             None => Some(None),
         };
-        let error = Error { code: self.code, message: &self.message, data: self.data.as_deref() };
-        Reply::json(written(&Frame { jsonrpc: "2.0", id, error })).with_status(self.status)
+        Reply::json(written(&Frame { jsonrpc: "2.0", id, error: self })).with_status(self.status)
     }
 }
 

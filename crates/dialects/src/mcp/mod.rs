@@ -5,22 +5,25 @@ mod message;
 mod headers;
 mod cursor;
 mod ticket;
+mod hearing;
+mod tasks;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use http::Method;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{Frame, Head, Level, Reply, Request, fold};
+use toolgate_contract::{Frame, Head, Level, Reply, Request, ToolId, fold};
 
-pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes};
+pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes, Tasks};
 
+use self::hearing::Hearing;
 use self::message::{
     Failure, HEADER_MISMATCH, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key,
     success,
 };
-use self::ticket::{McpTicket, Stamp, server_info};
+use self::tasks::About;
+use self::ticket::{Asked, McpTicket, Stamp, server_info};
 use crate::json::parse;
 use crate::{Accepts, Ask, Conversation, Dialect, Facts, Key, OnLeave, Reading, Refused};
 
@@ -53,6 +56,10 @@ impl Mcp {
 impl Dialect for Mcp {
     fn name(&self) -> &'static str {
         "mcp"
+    }
+
+    fn paths(&self) -> &'static [&'static str] {
+        &["/mcp"]
     }
 
     fn converse(&self) -> Box<dyn Conversation> {
@@ -257,7 +264,7 @@ impl McpConversation {
         method: &str,
         params: Map<String, Value>,
     ) -> Result<Reading, Failure> {
-        let revision = stateless_revision(&frame.head, &id, &params)?;
+        let revision = self.spoken(stateless_revision(&frame.head, &id, &params)?);
         if matches!(frame.head, Head::Http { .. }) {
             headers::agree(&frame.head, &id, method, &params)?;
         }
@@ -266,12 +273,10 @@ impl McpConversation {
             .and_then(|meta| meta.get(META_LOG_LEVEL))
             .map(|level| read_level(&id, level))
             .transpose()?;
-        match method {
-            "server/discover" => Ok(Reading::Reply(self.discover(&id, revision))),
-            "tools/list" | "tools/call" => {
-                self.ask(frame, id, method, params, revision, log_level, OnLeave::Cancels)
-            }
-            _ => Err(unknown_method(id, method).with_status(404)),
+        match (method, asked(method, revision)) {
+            ("server/discover", _) => Ok(Reading::Reply(self.discover(&id, revision))),
+            (_, Some(asked)) => self.ask(frame, id, asked, params, revision, log_level),
+            (_, None) => Err(unknown_method(id, method).with_status(404)),
         }
     }
 
@@ -284,19 +289,24 @@ impl McpConversation {
         params: Map<String, Value>,
         session: Session,
     ) -> Result<Reading, Failure> {
-        match method {
-            "tools/list" | "tools/call" => {
-                let level = Some(session.log_level);
-                self.ask(frame, id, method, params, session.revision, level, OnLeave::Continues)
-            }
-            "logging/setLevel" => {
+        match (method, asked(method, session.revision)) {
+            ("logging/setLevel", _) => {
                 let level = params.get("level").unwrap_or(&Value::Null);
                 let log_level = read_level(&id, level)?;
                 self.session = Some(Session { log_level, ..session });
                 Ok(Reading::Reply(success(&id, &json!({}))))
             }
-            _ => Err(unknown_method(id, method)),
+            (_, Some(asked)) => {
+                let level = Some(session.log_level);
+                self.ask(frame, id, asked, params, session.revision, level)
+            }
+            (_, None) => Err(unknown_method(id, method)),
         }
+    }
+
+    /// The revision as this server speaks it.
+    fn spoken(&self, revision: &'static Revision) -> &'static Revision {
+        if self.facts.jobs { revision } else { revision.without_tasks() }
     }
 
     fn initialize(&mut self, id: &Id, params: &Map<String, Value>) -> Result<Reading, Failure> {
@@ -308,10 +318,11 @@ impl McpConversation {
         };
         let revision =
             Revision::named(wanted, Era::Session).unwrap_or_else(|| Revision::newest(Era::Session));
+        let revision = self.spoken(revision);
         self.session = Some(Session { revision, log_level: Level::Warning });
         let result = json!({
             "protocolVersion": revision.name,
-            "capabilities": capabilities(),
+            "capabilities": capabilities(revision),
             "serverInfo": server_info(revision, &self.facts),
             "instructions": self.facts.instructions,
         });
@@ -330,49 +341,52 @@ impl McpConversation {
         }
         let result = Discovered {
             supported_versions: Revision::names(Era::Stateless),
-            capabilities: capabilities(),
+            capabilities: capabilities(revision),
             instructions: &self.facts.instructions,
             stamp: Stamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
         };
         success(id, &result)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "each is one fact of the request, used once")]
     fn ask(
         &self,
         frame: &Frame,
         id: Id,
-        method: &str,
+        asked: Asked,
         mut params: Map<String, Value>,
         revision: &'static Revision,
         log_level: Option<Level>,
-        on_leave: OnLeave,
     ) -> Result<Reading, Failure> {
-        let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
-            None => None,
-            Some(token) if Id::read(token).is_some() => Some(token.clone()),
-            Some(_) => {
-                let why = "`_meta.progressToken` must be a string or an integer";
-                return Err(Failure::invalid_params(Some(id), why));
+        let facts = self.facts.clone();
+        let hearing = Hearing::read(&id, &params, revision, facts.clone(), log_level)?;
+        let (asked, request) = match asked {
+            Asked::Tools => (asked, read_list(&id, &params)?),
+            Asked::Call | Asked::Task => read_call(&id, revision, &mut params)?,
+            Asked::About(about) => (asked, about.read(revision, &id, &params)?),
+        };
+        let on_leave = match (asked, revision.era) {
+            // Who cancels a task need not stay to hear that it stops.
+            (Asked::About(About::Cancel), _) => OnLeave::Continues,
+            // Who waits for a task's end and leaves takes nothing from the task.
+            (Asked::About(About::Result), _) => OnLeave::Cancels,
+            (Asked::Tools | Asked::Call | Asked::Task | Asked::About(_), Era::Stateless) => {
+                OnLeave::Cancels
+            }
+            (Asked::Tools | Asked::Call | Asked::Task | Asked::About(_), Era::Session) => {
+                OnLeave::Continues
             }
         };
-        let request = match method {
-            "tools/call" => read_call(&id, &mut params)?,
-            _ => read_list(&id, &params)?,
+        let events = match asked {
+            // Who asks how a task is asks again, and does not listen.
+            Asked::About(About::Get) => Accepts::Message,
+            Asked::Tools | Asked::Call | Asked::Task | Asked::About(_) => accepts(&frame.head),
         };
         Ok(Reading::Ask(Ask {
             key: id.key(),
             request,
-            ticket: Arc::new(McpTicket {
-                id,
-                revision,
-                facts: self.facts.clone(),
-                progress_token,
-                log_level,
-                progress: AtomicU64::new((-1.0_f64).to_bits()),
-            }),
+            ticket: Arc::new(McpTicket { id, revision, facts, asked, hearing }),
             on_leave,
-            events: accepts(&frame.head),
+            events,
         }))
     }
 
@@ -440,8 +454,19 @@ fn stateless_revision(
     Ok(revision)
 }
 
-fn capabilities() -> Value {
-    json!({ "tools": {}, "logging": {} })
+fn capabilities(revision: &Revision) -> Value {
+    let mut capabilities = json!({ "tools": {}, "logging": {} });
+    tasks::declare(revision, &mut capabilities);
+    capabilities
+}
+
+/// What `method` asks of the host, where the revision has it.
+fn asked(method: &str, revision: &Revision) -> Option<Asked> {
+    match method {
+        "tools/list" => Some(Asked::Tools),
+        "tools/call" => Some(Asked::Call),
+        _ => About::named(method, revision).map(Asked::About),
+    }
 }
 
 fn unknown_method(id: Id, method: &str) -> Failure {
@@ -461,26 +486,15 @@ fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
 }
 
 fn read_list(id: &Id, params: &Map<String, Value>) -> Result<Request, Failure> {
-    let after = match params.get("cursor") {
-        None | Some(Value::Null) => None,
-        Some(Value::String(text)) => match cursor::read(text) {
-            Some(tool) => Some(tool),
-            None => {
-                let why = format!("`{text}` is not a cursor of this server; list from the start");
-                return Err(Failure::invalid_params(Some(id.clone()), why));
-            }
-        },
-        Some(_) => {
-            return Err(Failure::invalid_params(
-                Some(id.clone()),
-                "`params.cursor` must be a string",
-            ));
-        }
-    };
-    Ok(Request::ListTools { after })
+    Ok(Request::ListTools { after: cursor::of(id, params, ToolId::new)? })
 }
 
-fn read_call(id: &Id, params: &mut Map<String, Value>) -> Result<Request, Failure> {
+/// A call, or a call that is to be a task.
+fn read_call(
+    id: &Id,
+    revision: &Revision,
+    params: &mut Map<String, Value>,
+) -> Result<(Asked, Request), Failure> {
     let Some(Value::String(tool)) = params.remove("name") else {
         return Err(Failure::invalid_params(Some(id.clone()), "`params.name` must be a string"));
     };
@@ -492,7 +506,10 @@ fn read_call(id: &Id, params: &mut Map<String, Value>) -> Result<Request, Failur
             return Err(Failure::invalid_params(Some(id.clone()), why));
         }
     };
-    Ok(Request::CallTool { tool, input })
+    Ok(match tasks::terms(revision, id, params)? {
+        None => (Asked::Call, Request::CallTool { tool, input }),
+        Some(terms) => (Asked::Task, Request::StartJob { tool, input, terms }),
+    })
 }
 
 /// Whether a client reads a stream: every line-based one does, an HTTP one if it says so.

@@ -17,6 +17,8 @@ pub struct Revision {
     pub structured: bool,
     /// What schemas and structured results may be.
     pub shapes: Shapes,
+    /// How a call becomes a task.
+    pub tasks: Tasks,
     /// The server says in a sentence what it is.
     pub describes_itself: bool,
     /// An error to a message whose id could not be read has no id at all, instead of `null`.
@@ -59,13 +61,31 @@ pub enum Shapes {
     Any,
 }
 
+/// How a call becomes a task, which outlives its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tasks {
+    /// It does not.
+    None,
+    /// The client asks for it with a parameter.
+    Param,
+    /// The server decides, where the request declares the extension.
+    Extension,
+}
+
 /// The revisions, newest first.
 pub const REVISIONS: [Revision; 5] = [
-    Revision { name: "2026-07-28", era: Era::Stateless, shapes: Shapes::Any, ..NEWEST_SESSION },
+    Revision {
+        name: "2026-07-28",
+        era: Era::Stateless,
+        shapes: Shapes::Any,
+        tasks: Tasks::Extension,
+        ..NEWEST_SESSION
+    },
     NEWEST_SESSION,
     Revision {
         name: "2025-06-18",
         bad_input: BadInput::Error,
+        tasks: Tasks::None,
         describes_itself: false,
         anonymous_errors: false,
         ..NEWEST_SESSION
@@ -78,6 +98,7 @@ pub const REVISIONS: [Revision; 5] = [
         annotations: true,
         structured: false,
         shapes: Shapes::Objects,
+        tasks: Tasks::None,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -89,6 +110,7 @@ pub const REVISIONS: [Revision; 5] = [
         annotations: false,
         structured: false,
         shapes: Shapes::Objects,
+        tasks: Tasks::None,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -103,11 +125,28 @@ pub const NEWEST_SESSION: Revision = Revision {
     annotations: true,
     structured: true,
     shapes: Shapes::Objects,
+    tasks: Tasks::Param,
     describes_itself: true,
     anonymous_errors: true,
 };
 
+/// The same, as a server speaks them that keeps no jobs.
+static WITHOUT_TASKS: [Revision; 5] = {
+    let mut rows = REVISIONS;
+    let mut at = 0;
+    while at < rows.len() {
+        rows[at].tasks = Tasks::None;
+        at += 1;
+    }
+    rows
+};
+
 impl Revision {
+    /// This revision without tasks.
+    pub fn without_tasks(&self) -> &'static Self {
+        WITHOUT_TASKS.iter().find(|row| row.name == self.name).unwrap_or(&WITHOUT_TASKS[0])
+    }
+
     /// The revision called `name`, if it is of that era.
     pub fn named(name: &str, era: Era) -> Option<&'static Self> {
         REVISIONS.iter().find(|row| row.name == name && row.era == era)

@@ -2,19 +2,21 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, CallError, Effects, Ending, Event, Level, Output, Reply, ToolPage, ToolSpec,
+    Answer, AnyTool, CallError, Effects, Ending, Event, Job, JobId, Output, Reply, ToolPage,
+    ToolSpec,
 };
 
-use super::message::{Failure, INVALID_PARAMS, Id, notification, success};
-use super::revision::{BadInput, Era, Revision, Shapes};
+use super::hearing::Hearing;
+use super::message::{Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, success};
+use super::revision::{BadInput, Era, Revision, Shapes, Tasks};
+use super::tasks::{About, TaskWatch, related};
 use super::{cursor, spell};
-use crate::{Facts, Ticket};
+use crate::{Facts, Ticket, WatchTicket};
 
 /// How long a client may keep a list, in milliseconds. The catalog is fixed while the process lives.
 const LIST_TTL_MS: u64 = 300_000;
@@ -24,41 +26,85 @@ pub(crate) struct McpTicket {
     pub(crate) id: Id,
     pub(crate) revision: &'static Revision,
     pub(crate) facts: Arc<Facts>,
-    /// What the client calls this request's progress, if it wants any.
-    pub(crate) progress_token: Option<Value>,
-    /// The least level of log line it wants.
-    pub(crate) log_level: Option<Level>,
-    /// The bits of the last progress sent, which only grows.
-    pub(crate) progress: AtomicU64,
+    pub(crate) asked: Asked,
+    pub(crate) hearing: Hearing,
+}
+
+/// What a request asks for, and so what can answer it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The tools.
+    Tools,
+    /// A call's result.
+    Call,
+    /// A call that is or becomes a task.
+    Task,
+    /// Something of tasks that are there.
+    About(About),
 }
 
 impl Ticket for McpTicket {
     fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
-        match outcome {
-            Ok(Answer::Tools(page)) => Some(self.tools(&page)),
-            Ok(Answer::Output(output)) => Some(self.output(&output)),
-            Err(CallError::Canceled) => None,
-            Err(error) => Some(self.refusal(&error)),
-        }
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(CallError::Canceled) => return None,
+            Err(error) => return Some(self.refusal(&error)),
+        };
+        Some(match (answer, self.asked, self.revision.tasks) {
+            (Answer::Tools(page), Asked::Tools, _) => self.tools(&page),
+            (Answer::Output(output), Asked::Call, _)
+            | (Answer::Output(output), Asked::Task, Tasks::Extension) => {
+                self.said(self.spelled(Ok(&output)))
+            }
+            (Answer::Job(job), Asked::Task, _) => self.created(&job),
+            (Answer::Job(job), Asked::About(about), _) => self.about(about, &job),
+            (Answer::Jobs(page), Asked::About(About::List), _) => self.tasks(&page),
+            (
+                Answer::Tools(_)
+                | Answer::Output(_)
+                | Answer::Job(_)
+                | Answer::Jobs(_)
+                | Answer::Artefact(_),
+                _,
+                _,
+            ) => self.astray(),
+        })
     }
 
     fn event(&self, event: &Event) -> Option<Bytes> {
+        if !self.listens() {
+            return None;
+        }
         match event {
             Event::Progress { done, total, message } => {
-                self.progress_event(*done, *total, message.as_deref())
+                self.hearing.progress(*done, *total, message.as_deref())
             }
-            Event::Log { level, message } => {
-                let wanted = self.log_level.is_some_and(|least| *level >= least);
-                let params = json!({ "level": level, "logger": self.facts.name, "data": message });
-                wanted.then(|| notification("notifications/message", &params))
-            }
-            // What a program prints is in its result; while it runs, its last line is the progress message.
-            Event::Chunk { .. } => None,
+            Event::Log { level, message } => self.hearing.log(*level, message),
+            // What a program prints is in its result; while it runs, its last line is the progress
+            // message. MCP has no words for a file that is left.
+            Event::Chunk { .. } | Event::Left(_) => None,
         }
     }
 
     fn listens(&self) -> bool {
-        self.progress_token.is_some() || self.log_level.is_some()
+        match (self.asked, self.revision.tasks) {
+            // A task is told on its own, after it was the answer; asking of one runs nothing.
+            (Asked::Task, Tasks::None | Tasks::Param) | (Asked::About(_), _) => false,
+            (Asked::Task, Tasks::Extension) | (Asked::Tools | Asked::Call, _) => {
+                self.hearing.wants_any()
+            }
+        }
+    }
+
+    fn follow(&self, job: &Job) -> Option<Arc<dyn WatchTicket>> {
+        match (self.asked, self.revision.tasks) {
+            (Asked::Task, Tasks::Param) => {
+                let (revision, hearing) = (self.revision, self.hearing.of_task(job.id));
+                Some(Arc::new(TaskWatch { revision, hearing }))
+            }
+            (Asked::Task, Tasks::None | Tasks::Extension)
+            | (Asked::Tools | Asked::Call | Asked::About(_), _) => None,
+        }
     }
 }
 
@@ -80,7 +126,42 @@ impl McpTicket {
         success(&self.id, &List { tools, next_cursor, stamp })
     }
 
-    fn output(&self, output: &Output) -> Reply {
+    /// What `tools/call` says of a call's outcome.
+    pub(crate) fn spelled<'a>(&'a self, outcome: Result<&'a Output, &CallError>) -> Spelled<'a> {
+        match outcome {
+            Ok(output) => Spelled::Result(self.result(output)),
+            Err(error) => self.spelled_error(error),
+        }
+    }
+
+    fn spelled_error(&self, error: &CallError) -> Spelled<'_> {
+        let told = |message| Spelled::Result(self.told(message));
+        match (error, self.revision.bad_input) {
+            (CallError::UnknownTool { .. }, _)
+            | (CallError::InvalidInput { .. }, BadInput::Error) => {
+                Spelled::Error(self.protocol_error(error))
+            }
+            (CallError::Conflict { details, .. }, _) => {
+                told(format!("{}\n{details}", wording(error)))
+            }
+            (
+                CallError::InvalidInput { .. }
+                | CallError::NotAllowed { .. }
+                | CallError::Limited { .. }
+                | CallError::NotFound { .. }
+                | CallError::TooLarge { .. }
+                | CallError::Unavailable { .. }
+                | CallError::TimedOut { .. }
+                | CallError::Canceled
+                | CallError::Interrupted
+                | CallError::Failed { .. }
+                | CallError::InvalidOutput { .. },
+                _,
+            ) => told(wording(error)),
+        }
+    }
+
+    fn result<'a>(&'a self, output: &'a Output) -> CallResult<'a> {
         let Output { value, text, ending } = output;
         // Some model APIs refuse an empty block.
         let body = Some(text.body.as_str()).filter(|body| !body.is_empty());
@@ -89,99 +170,134 @@ impl McpTicket {
             Shapes::Objects => value.is_object(),
             Shapes::Any => true,
         };
-        let structured = (self.revision.structured && sayable).then_some(value);
-        self.result(content, structured, *ending == Ending::ProgramFailed)
-    }
-
-    fn refusal(&self, error: &CallError) -> Reply {
-        let message = self.wording(error);
-        match error {
-            CallError::UnknownTool { .. } => self.protocol_error(&message, None),
-            CallError::InvalidInput { problems } => match self.revision.bad_input {
-                BadInput::Error => {
-                    self.protocol_error(&message, Some(json!({ "problems": problems })))
-                }
-                BadInput::Result => self.told(&message),
-            },
-            CallError::Conflict { details, .. } => self.told(&format!("{message}\n{details}")),
-            CallError::NotAllowed { .. }
-            | CallError::Limited { .. }
-            | CallError::NotFound { .. }
-            | CallError::TooLarge { .. }
-            | CallError::Unavailable { .. }
-            | CallError::TimedOut { .. }
-            | CallError::Canceled
-            | CallError::Failed { .. }
-            | CallError::InvalidOutput { .. } => self.told(&message),
-        }
-    }
-
-    /// The refusal's sentence, with tools named as this wire names them.
-    fn wording(&self, error: &CallError) -> String {
-        match error {
-            CallError::UnknownTool { name, nearest: Some(nearest) } => {
-                format!("no tool is named `{name}`; did you mean `{}`?", spell(nearest))
-            }
-            other => other.to_string(),
+        CallResult {
+            content,
+            structured_content: (self.revision.structured && sayable).then_some(value),
+            is_error: *ending == Ending::ProgramFailed,
+            stamp: self.stamp(None),
         }
     }
 
     /// A failure the model is to see.
-    fn told(&self, message: &str) -> Reply {
-        self.result(vec![Content::text(message)], None, true)
+    fn told(&self, message: String) -> CallResult<'_> {
+        CallResult {
+            content: vec![Content::text(message)],
+            structured_content: None,
+            is_error: true,
+            stamp: self.stamp(None),
+        }
     }
 
-    fn result(
-        &self,
-        content: Vec<Content<'_>>,
-        structured: Option<&Value>,
-        is_error: bool,
-    ) -> Reply {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct CallResult<'a> {
-            content: Vec<Content<'a>>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            structured_content: Option<&'a Value>,
-            is_error: bool,
-            #[serde(flatten)]
-            stamp: Stamp<'a>,
+    fn said(&self, spelled: Spelled<'_>) -> Reply {
+        match spelled {
+            Spelled::Result(result) => success(&self.id, &result),
+            Spelled::Error(failure) => self.failed(failure),
         }
-        let stamp = self.stamp(None);
-        success(&self.id, &CallResult { content, structured_content: structured, is_error, stamp })
     }
 
-    fn protocol_error(&self, message: &str, data: Option<Value>) -> Reply {
-        Failure {
-            data: data.map(Box::new),
-            ..Failure::new(Some(self.id.clone()), INVALID_PARAMS, message)
+    fn refusal(&self, error: &CallError) -> Reply {
+        match (self.asked, self.revision.tasks) {
+            (Asked::Call, _) | (Asked::Task, Tasks::Extension) => {
+                self.said(self.spelled_error(error))
+            }
+            // Whoever asked for a task has no place for a call's result.
+            (Asked::Tools, _) | (Asked::Task, Tasks::None | Tasks::Param) => self.refused(error),
+            (Asked::About(about), _) => self.refused_about(about, error),
         }
-        .with_status(200)
-        .reply(self.revision.anonymous_errors)
     }
 
-    fn progress_event(
-        &self,
-        done: f64,
-        total: Option<f64>,
-        message: Option<&str>,
-    ) -> Option<Bytes> {
-        let token = self.progress_token.as_ref()?;
-        let grows =
-            |last: u64| (done.is_finite() && done > f64::from_bits(last)).then(|| done.to_bits());
-        self.progress.fetch_update(Ordering::AcqRel, Ordering::Acquire, grows).ok()?;
-        let mut params = json!({ "progressToken": token, "progress": done });
-        if let Some(total) = total.filter(|total| total.is_finite()) {
-            params["total"] = json!(total);
-        }
-        if let Some(message) = message.filter(|_| self.revision.annotations) {
-            params["message"] = json!(message);
-        }
-        Some(notification("notifications/progress", &params))
+    /// The answer to what is no call and was refused.
+    pub(crate) fn refused(&self, error: &CallError) -> Reply {
+        self.failed(self.protocol_error(error))
     }
 
-    fn stamp(&self, ttl_ms: Option<u64>) -> Stamp<'_> {
+    fn protocol_error(&self, error: &CallError) -> Failure {
+        let code = match error {
+            CallError::UnknownTool { .. }
+            | CallError::InvalidInput { .. }
+            | CallError::NotAllowed { .. }
+            | CallError::NotFound { .. }
+            | CallError::Conflict { .. }
+            | CallError::TooLarge { .. } => INVALID_PARAMS,
+            CallError::Limited { .. }
+            | CallError::Unavailable { .. }
+            | CallError::TimedOut { .. }
+            | CallError::Canceled
+            | CallError::Interrupted
+            | CallError::Failed { .. }
+            | CallError::InvalidOutput { .. } => INTERNAL_ERROR,
+        };
+        let failure = Failure::new(Some(self.id.clone()), code, wording(error));
+        match error {
+            CallError::InvalidInput { problems } => {
+                failure.with_data(json!({ "problems": problems }))
+            }
+            CallError::Conflict { details, .. } => failure.with_data(details.clone()),
+            CallError::UnknownTool { .. }
+            | CallError::NotAllowed { .. }
+            | CallError::NotFound { .. }
+            | CallError::TooLarge { .. }
+            | CallError::Limited { .. }
+            | CallError::Unavailable { .. }
+            | CallError::TimedOut { .. }
+            | CallError::Canceled
+            | CallError::Interrupted
+            | CallError::Failed { .. }
+            | CallError::InvalidOutput { .. } => failure,
+        }
+    }
+
+    /// The answer when the host's does not answer what was asked.
+    pub(crate) fn astray(&self) -> Reply {
+        let why = "the server's answer was to another question";
+        self.failed(Failure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
+    }
+
+    /// An error is an answer like another: some clients do not read the body of a 400.
+    pub(crate) fn failed(&self, failure: Failure) -> Reply {
+        failure.with_status(200).reply(self.revision.anonymous_errors)
+    }
+
+    pub(crate) fn stamp(&self, ttl_ms: Option<u64>) -> Stamp<'_> {
         Stamp::new(self.revision, &self.facts, ttl_ms)
+    }
+}
+
+/// A refusal's sentence, with tools named as this wire names them.
+pub(crate) fn wording(error: &CallError) -> String {
+    match error {
+        CallError::UnknownTool { name, nearest: Some(nearest) } => {
+            format!("no tool is named `{name}`; did you mean `{}`?", spell(nearest))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// What `tools/call` says of an outcome.
+pub(crate) enum Spelled<'a> {
+    /// A result, which the model sees.
+    Result(CallResult<'a>),
+    /// A protocol error, which it does not.
+    Error(Failure),
+}
+
+/// What comes of `tools/call`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CallResult<'a> {
+    content: Vec<Content<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<&'a Value>,
+    is_error: bool,
+    #[serde(flatten)]
+    stamp: Stamp<'a>,
+}
+
+impl CallResult<'_> {
+    /// The same, saying which task it is the result of.
+    pub(crate) fn of_task(mut self, task: JobId) -> Self {
+        self.stamp.meta = Some(ResultMeta::Task(related(task)));
+        self
     }
 }
 
@@ -200,9 +316,13 @@ pub(crate) struct Stamp<'a> {
 }
 
 #[derive(Serialize)]
-struct ResultMeta<'a> {
-    #[serde(rename = "io.modelcontextprotocol/serverInfo")]
-    server_info: Named<'a>,
+#[serde(untagged)]
+enum ResultMeta<'a> {
+    Server {
+        #[serde(rename = "io.modelcontextprotocol/serverInfo")]
+        server_info: Named<'a>,
+    },
+    Task(Value),
 }
 
 #[derive(Serialize)]
@@ -221,11 +341,16 @@ impl<'a> Stamp<'a> {
                 result_type: Some("complete"),
                 ttl_ms,
                 cache_scope: ttl_ms.map(|_| "private"),
-                meta: Some(ResultMeta {
+                meta: Some(ResultMeta::Server {
                     server_info: Named { name: &facts.name, version: &facts.version },
                 }),
             },
         }
+    }
+
+    /// The same for a result that is a task instead of what was asked for.
+    pub(crate) fn of_task(self) -> Self {
+        Self { result_type: self.result_type.map(|_| "task"), ..self }
     }
 }
 
@@ -244,12 +369,12 @@ pub(crate) fn server_info(revision: &Revision, facts: &Facts) -> Value {
 #[derive(Serialize)]
 struct Content<'a> {
     r#type: &'static str,
-    text: &'a str,
+    text: Cow<'a, str>,
 }
 
 impl<'a> Content<'a> {
-    fn text(text: &'a str) -> Self {
-        Self { r#type: "text", text }
+    fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self { r#type: "text", text: text.into() }
     }
 }
 
@@ -265,6 +390,8 @@ struct Listed<'a> {
     output_schema: Option<Cow<'a, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Annotations<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execution: Option<Execution>,
 }
 
 impl<'a> Listed<'a> {
@@ -281,8 +408,19 @@ impl<'a> Listed<'a> {
                 .filter(|schema| revision.structured && sayable(schema, revision.shapes))
                 .map(|schema| worded(schema, revision.shapes)),
             annotations: revision.annotations.then(|| Annotations::new(spec)),
+            execution: match revision.tasks {
+                Tasks::None | Tasks::Extension => None,
+                Tasks::Param => Some(Execution { task_support: "optional" }),
+            },
         }
     }
+}
+
+/// How a tool may be called.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Execution {
+    task_support: &'static str,
 }
 
 /// Whether a revision has words for results of `schema`.

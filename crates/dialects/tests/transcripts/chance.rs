@@ -1,15 +1,17 @@
 //! Frames nobody wrote: whatever comes, the dialect reads it and answers in JSON.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Ending, Event, Frame, Head, Level, Output, Reply, Text,
+    Answer, Body, CallError, Ending, Event, Frame, Head, Job, JobId, JobPage, Level, Output, Reply,
+    Text, Watched,
 };
-use toolgate_dialects::{Dialect, Reading};
+use toolgate_dialects::{Dialect, Reading, WatchTicket};
 
 use crate::stage::mcp;
-use crate::words::read_page;
+use crate::words::{read_job, read_page, read_watched};
 
 proptest! {
     #[test]
@@ -41,7 +43,10 @@ fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseE
         conversation.read(&Frame::line(open.to_string()));
     }
     let head = match headers {
-        Some(headers) => Head::Http { method: Method::POST, headers },
+        Some(headers) => {
+            let (path, query) = ("/mcp".into(), String::new());
+            Head::Http { method: Method::POST, path, query, headers }
+        }
         None => Head::Line,
     };
     let reading = conversation.read(&Frame { head, body: body.into() });
@@ -54,6 +59,11 @@ fn sound(reading: Reading) -> Result<(), TestCaseError> {
         Reading::Batch(items) => return items.into_iter().try_for_each(sound),
         Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => vec![reply],
         Reading::Cancel { reply, .. } => vec![reply],
+        Reading::Replies(replies) => replies,
+        Reading::Watch(watching) => {
+            let told = jobs().into_iter().flat_map(|job| watched(&*watching.ticket, job));
+            told.map(Reply::json).collect()
+        }
         Reading::Ask(ask) => {
             let odd = "a\nb\u{2028}\0\u{1f600}";
             let output =
@@ -61,11 +71,17 @@ fn sound(reading: Reading) -> Result<(), TestCaseError> {
             let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.into()) };
             let line = Event::Log { level: Level::Emergency, message: odd.into() };
             let lost = CallError::NotFound { message: odd.into() };
-            let outcomes =
-                [Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read"))), Err(lost)];
+            let mut outcomes =
+                vec![Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read")))];
+            let page = JobPage { jobs: jobs(), next: Some(JobId::of(7)) };
+            outcomes.extend([Ok(Answer::Jobs(page)), Err(lost)]);
+            outcomes.extend(jobs().into_iter().map(|job| Ok(Answer::Job(Box::new(job)))));
+            let follow = |job| ask.ticket.follow(&job).map(|watch| watched(&*watch, job));
+            let followed = jobs().into_iter().filter_map(follow).flatten();
             let events = [progress, line].into_iter().filter_map(|event| ask.ticket.event(&event));
+            let said = events.chain(followed).map(Reply::json).collect::<Vec<_>>();
             let answers = outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome));
-            events.map(Reply::json).chain(answers).collect()
+            said.into_iter().chain(answers).collect()
         }
     };
     for reply in replies {
@@ -77,6 +93,31 @@ fn sound(reading: Reading) -> Result<(), TestCaseError> {
         }
     }
     Ok(())
+}
+
+/// A job in every state, with something odd in each.
+fn jobs() -> Vec<Job> {
+    [
+        r#"queued {}"#,
+        r#"running {"message":"a\nb\u2028"}"#,
+        r#"succeeded {} output ["a\nb"] "a\nb""#,
+        r#"failed {} failed {} "" "a\nb""#,
+        r#"failed {} error unknown_tool {"name":"a\nb"}"#,
+        r#"failed {} error interrupted"#,
+        r#"failed {}"#,
+        r#"canceled {} error canceled"#,
+    ]
+    .map(read_job)
+    .into()
+}
+
+/// All that is told of `job`.
+fn watched(watch: &dyn WatchTicket, job: Job) -> Vec<Bytes> {
+    let events = ["queued", "started 1", r#"progress 0.5 "a\nb""#, r#"log alert "a\nb""#];
+    let told = events.map(|event| watch.told(&read_watched(event)));
+    let (begin, snapshot) = (watch.begin(Some(&job)), watch.snapshot(Some(&job)));
+    let ended = watch.told(&Watched::Ended(Box::new(job)));
+    [begin, snapshot, watch.alive(), ended].into_iter().chain(told).flatten().collect()
 }
 
 /// The revision agreed before, if any, and the headers beside, if any.
@@ -114,7 +155,7 @@ fn surroundings() -> impl Strategy<Value = Surroundings> {
     (session, proptest::option::of(headers))
 }
 
-fn json_value() -> impl Strategy<Value = Value> {
+pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -142,21 +183,38 @@ fn message() -> impl Strategy<Value = Value> {
         Just(json!("server/discover")),
         Just(json!("logging/setLevel")),
         Just(json!("notifications/cancelled")),
+        Just(json!("tasks/get")),
+        Just(json!("tasks/result")),
+        Just(json!("tasks/list")),
+        Just(json!("tasks/update")),
+        Just(json!("tasks/cancel")),
         json_value(),
     ];
-    let meta = proptest::option::of(json_value()).prop_map(|odd| {
-        odd.unwrap_or_else(|| {
-            json!({
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/logLevel": "debug",
-                "progressToken": "p",
+    let capabilities = prop_oneof![
+        Just(json!({})),
+        Just(json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } })),
+    ];
+    let meta =
+        (proptest::option::of(json_value()), capabilities).prop_map(|(odd, capabilities)| {
+            odd.unwrap_or_else(|| {
+                json!({
+                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                    "io.modelcontextprotocol/clientCapabilities": capabilities,
+                    "io.modelcontextprotocol/logLevel": "debug",
+                    "progressToken": "p",
+                })
             })
-        })
-    });
-    let params = (meta, json_value(), json_value(), json_value()).prop_map(|(meta, a, b, c)| {
-        json!({ "_meta": meta, "name": a, "arguments": b, "cursor": c, "level": a, "requestId": c })
-    });
+        });
+    let name = prop_oneof![Just(json!("exec_run")), json_value()];
+    let input = prop_oneof![Just(json!({})), json_value()];
+    let task = prop_oneof![Just(json!({ "ttl": 60000 })), json_value()];
+    let params =
+        (meta, name, input, task, json_value()).prop_map(|(meta, name, input, task, odd)| {
+            json!({
+                "_meta": meta, "name": name, "arguments": input, "task": task, "taskId": name,
+                "inputResponses": input, "cursor": odd, "level": odd, "requestId": odd,
+            })
+        });
     let params = prop_oneof![4 => params, 1 => json_value()];
     let id = prop_oneof![4 => any::<i32>().prop_map(Value::from), 1 => json_value()];
     (id, method, params, any::<bool>()).prop_map(|(id, method, params, batch)| {

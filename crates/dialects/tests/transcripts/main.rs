@@ -8,11 +8,12 @@
 mod stage;
 mod words;
 mod chance;
+mod chance_zyra;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stage::retell;
+use stage::{dialect, retell};
 
 #[test]
 fn a_session_of_2024_11_05_has_only_names_and_texts() {
@@ -115,12 +116,69 @@ fn what_the_server_turns_away_is_told_in_json_rpc() {
 }
 
 #[test]
+fn zyra_is_discovered_under_every_path_its_clients_try() {
+    check("zyra/discovery.txt");
+}
+
+#[test]
+fn a_zyra_call_is_answered_as_a_command_line_would() {
+    check("zyra/calls.txt");
+}
+
+#[test]
+fn every_refusal_is_spelled_in_zyra() {
+    check("zyra/refusals.txt");
+}
+
+#[test]
+fn what_is_no_message_of_zyra_is_refused_and_the_next_is_read() {
+    check("zyra/malformed.txt");
+}
+
+#[test]
+fn a_zyra_job_is_asked_for_by_its_path() {
+    check("zyra/jobs.txt");
+}
+
+#[test]
+fn a_zyra_job_is_told_as_server_sent_events() {
+    check("zyra/progress.txt");
+}
+
+#[test]
+fn a_zyra_job_is_told_on_the_socket_that_started_it() {
+    check("zyra/websocket.txt");
+}
+
+#[test]
+fn a_zyra_job_is_watched_on_a_socket_of_its_own() {
+    check("zyra/job-socket.txt");
+}
+
+#[test]
+fn a_task_of_2025_11_25_is_asked_for_with_a_parameter() {
+    check("mcp/tasks-2025-11-25.txt");
+}
+
+#[test]
+fn a_task_of_2026_07_28_is_for_clients_that_declare_the_extension() {
+    check("mcp/tasks-2026-07-28.txt");
+}
+
+#[test]
+fn a_revision_without_tasks_knows_nothing_of_them() {
+    check("mcp/tasks-before.txt");
+}
+
+#[test]
 fn no_transcript_is_forgotten() {
     let tests = include_str!("main.rs");
-    for entry in fs::read_dir(folder().join("mcp")).expect("the folder of transcripts") {
-        let name = entry.expect("an entry").file_name();
-        let call = format!("check(\"mcp/{}\")", name.to_string_lossy());
-        assert!(tests.contains(&call), "no test tells {name:?}");
+    for dialect in ["mcp", "zyra"] {
+        for entry in fs::read_dir(folder().join(dialect)).expect("the folder of transcripts") {
+            let name = entry.expect("an entry").file_name();
+            let call = format!("check(\"{dialect}/{}\")", name.to_string_lossy());
+            assert!(tests.contains(&call), "no test tells {dialect}/{name:?}");
+        }
     }
 }
 
@@ -128,7 +186,8 @@ fn no_transcript_is_forgotten() {
 fn check(file: &str) {
     let path = folder().join(file);
     let recorded = fs::read_to_string(&path).expect("a transcript");
-    let told = retell(&recorded);
+    let (name, _) = file.split_once('/').expect("the dialect's folder");
+    let told = retell(&recorded, &dialect(name));
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
         fs::write(&path, told).expect("the transcript is writable");
     } else if let Some(difference) = difference(&recorded, &told) {

@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use toolgate_contract::{Body, Frame, Head, Reply, Request};
+use toolgate_contract::{Answer, Body, Frame, Head, JobTerms, Reply, Request, Which};
 use toolgate_dialects::mcp::Mcp;
 use toolgate_dialects::{
-    Accepts, Ask, Conversation, Dialect, Facts, Key, OnLeave, Reading, Ticket,
+    Accepts, Ask, Conversation, Dialect, Facts, Key, OnLeave, Pace, Reading, Ticket, Upgrade,
+    WatchTicket, Watching, all,
 };
 
-use crate::words::{read_event, read_outcome, read_refused};
+use crate::words::{read_event, read_job, read_outcome, read_refused, read_watched};
 
 /// The transcript with what the dialect says now in place of what it said.
-pub(crate) fn retell(recorded: &str) -> String {
-    let mut stage = Stage::new();
+pub(crate) fn retell(recorded: &str, dialect: &Arc<dyn Dialect>) -> String {
+    let mut stage = Stage::new(dialect);
     let mut short = Vec::new();
     let mut told = Vec::new();
     let mut lines = recorded.lines().peekable();
@@ -42,7 +43,7 @@ pub(crate) fn retell(recorded: &str) -> String {
             ("~", _) => {
                 told.push(line.to_owned());
                 assert!(stage.open.is_empty(), "before `{line}` something was left unanswered");
-                stage = Stage::new();
+                stage = Stage::new(dialect);
             }
             (":", rule) => {
                 told.push(line.to_owned());
@@ -66,7 +67,7 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
             short.iter().fold(line, |line, (name, text)| line.replace(name, text))
         })
         .collect();
-    let Some(method) = verb(&lines[0]) else { return Frame::line(read_body(&lines[0])) };
+    let Some((method, target)) = verb(&lines[0]) else { return Frame::line(read_body(&lines[0])) };
     let end = lines.iter().position(String::is_empty).unwrap_or(lines.len());
     let mut headers = HeaderMap::new();
     for line in &lines[1..end] {
@@ -75,14 +76,16 @@ fn read_frame(lines: &[&str], short: &[(String, String)]) -> Frame {
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).expect("a header's value"));
     }
     let body = lines.get(end + 1..).unwrap_or_default().join("\n");
-    Frame { head: Head::Http { method, headers }, body: read_body(&body) }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (path, query) = (path.to_owned(), query.to_owned());
+    Frame { head: Head::Http { method, path, query, headers }, body: read_body(&body) }
 }
 
-/// The method of a frame that comes over HTTP, if `line` begins one.
-fn verb(line: &str) -> Option<Method> {
-    let word = line.trim();
+/// The method and the target of a frame that comes over HTTP, if `line` begins one.
+fn verb(line: &str) -> Option<(Method, &str)> {
+    let (word, target) = line.trim().split_once(' ').unwrap_or((line.trim(), "/mcp"));
     let sound = !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
-    sound.then(|| Method::from_str(word).expect("a method"))
+    (sound && target.starts_with('/')).then(|| (Method::from_str(word).expect("a method"), target))
 }
 
 /// A body as written, or `bytes` in hexadecimal, or `repeat` so many times.
@@ -100,11 +103,12 @@ fn read_body(text: &str) -> Bytes {
 
 /// A server with nothing behind it: what its host answers is read from the transcript.
 struct Stage {
-    mcp: Mcp,
+    dialect: Arc<dyn Dialect>,
     line: Box<dyn Conversation>,
     sessions: BTreeMap<String, Box<dyn Conversation>>,
     opened: usize,
     open: Vec<Heard>,
+    watch: Option<Arc<dyn WatchTicket>>,
 }
 
 /// A frame whose answer is not whole yet.
@@ -128,24 +132,26 @@ enum Part {
 }
 
 impl Stage {
-    fn new() -> Self {
-        let mcp = mcp();
-        let line = mcp.converse();
-        Self { mcp, line, sessions: BTreeMap::new(), opened: 0, open: Vec::new() }
+    fn new(dialect: &Arc<dyn Dialect>) -> Self {
+        let (dialect, line) = (dialect.clone(), dialect.converse());
+        Self { dialect, line, sessions: BTreeMap::new(), opened: 0, open: Vec::new(), watch: None }
     }
 
     /// Reads `frame` in the conversation it belongs to and says what comes of it.
     fn read(&mut self, frame: &Frame) -> Vec<String> {
+        if frame.head.header("upgrade").next().is_some() {
+            return self.upgrade(&frame.head);
+        }
         let over = match &frame.head {
             Head::Line => Over::Line,
             Head::Http { .. } => Over::Http,
         };
-        let session = self.mcp.session(&frame.head).map(str::to_owned);
-        let mut fresh = self.mcp.converse();
+        let session = self.dialect.session(&frame.head).map(str::to_owned);
+        let mut fresh = self.dialect.converse();
         let conversation = match (&session, over) {
             (Some(id), _) => match self.sessions.get_mut(id) {
                 Some(conversation) => conversation,
-                None => return written(over, Some(&self.mcp.unknown_session())),
+                None => return written(over, Some(&self.dialect.unknown_session())),
             },
             (None, Over::Line) => &mut self.line,
             (None, Over::Http) => &mut fresh,
@@ -155,10 +161,14 @@ impl Stage {
             Reading::Batch(items) => {
                 (true, items.into_iter().map(|item| part(item, &mut told)).collect())
             }
+            Reading::Watch(watching) => return vec![self.watch(watching)],
+            Reading::Replies(replies) => {
+                (false, replies.into_iter().map(|reply| Part::Said(Some(reply))).collect())
+            }
             Reading::Opened(reply) if over == Over::Http && session.is_none() => {
                 self.opened += 1;
                 let id = format!("s{}", self.opened);
-                let reply = self.mcp.open_session(reply, &id);
+                let reply = self.dialect.open_session(reply, &id);
                 self.sessions.insert(id, fresh);
                 (false, vec![part(Reading::Opened(reply), &mut told)])
             }
@@ -174,11 +184,47 @@ impl Stage {
         told
     }
 
+    /// What a WebSocket is for that a client opens.
+    fn upgrade(&mut self, head: &Head) -> Vec<String> {
+        match self.dialect.upgrade(head) {
+            Ok(Upgrade::Converse) => vec!["? talk over a WebSocket".to_owned()],
+            Ok(Upgrade::Watch(watching)) => vec![self.watch(watching)],
+            Err(reply) => written(Over::Http, Some(&reply)),
+        }
+    }
+
+    fn watch(&mut self, Watching { id, pace, ticket }: Watching) -> String {
+        self.watch = Some(ticket);
+        let pace = match pace {
+            Pace::Events { quiet } => {
+                format!("all that happens, a sign of life after {} ms", quiet.as_millis())
+            }
+            Pace::Snapshots { every, at_most } => {
+                format!("how it is every {} ms for {} ms", every.as_millis(), at_most.as_millis())
+            }
+        };
+        format!("? watch the job {id}: {pace}")
+    }
+
     /// What the dialect makes of what the host says to the oldest ask.
     fn hear(&mut self, said: &str) -> Vec<String> {
         let (kind, rest) = said.split_once(' ').unwrap_or((said, ""));
         if kind == "refused" {
-            return written(Over::Http, Some(&self.mcp.refuse(&read_refused(rest))));
+            return written(Over::Http, Some(&self.dialect.refuse(&read_refused(rest))));
+        }
+        if kind == "told" {
+            let watch = self.watch.as_ref().expect("a job that is watched");
+            return written(Over::Line, watch.told(&read_watched(rest)).map(Reply::json).as_ref());
+        }
+        if matches!(kind, "begin" | "snapshot" | "alive") {
+            let watch = self.watch.as_ref().expect("a job that is watched");
+            let job = (!matches!(rest, "" | "nobody")).then(|| read_job(rest));
+            let bytes = match kind {
+                "begin" => watch.begin(job.as_ref()),
+                "snapshot" => watch.snapshot(job.as_ref()),
+                _ => watch.alive(),
+            };
+            return written(Over::Line, bytes.map(Reply::json).as_ref());
         }
         let mut parts = self.open.iter_mut().flat_map(|heard| &mut heard.parts);
         let owed = parts.find_map(|part| match part {
@@ -189,8 +235,20 @@ impl Stage {
         if let Some(event) = read_event(kind, rest) {
             return written(Over::Line, ticket.event(&event).map(Reply::json).as_ref());
         }
-        *part = Part::Said(ticket.reply(read_outcome(kind, rest)));
-        self.answers()
+        let outcome = read_outcome(kind, rest);
+        let follows = match &outcome {
+            Ok(Answer::Job(job)) => ticket.follow(job).map(|watch| (watch, job.clone())),
+            Ok(_) | Err(_) => None,
+        };
+        *part = Part::Said(ticket.reply(outcome));
+        let mut told = self.answers();
+        if let Some((watch, job)) = follows {
+            told.push("? follow the job".to_owned());
+            let first = watch.begin(Some(&job)).map(Reply::json);
+            told.extend(first.iter().flat_map(|reply| written(Over::Line, Some(reply))));
+            self.watch = Some(watch);
+        }
+        told
     }
 
     /// The answers that have become whole.
@@ -202,22 +260,37 @@ impl Stage {
                 Part::Said(reply) => reply,
                 Part::Owed(_) => None,
             });
-            let reply =
-                if batch { Some(self.line.join(replies.collect())) } else { replies.next() };
+            let reply = if batch {
+                Some(self.line.join(replies.by_ref().collect()))
+            } else {
+                replies.next()
+            };
             told.extend(written(over, reply.as_ref()));
+            told.extend(replies.flat_map(|more| written(over, Some(&more))));
         }
         told
     }
 }
 
+/// The dialect called `name`.
+pub(crate) fn dialect(name: &str) -> Arc<dyn Dialect> {
+    let mut dialects = all(&facts()).into_iter();
+    dialects.find(|dialect| dialect.name() == name).expect("a dialect")
+}
+
 pub(crate) fn mcp() -> Mcp {
-    Mcp::new(Arc::new(Facts {
+    Mcp::new(facts())
+}
+
+fn facts() -> Arc<Facts> {
+    Arc::new(Facts {
         name: "toolgate".into(),
         title: "Toolgate".into(),
         version: "1.0.0".into(),
         about: "Serves a workspace's files and commands to agents.".into(),
         instructions: "Paths are relative to the root.".into(),
-    }))
+        jobs: true,
+    })
 }
 
 /// One message as it was read: what it asks of the server goes to `told`.
@@ -240,7 +313,9 @@ fn part(reading: Reading, told: &mut Vec<String>) -> Part {
             told.push(asked(&ask));
             Part::Owed(ask.ticket)
         }
-        Reading::Batch(_) => panic!("a batch within a batch"),
+        Reading::Watch(_) | Reading::Replies(_) | Reading::Batch(_) => {
+            panic!("within a batch there are only messages")
+        }
     }
 }
 
@@ -250,6 +325,23 @@ fn asked(ask: &Ask) -> String {
         Request::ListTools { after: None } => "list the tools".to_owned(),
         Request::ListTools { after: Some(tool) } => format!("list the tools after {tool}"),
         Request::CallTool { tool, input } => format!("call {tool} {input}"),
+        Request::StartJob { tool, input, terms } => {
+            format!("start {tool} {input}{}", on_terms(terms))
+        }
+        Request::GetJob { id } => format!("get the job {id}"),
+        Request::AwaitJob { id } => format!("await the job {id}"),
+        Request::ListJobs { after: None } => "list the jobs".to_owned(),
+        Request::ListJobs { after: Some(id) } => format!("list the jobs after {id}"),
+        Request::CancelJob { id } => format!("cancel the job {id}"),
+        Request::OpenArtefact { id, which: Which::Main } => {
+            format!("open the file of the job {id}")
+        }
+        Request::OpenArtefact { id, which: Which::Named(name) } => {
+            format!("open the file {name} of the job {id}")
+        }
+        Request::OpenArtefact { id, which: Which::All } => {
+            format!("open all files of the job {id}")
+        }
     };
     let leaving = match on_leave {
         OnLeave::Cancels => "leaving cancels it",
@@ -261,6 +353,12 @@ fn asked(ask: &Ask) -> String {
     };
     let hears = if ticket.listens() { "hears events" } else { "hears no events" };
     format!("? {request}  [key {key}, {leaving}, takes {takes}, {hears}]")
+}
+
+fn on_terms(JobTerms { keep, answer_within }: &JobTerms) -> String {
+    let keep = keep.map(|keep| format!(" kept {} ms", keep.as_millis()));
+    let within = answer_within.map(|within| format!(" answered within {} ms", within.as_millis()));
+    keep.unwrap_or_default() + &within.unwrap_or_default()
 }
 
 /// A reply as it goes out: over HTTP with its status and headers, on a line alone.
@@ -275,6 +373,9 @@ fn written(over: Over, reply: Option<&Reply>) -> Vec<String> {
     }
     match body {
         Body::Json(bytes) => told.push(format!("< {}", std::str::from_utf8(bytes).expect("UTF-8"))),
+        Body::File(file) => {
+            told.push(format!("< a file of {} bytes, {}", file.bytes, file.media_type));
+        }
         Body::Empty if told.is_empty() => told.push("< nothing".to_owned()),
         Body::Empty => {}
     }

@@ -1,12 +1,14 @@
 //! What the words of a transcript mean: events, outcomes, tools.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, BoxFuture, CallError, Ctx, Effects, Ending, Event, Output, Problem, Stream,
-    Text, ToolError, ToolId, ToolPage, ToolSpec,
+    Answer, AnyTool, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened, Job,
+    JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream, Text,
+    ToolError, ToolId, ToolPage, ToolSpec, Watched,
 };
 use toolgate_dialects::{Key, Refused};
 
@@ -37,15 +39,119 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
     })
 }
 
-/// `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT` or `error REASON FIELDS`.
+/// `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT`, `error REASON FIELDS`,
+/// `job JOB`, `jobs JOB | JOB… [then more]` or `artefact BYTES TYPE NAME`.
 pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<Answer, CallError> {
     match kind {
         "tools" => Ok(Answer::Tools(read_page(rest))),
+        "job" => Ok(Answer::Job(Box::new(read_job(rest)))),
+        "jobs" => Ok(Answer::Jobs(read_jobs(rest))),
+        "artefact" => Ok(Answer::Artefact(read_artefact(rest))),
         "output" => Ok(Answer::Output(read_output(rest, Ending::Done))),
         "failed" => Ok(Answer::Output(read_output(rest, Ending::ProgramFailed))),
         "error" => Err(read_error(rest)),
         _ => panic!("a host does not say `{kind}`"),
     }
+}
+
+/// `STATE [FIELDS] [OUTCOME]`: its fields as JSON where they matter, and what came of it.
+pub(crate) fn read_job(text: &str) -> Job {
+    let (state, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let (fields, outcome) = if rest.starts_with('{') {
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let fields = values.next().expect("a job's fields").expect("JSON");
+        (fields, rest[values.byte_offset()..].trim_start())
+    } else {
+        (json!({}), rest)
+    };
+    let outcome = (!outcome.is_empty()).then(|| {
+        let (kind, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
+        read_outcome(kind, rest).map(|answer| match answer {
+            Answer::Output(output) => output,
+            Answer::Tools(_) | Answer::Job(_) | Answer::Jobs(_) | Answer::Artefact(_) => {
+                panic!("a job does not come to `{outcome}`")
+            }
+        })
+    });
+    let text = |name: &str, or: &str| fields[name].as_str().unwrap_or(or).to_owned();
+    let count = |name: &str, or: u64| fields[name].as_u64().unwrap_or(or);
+    let created = text("created", "2026-01-02T03:04:05Z");
+    Job {
+        id: fields["id"].as_str().map_or(JobId::of(1), |id| id.parse().expect("a job's id")),
+        tool: ToolId::new(&text("tool", "exec.run")).expect("a tool's id"),
+        caller: Caller::named(&text("caller", "ada")),
+        state: serde_json::from_value(state.into()).expect("a state"),
+        created: created.parse().expect("a time"),
+        updated: text("updated", &created).parse().expect("a time"),
+        started: fields["started"].as_str().map(|at| at.parse().expect("a time")),
+        attempts: count("attempts", 1).try_into().expect("a count"),
+        progress: fields["progress"].as_f64().unwrap_or_default(),
+        message: fields["message"].as_str().map(str::to_owned),
+        keep: Duration::from_millis(count("keep_ms", 3_600_000)),
+        last_event: count("last_event", 1),
+        artefacts: serde_json::from_value(fields.get("artefacts").cloned().unwrap_or(json!([])))
+            .expect("artefacts"),
+        outcome,
+    }
+}
+
+fn read_jobs(text: &str) -> JobPage {
+    let (jobs, more) = match text.strip_suffix("then more") {
+        Some(jobs) => (jobs.trim_end(), true),
+        None => (text, false),
+    };
+    let jobs: Vec<_> = jobs.split(" | ").filter(|job| !job.is_empty()).map(read_job).collect();
+    let next = jobs.last().filter(|_| more).map(|job| job.id);
+    JobPage { jobs, next }
+}
+
+fn read_artefact(text: &str) -> OpenArtefact {
+    let mut words = text.splitn(3, ' ');
+    let mut word = || words.next().expect("how long it is, what it is, and its name");
+    let (bytes, media_type, name) = (word(), word().to_owned(), read_text(word()));
+    #[allow(clippy::disallowed_methods, reason = "what is in it is nobody's business here")]
+    let handle = Arc::new(File::open("/dev/null").expect("nothing"));
+    let bytes = bytes.parse().expect("a length");
+    OpenArtefact { name, file: OpenFile { handle, bytes, media_type } }
+}
+
+/// `queued`, `started ATTEMPT`, `progress FRACTION [TEXT]`, `output STREAM TEXT`, `log LEVEL TEXT`,
+/// `artefact FIELDS` or `finished STATE`, all with `@SEQ` before them where it matters; or
+/// `ended JOB`.
+pub(crate) fn read_watched(text: &str) -> Watched {
+    if let Some(job) = text.strip_prefix("ended ") {
+        return Watched::Ended(Box::new(read_job(job)));
+    }
+    let (seq, text) = match text.strip_prefix('@').and_then(|text| text.split_once(' ')) {
+        Some((seq, text)) => (seq.parse().expect("an event's number"), text),
+        None => (1, text),
+    };
+    let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let (first, more) = rest.split_once(' ').unwrap_or((rest, ""));
+    let what = match kind {
+        "queued" => Happened::Queued,
+        "started" => Happened::Started { attempt: first.parse().expect("which attempt") },
+        "progress" => Happened::Progress {
+            fraction: first.parse().expect("how far"),
+            message: (!more.is_empty()).then(|| read_text(more)),
+        },
+        "output" => Happened::Output {
+            stream: serde_json::from_value(first.into()).expect("a stream"),
+            text: read_text(more),
+        },
+        "log" => Happened::Log {
+            level: serde_json::from_value(first.into()).expect("a level"),
+            message: read_text(more),
+        },
+        "artefact" => Happened::Artefact(serde_json::from_str(rest).expect("an artefact")),
+        "finished" => {
+            let state: JobState = serde_json::from_value(first.into()).expect("a state");
+            Happened::Finished { state }
+        }
+        _ => panic!("nothing of a job is told as `{kind}`"),
+    };
+    let at = "2026-01-02T03:04:06Z".parse().expect("a time");
+    Watched::Event(Arc::new(JobEvent { seq, at, what }))
 }
 
 pub(crate) fn read_output(text: &str, ending: Ending) -> Output {
@@ -95,6 +201,7 @@ pub(crate) fn read_error(text: &str) -> CallError {
         "unavailable" => CallError::Unavailable { message },
         "timed_out" => CallError::TimedOut { after: ms("after_ms") },
         "canceled" => CallError::Canceled,
+        "interrupted" => CallError::Interrupted,
         "failed" => CallError::Failed { message, cause: text("cause") },
         "invalid_output" => CallError::InvalidOutput { problems: problems() },
         _ => panic!("no error is named `{reason}`"),
@@ -143,6 +250,13 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         "exec.run" => {
             ("Run program", Effects::Runs, false, json!({ "type": "object" }), Some(text))
         }
+        "process.decode_grib2" => (
+            "Decode GRIB2",
+            Effects::Runs,
+            false,
+            json!({ "type": "object", "properties": { "file_or_url": { "type": "string" } }, "required": ["file_or_url"] }),
+            None,
+        ),
         // Another server's, which promises no structure.
         "docs.search.recent" => {
             ("Search docs", Effects::Reads, false, json!({ "type": "object" }), None)
@@ -172,6 +286,8 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         effects,
         idempotent,
         deadline: None,
+        at_once: None,
+        priority: 0,
         input_schema,
         output_schema,
     }))

@@ -11,9 +11,10 @@ fn call() -> Call {
         tool: "files_read".to_owned(),
         input: json!({}),
         caller: Caller::local(),
-        dialect: "test",
+        dialect: "test".into(),
         cancel: CancellationToken::new(),
         events: EventSink::none(),
+        job: None,
     }
 }
 

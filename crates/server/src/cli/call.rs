@@ -84,7 +84,7 @@ async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, 
     workspace.close().await;
     Ok(match answer {
         Ok(Answer::Output(output)) => Ok(output),
-        Ok(Answer::Tools(_)) => bail!("a call was answered with a list"),
+        Ok(_) => bail!("a call was answered with something else"),
         Err(error) => Err(told(&error)),
     })
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use toolgate::config::{self, Config, EffectsMax, Loaded};
+use toolgate::wiring;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,7 +75,7 @@ impl Folder {
     /// The settings to call tools under, which those tools cannot write.
     fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
         let mut loaded = self.load(root)?;
-        if let Some(inside) = loaded.file.as_deref().and_then(|file| beneath(root, file)) {
+        if let Some(inside) = loaded.file.as_deref().and_then(|file| wiring::beneath(root, file)) {
             loaded.config.files.protect(&inside);
         }
         Ok(loaded)
@@ -92,17 +93,6 @@ impl Folder {
         }
         Ok(loaded)
     }
-}
-
-/// The configuration's path in the folder that is served, if it lies there: the tools must not
-/// change what they are held by.
-fn beneath(root: &Path, file: &Path) -> Option<String> {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the person's own paths, before anything is served"
-    )]
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    Some(real(file)?.strip_prefix(real(root)?).ok()?.to_str()?.to_owned())
 }
 
 pub(crate) fn main() -> ExitCode {

@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::bail;
-use toolgate::wiring::{Workspace, facts};
-use toolgate::{dialect, serve_stdio, shutdown};
+use anyhow::Context;
+use toolgate::wiring::Workspace;
+use toolgate::{dialects, serve_stdio, shutdown};
 
 use super::{Folder, complain, run_to_end, small_runtime};
 
@@ -31,13 +31,13 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load_to_serve(&args.path)?;
-    let Some(dialect) = dialect(&args.dialect) else {
-        let known: Vec<_> =
-            toolgate_dialects::all(&facts()).iter().map(|dialect| dialect.name()).collect();
-        bail!("no dialect is named `{}`; there is {}", args.dialect, known.join(", "));
-    };
     run_to_end(small_runtime()?, async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
+        let dialects = dialects(&workspace.host);
+        let known: Vec<_> = dialects.iter().map(|dialect| dialect.name()).collect();
+        let chosen = known.iter().position(|name| *name == args.dialect).with_context(|| {
+            format!("no dialect is named `{}`; there is {}", args.dialect, known.join(", "))
+        })?;
         let stop = shutdown::on_signal()?;
         if std::io::stdin().is_terminal() {
             complain(
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                  this program and writes them. `toolgate call` calls a tool by hand",
             );
         }
-        serve_stdio(workspace.host.clone(), dialect, &loaded.config, stop).await?;
+        serve_stdio(workspace.host.clone(), dialects[chosen].clone(), &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     })

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use toolgate_toolsets::commands;
+
 use super::setting::{ENV_PREFIX, Setting, settings};
 use super::{Config, FILE_NAME};
 
@@ -60,6 +62,7 @@ pub fn load(
     }
     let warnings = unknown_variables(&settings, &env);
     check(&config)?;
+    config.source = file.clone().map(|file| commands::Source { file, text });
     Ok(Loaded { config, file, warnings })
 }
 
@@ -91,7 +94,7 @@ pub fn check_listen(listen: SocketAddr) -> anyhow::Result<()> {
 fn check(config: &Config) -> anyhow::Result<()> {
     const MANY: u64 = 1_000_000;
     const DAY_MS: u64 = 86_400_000;
-    let Config { server, limits, .. } = config;
+    let Config { server, limits, jobs, .. } = config;
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
@@ -112,6 +115,13 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("server.keep_alive_ms", server.keep_alive_ms, 1, DAY_MS),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
         ("exec.timeout_ms", config.exec.timeout_ms, 1, 600_000),
+        ("jobs.running", jobs.running as u64, 1, MANY),
+        ("jobs.queued", jobs.queued as u64, 0, MANY),
+        ("jobs.deadline_ms", jobs.deadline_ms, 1, 365 * DAY_MS),
+        ("jobs.keep_ms", jobs.keep_ms, 0, 3650 * DAY_MS),
+        ("jobs.keep_max_ms", jobs.keep_max_ms, 0, 3650 * DAY_MS),
+        ("jobs.ended", jobs.ended as u64, 0, 100 * MANY),
+        ("jobs.output_bytes", jobs.output_bytes as u64, 0, 1 << 30),
     ];
     for (name, value, least, most) in ranges {
         if !(least..=most).contains(&value) {

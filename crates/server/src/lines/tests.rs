@@ -14,7 +14,7 @@ use toolgate_transports::memory;
 
 use crate::config::Config;
 use crate::session::Desk;
-use crate::{dialect, serve_lines, wiring};
+use crate::{dialects, serve_lines, wiring};
 
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
@@ -79,7 +79,7 @@ impl Served {
         let host = Arc::new(wiring::host_with(tools, &config).expect("a host"));
         let (client, server) = memory::pair(64 << 10);
         let bounds = wiring::line_bounds(&config);
-        let mcp = dialect("mcp").expect("MCP");
+        let mcp = dialects(&host).swap_remove(0);
         tokio::spawn(async move {
             let desk = Desk::new(host.clone());
             let stop = CancellationToken::new();

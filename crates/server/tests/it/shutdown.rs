@@ -1,5 +1,7 @@
 //! Ending: in order at a signal, at once at a second, and never with anything left running.
 
+mod killed;
+
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;

@@ -1,25 +1,37 @@
-//! What a program prints, said while it runs: little at a time, and not too often.
+//! What a program prints, passed on while it runs: all of it and in order, gathered for a moment.
 
 use std::time::{Duration, Instant};
 
 use toolgate_contract::{Ctx, Stream};
 
 use super::encoding::whole_chars;
+use super::meter::Meter;
 
-/// How much one event says.
+/// How much one event says at most.
 const EVENT_BYTES: usize = 16 << 10;
+
+/// How much of the end of a stream is looked at for its last line.
+const TAIL_BYTES: usize = 1 << 10;
 
 /// How much of the last line a progress event says.
 const LINE_CHARS: usize = 200;
 
+/// How often it is said how far a program is.
+const PROGRESS: Duration = Duration::from_millis(250);
+
 /// How often it is said that a silent program still runs.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Collects what a program prints until it is time to pass it on.
-pub(super) struct Echo {
+/// Passes on what a program prints. It holds less than an event's worth of each stream, so
+/// whoever listens decides what is kept.
+pub(super) struct Echo<'c> {
+    ctx: &'c Ctx,
+    meter: Option<Meter<'c>>,
     started: Instant,
-    /// When it was last said how long it has run.
+    /// When it was last said how far the program is.
     said: Instant,
+    /// Which stream has said something since.
+    news: Option<Stream>,
     stdout: Waiting,
     stderr: Waiting,
 }
@@ -28,99 +40,178 @@ pub(super) struct Echo {
 struct Waiting {
     stream: Stream,
     bytes: Vec<u8>,
-    /// How much may still wait: all of an output that fits its result, and one event beyond.
-    room: usize,
-    skipped: u64,
+    /// The end of what was passed on.
+    tail: String,
 }
 
-impl Echo {
-    /// For outputs that are shown whole up to `shown_bytes_max`.
-    pub(super) fn new(shown_bytes_max: usize) -> Self {
-        let waiting = |stream| Waiting {
-            stream,
-            bytes: Vec::new(),
-            room: shown_bytes_max.max(EVENT_BYTES),
-            skipped: 0,
-        };
+impl<'c> Echo<'c> {
+    /// To whoever listens to `ctx`; how far the program is says `meter`, or else the clock.
+    pub(super) fn new(ctx: &'c Ctx, meter: Option<Meter<'c>>) -> Self {
+        let waiting = |stream| Waiting { stream, bytes: Vec::new(), tail: String::new() };
         let now = Instant::now();
         Self {
+            ctx,
+            meter,
             started: now,
             said: now,
+            news: None,
             stdout: waiting(Stream::Stdout),
             stderr: waiting(Stream::Stderr),
         }
     }
 
-    /// Takes what was printed.
+    /// Takes what was printed, and passes it on where it fills events.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8]) {
-        match stream {
-            Stream::Stdout => self.stdout.take(bytes),
-            Stream::Stderr => self.stderr.take(bytes),
+        let waiting = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        waiting.bytes.extend_from_slice(bytes);
+        if waiting.send(self.ctx, EVENT_BYTES) {
+            self.news = Some(stream);
         }
     }
 
-    /// Passes on an event's worth of each stream, and how long it has run.
-    pub(super) fn say(&mut self, ctx: &Ctx) {
-        let said = [self.stdout.say(ctx), self.stderr.say(ctx)];
-        let text = said.iter().flatten().next_back();
-        if text.is_some() || self.said.elapsed() >= SILENCE {
-            self.said = Instant::now();
-            let done = self.started.elapsed().as_secs_f64();
-            ctx.progress(done, None, text.and_then(|text| last_line(text)));
+    /// Passes on what waits, but for characters not yet whole, and now and then how far it is.
+    pub(super) fn say(&mut self) {
+        for waiting in [&mut self.stdout, &mut self.stderr] {
+            if waiting.send(self.ctx, 1) {
+                self.news = Some(waiting.stream);
+            }
+        }
+        let due = if self.news.is_some() { PROGRESS } else { SILENCE };
+        if self.said.elapsed() >= due {
+            self.progress();
         }
     }
 
     /// Passes on all that waits; nothing comes after it.
-    pub(super) fn say_all(&mut self, ctx: &Ctx) {
-        self.say(ctx);
+    pub(super) fn say_all(&mut self) {
         for waiting in [&mut self.stdout, &mut self.stderr] {
-            while waiting.say(ctx).is_some() {}
-            waiting.flush(ctx);
+            if waiting.send(self.ctx, 1) | waiting.flush(self.ctx) {
+                self.news = Some(waiting.stream);
+            }
+        }
+        if self.news.is_some() {
+            self.progress();
+        }
+    }
+
+    fn progress(&mut self) {
+        self.said = Instant::now();
+        let tail = self.news.take().map(|stream| match stream {
+            Stream::Stdout => self.stdout.tail.as_str(),
+            Stream::Stderr => self.stderr.tail.as_str(),
+        });
+        let message = tail.and_then(last_line);
+        let Some(meter) = &mut self.meter else {
+            return self.ctx.progress(self.started.elapsed().as_secs_f64(), None, message);
+        };
+        if let Some((done, total)) = tail.and_then(|tail| meter.read(tail)) {
+            self.ctx.progress(done, Some(total), message);
         }
     }
 }
 
 impl Waiting {
-    fn take(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        let excess = self.bytes.len().saturating_sub(self.room);
-        if excess > 0 {
-            // Only an output that is cut gets here, so the pieces need not make it up.
-            self.bytes.drain(..excess);
-            self.skipped += excess as u64;
+    /// Passes on events of whole characters, while there are at least `enough` bytes for one.
+    fn send(&mut self, ctx: &Ctx, enough: usize) -> bool {
+        let mut sent = 0;
+        while self.bytes.len() - sent >= enough.max(1) {
+            let rest = &self.bytes[sent..];
+            let len = whole_chars(&rest[..rest.len().min(EVENT_BYTES)]);
+            if len == 0 {
+                break;
+            }
+            tell(ctx, self.stream, &rest[..len], &mut self.tail);
+            sent += len;
         }
-    }
-
-    /// Passes on one event's worth, ending with a whole character.
-    fn say(&mut self, ctx: &Ctx) -> Option<String> {
-        let len = whole_chars(&self.bytes[..self.bytes.len().min(EVENT_BYTES)]);
-        self.send(ctx, len)
+        self.bytes.drain(..sent);
+        sent > 0
     }
 
     /// Passes on the character that never ended.
-    fn flush(&mut self, ctx: &Ctx) {
-        let _ = self.send(ctx, self.bytes.len());
+    fn flush(&mut self, ctx: &Ctx) -> bool {
+        let rest = std::mem::take(&mut self.bytes);
+        tell(ctx, self.stream, &rest, &mut self.tail);
+        !rest.is_empty()
     }
+}
 
-    fn send(&mut self, ctx: &Ctx, len: usize) -> Option<String> {
-        if len == 0 {
-            return None;
-        }
-        let bytes: Vec<u8> = self.bytes.drain(..len).collect();
-        self.room = self.room.saturating_sub(len).max(EVENT_BYTES);
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
-        if self.skipped > 0 {
-            text.insert_str(0, &format!("[{} bytes not shown]\n", self.skipped));
-            self.skipped = 0;
-        }
-        ctx.chunk(self.stream, text.clone());
-        Some(text)
+/// Passes on `bytes` as text, and keeps its end in `tail`.
+fn tell(ctx: &Ctx, stream: Stream, bytes: &[u8], tail: &mut String) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut rest: &str = &text;
+    // What replaces a byte that is no text is longer than it.
+    while !rest.is_empty() {
+        let (piece, more) = rest.split_at(rest.floor_char_boundary(EVENT_BYTES));
+        ctx.chunk(stream, piece.to_owned());
+        rest = more;
     }
+    tail.push_str(&text[text.ceil_char_boundary(text.len().saturating_sub(TAIL_BYTES))..]);
+    tail.drain(..tail.ceil_char_boundary(tail.len().saturating_sub(TAIL_BYTES)));
 }
 
 /// The last line of `text` with anything in it, as a terminal would show it.
 fn last_line(text: &str) -> Option<String> {
-    let mut lines = text.rsplit(['\n', '\r']).map(str::trim);
-    let line = lines.find(|line| !line.is_empty())?;
-    Some(line.chars().filter(|c| !c.is_control()).take(LINE_CHARS).collect())
+    let shown = |line: &str| -> String {
+        line.trim().chars().filter(|c| !c.is_control()).take(LINE_CHARS).collect()
+    };
+    text.rsplit(['\n', '\r']).map(shown).find(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use tokio_util::sync::CancellationToken;
+    use toolgate_contract::{Caller, Event, EventSink};
+
+    use super::*;
+
+    /// The pieces in which `reads` are passed on, with a tick after each if `ticks`.
+    fn pieces(reads: &[Vec<u8>], ticks: bool) -> Vec<String> {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let sink = heard.clone();
+        let events = EventSink::new(move |event| {
+            if let Event::Chunk { text, .. } = event {
+                sink.lock().unwrap().push(text);
+            }
+        });
+        let (caller, cancel) = (Caller::local(), CancellationToken::new());
+        let ctx = Ctx { caller, cancel, deadline: Instant::now(), events };
+        let mut echo = Echo::new(&ctx, None);
+        for read in reads {
+            echo.take(Stream::Stdout, read);
+            assert!(echo.stdout.bytes.len() < EVENT_BYTES, "it holds less than an event");
+            if ticks {
+                echo.say();
+            }
+        }
+        echo.say_all();
+        std::mem::take(&mut *heard.lock().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_passed_on_is_what_was_printed_however_it_was_read(
+            reads in vec(vec(prop_oneof![Just(0xE2u8), Just(0x82), Just(0xF0), Just(0x9F), any::<u8>()], 0..40), 0..12),
+            ticks: bool,
+        ) {
+            let whole = String::from_utf8_lossy(&reads.concat()).into_owned();
+            prop_assert_eq!(pieces(&reads, ticks).concat(), whole);
+        }
+    }
+
+    #[test]
+    fn no_piece_is_longer_than_an_event() {
+        for byte in [b'a', 0xFF, 0xE2] {
+            let reads = vec![vec![byte; 70_000]; 3];
+            let pieces = pieces(&reads, false);
+            assert!(pieces.iter().all(|piece| piece.len() <= EVENT_BYTES));
+            assert_eq!(pieces.concat(), String::from_utf8_lossy(&reads.concat()));
+        }
+    }
 }

@@ -3,11 +3,14 @@
 mod run;
 mod output;
 mod settings;
+mod programs;
 mod start;
 mod program;
+mod outcome;
 mod shown;
 mod kept;
 mod echo;
+mod meter;
 mod encoding;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
@@ -18,16 +21,22 @@ use std::sync::Arc;
 use toolgate_contract::{AnyTool, erase};
 
 use crate::world::{Processes, Root};
-use kept::Kept;
 
+pub(crate) use meter::Meter;
+pub(crate) use outcome::Outcome;
+pub(crate) use programs::Blamed;
+pub use programs::Programs;
 pub use settings::Settings;
+pub(crate) use start::{PathVariable, bounds, refusal};
 
 /// The tools of this toolset, for programs that start in `root`.
 pub fn tools(root: &Root, processes: &Processes, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
-    let settings = Arc::new(settings.clone());
-    let kept = Arc::new(Kept::new(settings.kept_runs_max, settings.kept_bytes_max));
-    vec![
-        erase(run::Run::new(root, processes, &settings, &kept)),
-        erase(output::ReadOutput::new(&kept)),
-    ]
+    Programs::new(root, processes, settings).tools()
+}
+
+impl Programs {
+    /// The tools of this toolset.
+    pub fn tools(&self) -> Vec<Arc<dyn AnyTool>> {
+        vec![erase(run::Run::new(self)), erase(output::ReadOutput::new(&self.kept))]
+    }
 }

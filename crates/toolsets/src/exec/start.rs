@@ -9,20 +9,16 @@ use toolgate_contract::ToolError;
 
 use super::Settings;
 use super::program::{Scripts, choose};
+use super::programs::Programs;
 use super::run::{Input, TIMEOUT_MS_MAX};
 use crate::world::processes::{Bounds, Start, refused_variable};
-use crate::world::{Processes, Root};
 
 /// More would take a program past the deadline of its call.
 const GRACE_MS_MAX: u64 = 5000;
 
 /// The program `input` asks for, ready to be started.
-pub(super) fn start(
-    input: Input,
-    root: &Root,
-    processes: &Processes,
-    settings: &Settings,
-) -> Result<Start, ToolError> {
+pub(super) fn start(input: Input, programs: &Programs) -> Result<Start, ToolError> {
+    let Programs { root, processes, settings, .. } = programs;
     let Input { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } = input;
     let path = processes.path(settings.path.as_deref());
     let cwd = root.open_dir(cwd.as_deref().unwrap_or(".")).map_err(|err| err.at("/cwd"))?;
@@ -53,14 +49,7 @@ pub(super) fn start(
     };
     let env = environment(env, processes.environment(&settings.env_keep, &path), settings)?;
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
-    let bounds = Bounds {
-        timeout: Duration::from_millis(timeout_ms),
-        grace: Duration::from_millis(settings.grace_ms.min(GRACE_MS_MAX)),
-        held_bytes_max: max_output_bytes
-            .unwrap_or(settings.output_bytes)
-            .clamp(1, settings.output_bytes_max.max(1)),
-        spool_bytes_max: settings.spool_bytes_max,
-    };
+    let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
     Ok(Start {
         program,
         args: args.into_iter().map(OsString::from).collect(),
@@ -71,6 +60,22 @@ pub(super) fn start(
     })
 }
 
+/// How much a program may take that runs for `timeout` at most and shows `output_bytes`.
+pub(crate) fn bounds(
+    settings: &Settings,
+    timeout: Duration,
+    output_bytes: Option<usize>,
+) -> Bounds {
+    Bounds {
+        timeout,
+        grace: Duration::from_millis(settings.grace_ms.min(GRACE_MS_MAX)),
+        held_bytes_max: output_bytes
+            .unwrap_or(settings.output_bytes)
+            .clamp(1, settings.output_bytes_max.max(1)),
+        spool_bytes_max: settings.spool_bytes_max,
+    }
+}
+
 /// `base` with what the call gives, unless it gives what it may not.
 fn environment(
     given: BTreeMap<String, String>,
@@ -78,23 +83,34 @@ fn environment(
     settings: &Settings,
 ) -> Result<BTreeMap<OsString, OsString>, ToolError> {
     for (name, value) in given {
-        let invalid = |why: &str| {
+        let path = if settings.env_path { PathVariable::Free } else { PathVariable::Refused };
+        if let Some(why) = refusal(&name, &value, path) {
             let pointer = format!("/env/{}", name.replace('~', "~0").replace('/', "~1"));
-            Err(ToolError::invalid(pointer, format!("`{}` {why}", name.escape_debug())))
-        };
-        if name.is_empty() || name.contains(['=', '\0']) {
-            return invalid("is not a name a variable can have");
-        }
-        if value.contains('\0') {
-            return invalid("has a value with a NUL character in it");
-        }
-        if let Some(why) = refused_variable(&name) {
-            return invalid(&format!("may not be set: {why}"));
-        }
-        if name == "PATH" && !settings.env_path {
-            return invalid("may not be set here; name the program by its path instead");
+            return Err(ToolError::invalid(pointer, format!("`{}` {why}", name.escape_debug())));
         }
         base.insert(name.into(), value.into());
     }
     Ok(base)
+}
+
+/// Whether `PATH` may be set for a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathVariable {
+    Free,
+    Refused,
+}
+
+/// Why the variable `name` may not be set to `value`, if it may not.
+pub(crate) fn refusal(name: &str, value: &str, path: PathVariable) -> Option<String> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        return Some("is not a name a variable can have".to_owned());
+    }
+    if value.contains('\0') {
+        return Some("has a value with a NUL character in it".to_owned());
+    }
+    if let Some(why) = refused_variable(name) {
+        return Some(format!("may not be set: {why}"));
+    }
+    (name == "PATH" && path == PathVariable::Refused)
+        .then(|| "may not be set here; name the program by its path instead".to_owned())
 }

@@ -1,8 +1,9 @@
 //! The one place that starts programs, and sees each to its end with all it started.
 //!
 //! What may be started, by whom and with which environment is decided above;
-//! here it is only made sure that nothing of a program outlives its run, that its
-//! output never fills the memory, and that it inherits nothing it was not given.
+//! here it is only made sure that nothing of a program outlives its run or the server,
+//! even one that is killed, that its output never fills the memory, and that it inherits
+//! nothing it was not given.
 
 #![allow(clippy::disallowed_methods, reason = "programs and /proc are this module's to touch")]
 
@@ -12,6 +13,8 @@ mod captured;
 mod running;
 mod family;
 mod strays;
+mod mark;
+mod keeper;
 mod spawn;
 
 use std::collections::BTreeMap;
@@ -28,8 +31,10 @@ use toolgate_contract::Stream;
 
 pub use captured::{Captured, Piece};
 pub use environment::refused_variable;
+pub use mark::{Mark, NotAMark};
 pub use program::{Missing, Program, nearest};
 
+use mark::Worn;
 use spawn::Spawner;
 
 /// Starts programs. Clones share one spawning thread.
@@ -108,7 +113,7 @@ impl Processes {
         family::adopt_orphans()?;
         Ok(Self(Arc::new(House {
             environment: environment.into_iter().collect(),
-            spawner: Spawner::start()?,
+            spawner: Spawner::start(Mark::new()?)?,
             closing: CancellationToken::new(),
             running: TaskTracker::new(),
         })))
@@ -134,6 +139,20 @@ impl Processes {
         watch: &(dyn Fn(Stream, &[u8]) + Send + Sync),
     ) -> io::Result<Ended> {
         running::run(self, start, cancel, watch).await
+    }
+
+    /// What all programs started here bear, to be known by when this server is gone.
+    pub fn mark(&self) -> Mark {
+        self.0.spawner.mark()
+    }
+
+    /// Kills what a server that is gone has left running; whether there was anything.
+    ///
+    /// Its keeper has done it, unless that was killed too. Blocks until nothing is left, for
+    /// ten seconds at most. Does nothing for the mark of a server that is not gone: our own,
+    /// or that of one we are a program of.
+    pub fn end_left_by(&self, mark: Mark) -> bool {
+        mark != self.mark() && !mark.is_on(Worn::ours()) && keeper::end_marked(mark)
     }
 
     /// Stops all that runs and waits until nothing is left.

@@ -48,6 +48,7 @@ pub use etag::Etag;
 pub use file::File;
 pub(crate) use look::Look;
 pub use meta::{Kind, Meta};
+pub(crate) use meta::Moment;
 pub(crate) use path::shown;
 pub use place::Parents;
 pub(crate) use remove::Extent;

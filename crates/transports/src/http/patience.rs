@@ -7,19 +7,26 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// A stream that fails when nothing of what is written is taken for too long.
-pub(super) struct Patient {
+pub(crate) struct Patient {
     stream: TcpStream,
     patience: Duration,
+    /// When something was last read.
+    heard: Instant,
     /// Running while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
     pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+        Self { stream, patience, heard: Instant::now(), waiting: None }
+    }
+
+    /// When something was last read.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
     }
 
     /// `progress`, or a failure if there has been none for too long.
@@ -45,7 +52,12 @@ impl AsyncRead for Patient {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.heard = Instant::now();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

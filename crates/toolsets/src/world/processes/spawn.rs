@@ -1,7 +1,8 @@
 //! The one thread that starts programs, and what is done between fork and exec.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::ops::Range;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -16,7 +17,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Start;
 use super::family::Family;
-use super::strays::{Live, Tag};
+use super::keeper::Keeper;
+use super::mark::{Mark, Tag};
+use super::strays::Live;
 
 /// How many programs may wait to be started.
 const QUEUE: usize = 64;
@@ -29,7 +32,10 @@ const FD_MAX: u64 = 1 << 20;
 /// A thread of its own for two reasons: a program is to die with the server, and
 /// Linux takes the end of the thread that started it for the end of the server;
 /// and starting waits for the new process, which a worker of the runtime must not.
-pub(super) struct Spawner(mpsc::Sender<Request>);
+pub(super) struct Spawner {
+    requests: mpsc::Sender<Request>,
+    mark: Mark,
+}
 
 struct Request {
     command: Command,
@@ -39,23 +45,30 @@ struct Request {
 }
 
 impl Spawner {
-    pub(super) fn start() -> io::Result<Self> {
+    /// Programs will bear `mark`.
+    pub(super) fn start(mark: Mark) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
+            let mut keeper = Keeper::of(mark);
             while let Some(Request { command, live, token, reply }) = requests.blocking_recv() {
                 if !reply.is_closed() {
                     // If nobody waits for it any more it is dropped here, which kills it.
-                    let _ = reply.send(spawn(command, live, token));
+                    let family = keeper.watch().and_then(|()| spawn(command, live, token));
+                    let _ = reply.send(family);
                 }
             }
         })?;
-        Ok(Self(sender))
+        Ok(Self { requests: sender, mark })
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// Starts a program, with pipes at its outputs.
     pub(super) async fn spawn(&self, start: Start, token: TaskTrackerToken) -> io::Result<Family> {
         let Start { program, args, cwd, env, stdin, bounds: _ } = start;
-        let live = Live::new()?;
+        let live = Live::new(self.mark);
         let mut command = Command::new(program.path);
         command.arg0(program.name).args(args).env_clear().envs(env);
         command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
@@ -63,7 +76,7 @@ impl Spawner {
         set_apart(&mut command, cwd, live.tag());
         let (reply, family) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts programs has ended");
-        self.0.send(Request { command, live, token, reply }).await.map_err(|_| gone())?;
+        self.requests.send(Request { command, live, token, reply }).await.map_err(|_| gone())?;
         family.await.map_err(|_| gone())?
     }
 }
@@ -99,7 +112,7 @@ fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
         }
         fchdir(&cwd)?;
         setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        tag.mark()?;
+        tag.put_on()?;
         // SAFETY: it only sets a flag on descriptors.
         let rc =
             unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
@@ -116,11 +129,16 @@ fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
 /// Lets no descriptor but the first three outlive an exec, one by one. Only system calls.
 #[allow(unsafe_code, reason = "between fork and exec the descriptors are known by number alone")]
 fn close_each_at_exec() {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(FD_MAX);
-    for fd in 3..i32::try_from(limit).unwrap_or(i32::MAX) {
+    for fd in descriptors(3) {
         // SAFETY: it only sets a flag, and fails where there is no such descriptor.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
+}
+
+/// The numbers from `first` on that descriptors may have. Only a system call.
+pub(super) fn descriptors(first: RawFd) -> Range<RawFd> {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(FD_MAX);
+    first..RawFd::try_from(limit).unwrap_or(RawFd::MAX)
 }
 
 #[cfg(test)]

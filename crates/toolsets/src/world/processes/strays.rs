@@ -1,36 +1,28 @@
-//! Finds what a program started, wherever it went.
-//!
-//! A process can leave its group (`setsid`) and its parent (a double fork), and it
-//! can empty its environment. What it does not think of is a resource limit Linux
-//! has ignored since 2.4, is inherited by every child and shown in `/proc`, of
-//! zombies too: `RLIMIT_LOCKS`. Each run starts with a number of its own there.
+//! Finds what a program started, wherever it went: by the tag its run bears.
 //!
 //! A process with the right to raise limits can take even that off. Its orphans are
 //! ours all the same, and who is ours without a live run is lost: it is ended at once.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, getpid, getrlimit, pidfd_open,
-    pidfd_send_signal, setrlimit, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
+
+use super::mark::{Mark, Tag, Worn};
 
 /// Held while children are listed or buried: the kernel's list may miss one when the one
 /// before it is buried meanwhile.
 static CHILDREN: Mutex<()> = Mutex::new(());
 
 /// The tags of the runs that are not over.
-static LIVE: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+static LIVE: Mutex<BTreeSet<Tag>> = Mutex::new(BTreeSet::new());
 
 /// A run that is not over, by its tag. Who bears no such tag is nobody's.
 pub(super) struct Live(Tag);
-
-/// The number all processes of one run bear.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tag(u64);
 
 /// A process that bears a tag.
 pub(super) struct Stray {
@@ -46,11 +38,17 @@ enum State {
 }
 
 impl Live {
-    /// A run that is about to start.
-    pub(super) fn new() -> io::Result<Self> {
-        let tag = Tag::new()?;
-        LIVE.lock().unwrap_or_else(PoisonError::into_inner).insert(tag.0);
-        Ok(Self(tag))
+    /// A run that is about to start, of the server `mark`.
+    pub(super) fn new(mark: Mark) -> Self {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let tag = mark.tag(RUNS.fetch_add(1, Ordering::Relaxed));
+            // A run that has gone on since that number came last has it still.
+            if live.insert(tag) {
+                return Self(tag);
+            }
+        }
     }
 
     pub(super) fn tag(&self) -> Tag {
@@ -60,39 +58,13 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        LIVE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0.0);
+        LIVE.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
-impl Tag {
-    /// A number nobody else bears.
-    fn new() -> io::Result<Self> {
-        let number = getrandom::u64().map_err(io::Error::other)? >> 2;
-        // A server that runs below another has a ceiling of its own.
-        Ok(Self(match getrlimit(Resource::Locks).maximum {
-            Some(ceiling) => number % ceiling.max(1),
-            None => number,
-        }))
-    }
-
-    /// Marks the calling process and all it will start. Only a system call.
-    pub(super) fn mark(self) -> io::Result<()> {
-        let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
-        Ok(setrlimit(Resource::Locks, limit)?)
-    }
-
-    fn is_on(self, pid: Pid) -> bool {
-        tags(pid).contains(&Some(self.0))
-    }
-}
-
-/// The limits of a process that may bear a tag, which it may have lowered one of.
-fn tags(pid: Pid) -> [Option<u64>; 2] {
-    let limits = fs::read(format!("/proc/{pid}/limits")).unwrap_or_default();
-    let limits = String::from_utf8_lossy(&limits);
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max file locks"));
-    let mut fields = line.unwrap_or_default().split_whitespace();
-    [(); 2].map(|()| fields.next()?.parse().ok())
+/// What the process `pid` wears where a tag would be.
+fn worn(pid: Pid) -> Worn {
+    Worn::read(&fs::read(format!("/proc/{pid}/limits")).unwrap_or_default())
 }
 
 /// The orphans with `tag` that fell to this process, other than `main`.
@@ -144,7 +116,7 @@ pub(super) fn everywhere(tag: Tag, main: Pid) -> Vec<Stray> {
 
 impl Stray {
     fn find(pid: Pid, tag: Tag, main: Pid) -> Option<Self> {
-        if pid == main || !tag.is_on(pid) {
+        if pid == main || !tag.is_on(worn(pid)) {
             return None;
         }
         Self::look(pid).map(|(stray, _)| stray)
@@ -160,7 +132,7 @@ impl Stray {
         // are 0, and getsid() has no way to say so.
         let is_ours = Self::look(getpid()).is_some_and(|(_, own)| own == session);
         let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_live = tags(pid).iter().flatten().any(|tag| live.contains(tag));
+        let is_live = worn(pid).tags().any(|tag| live.contains(&tag));
         (!is_ours && !is_live).then_some(stray)
     }
 
@@ -188,7 +160,7 @@ impl Stray {
         let Ok(handle) = pidfd_open(self.pid, PidfdFlags::empty()) else {
             return;
         };
-        if tag.is_on(self.pid) {
+        if tag.is_on(worn(self.pid)) {
             // It may have ended by itself.
             let _ = pidfd_send_signal(handle, signal);
         }

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use rustix::fs::{FileType, Stat};
+use rustix::time::{ClockId, clock_gettime};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,6 +34,21 @@ impl From<FileType> for Kind {
     }
 }
 
+/// A moment on the clock by which this machine's file systems stamp entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment {
+    seconds: i64,
+    nanos: i64,
+}
+
+impl Moment {
+    /// Now: no entry changed from here on has an earlier stamp.
+    pub(crate) fn now() -> Self {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Self { seconds: now.tv_sec, nanos: now.tv_nsec }
+    }
+}
+
 /// What is known of an entry without reading it.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta {
@@ -59,6 +75,12 @@ impl Meta {
     pub fn mtime(&self) -> Timestamp {
         let nanos = i32::try_from(self.stat.st_mtime_nsec).unwrap_or(0);
         Timestamp::new(self.stat.st_mtime, nanos).unwrap_or_default()
+    }
+
+    /// Whether anything about it was changed at `moment` or later; no program can say otherwise.
+    pub(crate) fn is_changed_since(&self, moment: Moment) -> bool {
+        let nanos = i64::try_from(self.stat.st_ctime_nsec).unwrap_or(0);
+        Moment { seconds: self.stat.st_ctime, nanos } >= moment
     }
 
     /// Whether both are the same entry of the same file system.

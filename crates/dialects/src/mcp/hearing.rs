@@ -1,0 +1,103 @@
+//! What a client wants to hear while work runs, and how it is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{JobId, Level};
+
+use super::message::{Failure, Id, notification};
+use super::revision::Revision;
+use super::tasks::related;
+use crate::Facts;
+
+/// What the client wants to hear of one request.
+pub(crate) struct Hearing {
+    revision: &'static Revision,
+    facts: Arc<Facts>,
+    /// What the client calls this request's progress, if it wants any.
+    progress_token: Option<Value>,
+    /// The least level of log line it wants.
+    log_level: Option<Level>,
+    /// The bits of the last progress sent, which only grows.
+    progress: AtomicU64,
+    /// The task that all of it belongs to.
+    task: Option<JobId>,
+}
+
+impl Hearing {
+    /// Reads what a request says of it.
+    pub(crate) fn read(
+        id: &Id,
+        params: &Map<String, Value>,
+        revision: &'static Revision,
+        facts: Arc<Facts>,
+        log_level: Option<Level>,
+    ) -> Result<Self, Failure> {
+        let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
+            None => None,
+            Some(token) if Id::read(token).is_some() => Some(token.clone()),
+            Some(_) => {
+                let why = "`_meta.progressToken` must be a string or an integer";
+                return Err(Failure::invalid_params(Some(id.clone()), why));
+            }
+        };
+        let progress = AtomicU64::new((-1.0_f64).to_bits());
+        Ok(Self { revision, facts, progress_token, log_level, progress, task: None })
+    }
+
+    /// The same for the task that the request began.
+    pub(crate) fn of_task(&self, task: JobId) -> Self {
+        Self {
+            revision: self.revision,
+            facts: self.facts.clone(),
+            progress_token: self.progress_token.clone(),
+            log_level: self.log_level,
+            progress: AtomicU64::new(self.progress.load(Ordering::Acquire)),
+            task: Some(task),
+        }
+    }
+
+    /// Whether it wants to hear anything.
+    pub(crate) fn wants_any(&self) -> bool {
+        self.progress_token.is_some() || self.log_level.is_some()
+    }
+
+    /// How far the work is; nothing unless it is further than before.
+    pub(crate) fn progress(
+        &self,
+        done: f64,
+        total: Option<f64>,
+        message: Option<&str>,
+    ) -> Option<Bytes> {
+        let token = self.progress_token.as_ref()?;
+        let grows =
+            |last: u64| (done.is_finite() && done > f64::from_bits(last)).then(|| done.to_bits());
+        self.progress.fetch_update(Ordering::AcqRel, Ordering::Acquire, grows).ok()?;
+        let mut params = json!({ "progressToken": token, "progress": done });
+        if let Some(total) = total.filter(|total| total.is_finite()) {
+            params["total"] = json!(total);
+        }
+        if let Some(message) = message.filter(|_| self.revision.annotations) {
+            params["message"] = json!(message);
+        }
+        Some(self.notified("notifications/progress", params))
+    }
+
+    /// A line for whoever watches.
+    pub(crate) fn log(&self, level: Level, message: &str) -> Option<Bytes> {
+        let wanted = self.log_level.is_some_and(|least| level >= least);
+        wanted.then(|| {
+            let params = json!({ "level": level, "logger": self.facts.name, "data": message });
+            self.notified("notifications/message", params)
+        })
+    }
+
+    fn notified(&self, method: &'static str, mut params: Value) -> Bytes {
+        if let Some(task) = self.task {
+            params["_meta"] = related(task);
+        }
+        notification(method, &params)
+    }
+}

@@ -1,0 +1,374 @@
+//! MCP's tasks, which are jobs: a parameter in one revision, an extension in the next.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    CallError, Happened, Job, JobId, JobPage, JobState, JobTerms, Reply, Request, Watched,
+};
+
+use super::hearing::Hearing;
+use super::message::{Failure, Id, MISSING_CAPABILITY, notification, success};
+use super::revision::{Revision, Tasks};
+use super::ticket::{CallResult, McpTicket, Spelled, Stamp, wording};
+use super::{META_CAPABILITIES, cursor};
+use crate::WatchTicket;
+
+/// What the extension is called, by server and client.
+pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// The member of `_meta` that names the task a message belongs to.
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+/// How often a client should ask how a task is, in milliseconds.
+const POLL_MS: u64 = 500;
+/// How long a call may take before its client gets a task instead of its result.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+/// Adds what a server says of tasks to its `capabilities`.
+pub(crate) fn declare(revision: &Revision, capabilities: &mut Value) {
+    match revision.tasks {
+        Tasks::None => {}
+        Tasks::Param => {
+            let requests = json!({ "tools": { "call": {} } });
+            capabilities["tasks"] = json!({ "list": {}, "cancel": {}, "requests": requests });
+        }
+        Tasks::Extension => capabilities["extensions"] = json!({ EXTENSION: {} }),
+    }
+}
+
+/// On which terms a call is to be a task; `None` where it is a call like any other.
+pub(crate) fn terms(
+    revision: &Revision,
+    id: &Id,
+    params: &Map<String, Value>,
+) -> Result<Option<JobTerms>, Failure> {
+    match revision.tasks {
+        Tasks::None => Ok(None),
+        Tasks::Param => {
+            let task = match params.get("task") {
+                None | Some(Value::Null) => return Ok(None),
+                Some(Value::Object(task)) => task,
+                Some(_) => return Err(wrong(id, "`params.task` must be an object")),
+            };
+            let keep = match task.get("ttl") {
+                None | Some(Value::Null) => None,
+                Some(ttl) => match milliseconds(ttl) {
+                    Some(keep) => Some(keep),
+                    None => {
+                        return Err(wrong(id, "`params.task.ttl` must be a number of milliseconds"));
+                    }
+                },
+            };
+            Ok(Some(JobTerms { keep, answer_within: None }))
+        }
+        Tasks::Extension => {
+            let terms = JobTerms { keep: None, answer_within: Some(ANSWER_WITHIN) };
+            Ok(declared(params).then_some(terms))
+        }
+    }
+}
+
+/// What a request asks of tasks that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// How one is.
+    Get,
+    /// What came of one, once it has ended.
+    Result,
+    /// Which there are.
+    List,
+    /// That one take answers.
+    Update,
+    /// That one stop.
+    Cancel,
+}
+
+impl About {
+    /// What `method` asks, where the revision has it.
+    pub(crate) fn named(method: &str, revision: &Revision) -> Option<Self> {
+        match (revision.tasks, method) {
+            (Tasks::Param | Tasks::Extension, "tasks/get") => Some(Self::Get),
+            (Tasks::Param | Tasks::Extension, "tasks/cancel") => Some(Self::Cancel),
+            (Tasks::Param, "tasks/result") => Some(Self::Result),
+            (Tasks::Param, "tasks/list") => Some(Self::List),
+            (Tasks::Extension, "tasks/update") => Some(Self::Update),
+            (Tasks::None | Tasks::Param | Tasks::Extension, _) => None,
+        }
+    }
+
+    /// What it asks of the host.
+    pub(crate) fn read(
+        self,
+        revision: &Revision,
+        id: &Id,
+        params: &Map<String, Value>,
+    ) -> Result<Request, Failure> {
+        if revision.tasks == Tasks::Extension && !declared(params) {
+            let why = format!("the request must declare the extension `{EXTENSION}`");
+            let required = json!({ "extensions": { EXTENSION: {} } });
+            return Err(Failure::new(Some(id.clone()), MISSING_CAPABILITY, why)
+                .with_data(json!({ "requiredCapabilities": required })));
+        }
+        let task = || match params.get("taskId") {
+            Some(Value::String(task)) => Ok(task.clone()),
+            Some(_) | None => Err(wrong(id, "`params.taskId` must be a string")),
+        };
+        Ok(match self {
+            Self::Get => Request::GetJob { id: task()? },
+            Self::Result => Request::AwaitJob { id: task()? },
+            Self::List => {
+                let after = cursor::of(id, params, |text| text.parse().ok())?;
+                Request::ListJobs { after }
+            }
+            // No task of ours asks its client anything: whatever is answered was not asked.
+            Self::Update => match params.get("inputResponses") {
+                Some(Value::Object(_)) => Request::GetJob { id: task()? },
+                Some(_) | None => {
+                    return Err(wrong(id, "`params.inputResponses` must be an object"));
+                }
+            },
+            Self::Cancel => Request::CancelJob { id: task()? },
+        })
+    }
+}
+
+fn wrong(id: &Id, why: &str) -> Failure {
+    Failure::invalid_params(Some(id.clone()), why)
+}
+
+/// Whether the request declares the extension.
+fn declared(params: &Map<String, Value>) -> bool {
+    let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
+    let extensions = capabilities.and_then(|capabilities| capabilities.get("extensions"));
+    extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
+}
+
+/// A number of milliseconds; `None` if it is none.
+fn milliseconds(value: &Value) -> Option<Duration> {
+    if let Some(whole) = value.as_u64() {
+        return Some(Duration::from_millis(whole));
+    }
+    let some = value.as_f64().filter(|some| *some >= 0.0)?;
+    Some(Duration::try_from_secs_f64(some / 1000.0).unwrap_or(Duration::MAX))
+}
+
+/// The `_meta` of what belongs to `task`.
+pub(crate) fn related(task: JobId) -> Value {
+    json!({ RELATED: { "taskId": task.to_string() } })
+}
+
+impl McpTicket {
+    /// The answer to a call that became a task.
+    pub(crate) fn created(&self, job: &Job) -> Reply {
+        let Shown { task, stamp, .. } = self.shown(job);
+        match self.revision.tasks {
+            Tasks::None | Tasks::Param => {
+                success(&self.id, &json!({ "task": task, "_meta": related(job.id) }))
+            }
+            Tasks::Extension => {
+                let stamp = stamp.of_task();
+                success(&self.id, &Shown { task, result: None, error: None, stamp })
+            }
+        }
+    }
+
+    /// The answer to a request about the task that `job` is.
+    pub(crate) fn about(&self, about: About, job: &Job) -> Reply {
+        match (about, self.revision.tasks) {
+            (About::Get, Tasks::None | Tasks::Param | Tasks::Extension)
+            | (About::Cancel, Tasks::None | Tasks::Param) => success(&self.id, &self.shown(job)),
+            (About::Cancel, Tasks::Extension) | (About::Update, _) => self.acknowledged(),
+            (About::Result, _) if !job.state.is_terminal() => self.astray(),
+            (About::Result, _) => match self.came_of(job) {
+                Spelled::Result(result) => success(&self.id, &result.of_task(job.id)),
+                Spelled::Error(failure) => self.failed(failure),
+            },
+            (About::List, _) => self.astray(),
+        }
+    }
+
+    /// A page of tasks.
+    pub(crate) fn tasks(&self, page: &JobPage) -> Reply {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct List<'a> {
+            tasks: Vec<Shown<'a>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            next_cursor: Option<String>,
+        }
+        let tasks = page.jobs.iter().map(|job| self.shown(job)).collect();
+        success(&self.id, &List { tasks, next_cursor: page.next.as_ref().map(cursor::write) })
+    }
+
+    /// The answer to a request about tasks that the host refused.
+    pub(crate) fn refused_about(&self, about: About, error: &CallError) -> Reply {
+        match (error, about, self.revision.tasks) {
+            // Whoever cancels a task that ends meanwhile has what it wants.
+            (CallError::Conflict { .. }, About::Cancel, Tasks::Extension) => self.acknowledged(),
+            (CallError::Conflict { .. }, About::Cancel, Tasks::None | Tasks::Param) => {
+                self.failed(wrong(&self.id, "the task has ended already: it cannot be cancelled"))
+            }
+            (CallError::NotFound { .. }, About::List, _) => {
+                self.failed(wrong(&self.id, "the task of the cursor is gone; list from the start"))
+            }
+            (CallError::NotFound { .. }, _, _) => {
+                self.failed(wrong(&self.id, "no such task: it has expired or never was"))
+            }
+            (error, _, _) => self.refused(error),
+        }
+    }
+
+    fn acknowledged(&self) -> Reply {
+        success(&self.id, &self.stamp(None))
+    }
+
+    fn shown<'a>(&'a self, job: &'a Job) -> Shown<'a> {
+        let (status, result, error) = match (self.revision.tasks, job.state) {
+            // The extension keeps `failed` for what is a protocol error.
+            (Tasks::Extension, JobState::Succeeded | JobState::Failed) => match self.came_of(job) {
+                Spelled::Result(result) => ("completed", Some(result), None),
+                Spelled::Error(failure) => ("failed", None, Some(failure)),
+            },
+            (Tasks::Extension, JobState::Queued | JobState::Running | JobState::Canceled)
+            | (Tasks::None | Tasks::Param, _) => (status(job.state), None, None),
+        };
+        Shown {
+            task: Task::new(job, self.revision, status),
+            result,
+            error,
+            stamp: self.stamp(None),
+        }
+    }
+
+    /// What came of a job that has ended, as the call itself would have told it.
+    fn came_of<'a>(&'a self, job: &'a Job) -> Spelled<'a> {
+        match &job.outcome {
+            Some(outcome) => self.spelled(outcome.as_ref()),
+            None => {
+                let message = "nothing is known of what came of it".into();
+                self.spelled(Err(&CallError::Failed { message, cause: String::new() }))
+            }
+        }
+    }
+}
+
+fn status(state: JobState) -> &'static str {
+    match state {
+        JobState::Queued | JobState::Running => "working",
+        JobState::Succeeded => "completed",
+        JobState::Failed => "failed",
+        JobState::Canceled => "cancelled",
+    }
+}
+
+/// A task with what came of it.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    task: Task<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<CallResult<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+    #[serde(flatten)]
+    stamp: Stamp<'a>,
+}
+
+/// A task: a job as MCP shows it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Task<'a> {
+    task_id: String,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<Cow<'a, str>>,
+    created_at: String,
+    last_updated_at: String,
+    #[serde(flatten)]
+    times: Times,
+}
+
+/// How long a task is kept and how often to ask for it, in milliseconds.
+#[derive(Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum Times {
+    Param { ttl: u64, poll_interval: u64 },
+    Extension { ttl_ms: u64, poll_interval_ms: u64 },
+}
+
+impl<'a> Task<'a> {
+    fn new(job: &'a Job, revision: &Revision, status: &'static str) -> Self {
+        let ttl = u64::try_from(job.keep.as_millis()).unwrap_or(u64::MAX);
+        let times = match revision.tasks {
+            Tasks::None | Tasks::Param => Times::Param { ttl, poll_interval: POLL_MS },
+            Tasks::Extension => Times::Extension { ttl_ms: ttl, poll_interval_ms: POLL_MS },
+        };
+        Self {
+            task_id: job.id.to_string(),
+            status,
+            status_message: message(job),
+            created_at: format!("{:.3}", job.created),
+            last_updated_at: format!("{:.3}", job.updated),
+            times,
+        }
+    }
+}
+
+/// What there is to say of how a job is.
+fn message(job: &Job) -> Option<Cow<'_, str>> {
+    match (job.state, &job.outcome) {
+        (JobState::Queued | JobState::Running, _) => job.message.as_deref().map(Cow::Borrowed),
+        (JobState::Succeeded | JobState::Failed | JobState::Canceled, Some(Err(error))) => {
+            Some(wording(error).into())
+        }
+        (JobState::Failed, Some(Ok(output))) => {
+            let note = output.text.note.as_deref();
+            Some(note.unwrap_or("its program reported failure").into())
+        }
+        (JobState::Succeeded | JobState::Failed | JobState::Canceled, Some(Ok(_)) | None) => None,
+    }
+}
+
+/// Tells a task's life on the connection that began it.
+pub(crate) struct TaskWatch {
+    pub(crate) revision: &'static Revision,
+    pub(crate) hearing: Hearing,
+}
+
+impl WatchTicket for TaskWatch {
+    fn begin(&self, _job: Option<&Job>) -> Option<Bytes> {
+        // The answer to the call said it.
+        None
+    }
+
+    fn told(&self, what: &Watched) -> Option<Bytes> {
+        match what {
+            Watched::Event(event) => match &event.what {
+                Happened::Progress { fraction, message } => {
+                    self.hearing.progress(*fraction, Some(1.0), message.as_deref())
+                }
+                Happened::Log { level, message } => self.hearing.log(*level, message),
+                // Waiting or running, a task works; how it ended is told with all that is known.
+                Happened::Queued
+                | Happened::Started { .. }
+                | Happened::Output { .. }
+                | Happened::Artefact(_)
+                | Happened::Finished { .. } => None,
+            },
+            Watched::Ended(job) => {
+                let task = Task::new(job, self.revision, status(job.state));
+                Some(notification("notifications/tasks/status", &task))
+            }
+        }
+    }
+
+    fn snapshot(&self, _job: Option<&Job>) -> Option<Bytes> {
+        None
+    }
+
+    fn alive(&self) -> Option<Bytes> {
+        None
+    }
+}

@@ -1,0 +1,123 @@
+//! JSON-RPC 2.0 as it is written: ids, results, errors and notifications, as bytes.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Number, Value, json};
+
+use crate::Key;
+use crate::json::NotJson;
+
+pub(crate) const PARSE_ERROR: i32 = -32700;
+pub(crate) const INVALID_REQUEST: i32 = -32600;
+pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
+pub(crate) const INVALID_PARAMS: i32 = -32602;
+pub(crate) const INTERNAL_ERROR: i32 = -32603;
+
+/// A request's id: a string or a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Id {
+    Number(Number),
+    Text(String),
+}
+
+impl Id {
+    /// Reads an id, or a token of the same kinds.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Some(Self::Text(text.clone())),
+            Value::Number(number) => Some(Self::Number(number.clone())),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+
+    /// The id as the wire writes it, which tells `1` from `"1"`.
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Number(number) => Key(number.to_string()),
+            Self::Text(text) => Key(json!(text).to_string()),
+        }
+    }
+}
+
+/// Why a message gets an error instead of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) code: i32,
+    pub(crate) message: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn invalid_request(message: impl Into<String>) -> Self {
+        Self::new(INVALID_REQUEST, message)
+    }
+
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+        Self::new(INVALID_PARAMS, message)
+    }
+
+    pub(crate) fn not_json(why: NotJson) -> Self {
+        match why {
+            NotJson::Syntax(why) => Self::new(PARSE_ERROR, format!("not JSON: {why}")),
+            NotJson::Unfit(why) => Self::invalid_request(why),
+        }
+    }
+
+    pub(crate) fn with_data(self, data: Value) -> Self {
+        Self { data: Some(data), ..self }
+    }
+
+    /// The error as bytes; an unknown id is `null`.
+    pub(crate) fn written(&self, id: Option<&Id>) -> Bytes {
+        #[derive(Serialize)]
+        struct Frame<'a> {
+            jsonrpc: &'static str,
+            id: Option<&'a Id>,
+            error: Error<'a>,
+        }
+        #[derive(Serialize)]
+        struct Error<'a> {
+            code: i32,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            data: Option<&'a Value>,
+        }
+        let error = Error { code: self.code, message: &self.message, data: self.data.as_ref() };
+        written(&Frame { jsonrpc: "2.0", id, error })
+    }
+}
+
+/// A result as bytes.
+pub(crate) fn success(id: &Id, result: &impl Serialize) -> Bytes {
+    #[derive(Serialize)]
+    struct Frame<'a, R> {
+        jsonrpc: &'static str,
+        id: &'a Id,
+        result: &'a R,
+    }
+    written(&Frame { jsonrpc: "2.0", id, result })
+}
+
+/// A notification as bytes.
+pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
+    #[derive(Serialize)]
+    struct Frame<'a, P> {
+        jsonrpc: &'static str,
+        method: &'static str,
+        params: &'a P,
+    }
+    written(&Frame { jsonrpc: "2.0", method, params })
+}
+
+/// One JSON value as bytes.
+pub(crate) fn written(value: &impl Serialize) -> Bytes {
+    let mut bytes = Vec::with_capacity(256);
+    // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
+    serde_json::to_writer(&mut bytes, value).expect("a message is JSON");
+    bytes.into()
+}

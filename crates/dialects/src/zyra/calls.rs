@@ -1,0 +1,389 @@
+//! JSON-RPC, over HTTP and over a WebSocket: methods read, results and refusals spelled.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    Answer, AnyTool, CallError, Ending, Event, Job, JobTerms, Output, Reply, Request, ToolPage,
+};
+
+use super::rest::seconds;
+use super::watch::Follow;
+use super::words::{Printed, download, parameters, parts, spell, wording};
+use super::{FAILED, NAME};
+use crate::json::parse;
+use crate::rpc::{
+    Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, METHOD_NOT_FOUND, notification, success,
+};
+use crate::{Accepts, Ask, Facts, OnLeave, Reading, Ticket, WatchTicket};
+
+/// The revision of MCP that `initialize` names, whichever the client asks for.
+const PROTOCOL: &str = "2025-06-18";
+
+/// How a message came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// A request with one answer.
+    Http,
+    /// A connection on which the server speaks when it wants.
+    WebSocket,
+}
+
+/// Reads one message.
+pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
+    let fields = match parse(body) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        ) => {
+            let why = "a message is one JSON object; there are no batches";
+            return failed(None, &Failure::invalid_request(why));
+        }
+        Err(why) => return failed(None, &Failure::not_json(why)),
+    };
+    let id = match fields.get("id") {
+        None | Some(Value::Null) => None,
+        Some(value) => match Id::read(value) {
+            Some(id) => Some(id),
+            None => {
+                let why = "`id` must be a string or a number";
+                return failed(None, &Failure::invalid_request(why));
+            }
+        },
+    };
+    read_fields(facts, over, id.as_ref(), fields)
+        .unwrap_or_else(|failure| failed(id.as_ref(), &failure))
+}
+
+fn failed(id: Option<&Id>, failure: &Failure) -> Reading {
+    Reading::Reply(Reply::json(failure.written(id)))
+}
+
+fn read_fields(
+    facts: &Facts,
+    over: Over,
+    id: Option<&Id>,
+    mut fields: Map<String, Value>,
+) -> Result<Reading, Failure> {
+    // Before anything is found wrong with it: an answer to an answer would have no end.
+    let answers = fields.contains_key("result") || fields.contains_key("error");
+    if answers && !fields.contains_key("method") {
+        return Ok(Reading::Reply(Reply::empty(204)));
+    }
+    // Zyra's own clients may leave it out.
+    if fields.get("jsonrpc").is_some_and(|version| version != "2.0") {
+        return Err(Failure::invalid_request("`jsonrpc` must be \"2.0\""));
+    }
+    let method = match fields.remove("method") {
+        Some(Value::String(method)) => method,
+        Some(_) => return Err(Failure::invalid_request("`method` must be a string")),
+        None => return Err(Failure::invalid_request("`method` is missing")),
+    };
+    let params = match fields.remove("params") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(params)) => params,
+        // A notification is never answered, not even with what is wrong with it.
+        Some(_) if id.is_none() => Map::new(),
+        Some(_) => return Err(Failure::invalid_params("`params` must be an object")),
+    };
+    match id {
+        Some(id) => read_request(facts, over, id, &method, params),
+        None => Ok(read_notification(over, &method, &params)),
+    }
+}
+
+/// A request that nobody waits for is not run: nobody would learn how it ended.
+fn read_notification(over: Over, method: &str, params: &Map<String, Value>) -> Reading {
+    let reply = Reply::empty(204);
+    let key = params.get("requestId").and_then(Id::read).map(|id| id.key());
+    match (over, method, key) {
+        (Over::WebSocket, "notifications/cancelled", Some(key)) => Reading::Cancel { key, reply },
+        _ => Reading::Reply(reply),
+    }
+}
+
+fn read_request(
+    facts: &Facts,
+    over: Over,
+    id: &Id,
+    method: &str,
+    mut params: Map<String, Value>,
+) -> Result<Reading, Failure> {
+    let said = |result: Value| Ok(Reading::Reply(Reply::json(success(id, &result))));
+    match method {
+        "initialize" => Ok(initialize(facts, over, id)),
+        "ping" => said(json!({})),
+        "statusReport" | "status/report" => {
+            said(json!({ "status": "ok", "version": facts.version }))
+        }
+        "prompts/list" => said(json!({ "prompts": [] })),
+        "resources/list" => said(json!({ "resources": [] })),
+        "tools/list" | "listTools" => {
+            let ticket = CallTicket { id: id.clone(), over, tool: None, progress_token: None };
+            Ok(ask(Request::ListTools { after: None }, ticket, OnLeave::Cancels))
+        }
+        "tools/call" | "callTool" => read_call(over, id, &mut params),
+        _ => {
+            let why = format!("no method is named `{method}` here");
+            Err(Failure::new(METHOD_NOT_FOUND, why))
+        }
+    }
+}
+
+fn initialize(facts: &Facts, over: Over, id: &Id) -> Reading {
+    // Every change of the list would be told over the WebSocket; there is none while the server runs.
+    let list_changed = match over {
+        Over::WebSocket => true,
+        Over::Http => false,
+    };
+    let result = json!({
+        "protocolVersion": PROTOCOL,
+        "serverInfo": { "name": NAME, "version": facts.version },
+        "capabilities": { "tools": { "listChanged": list_changed } },
+    });
+    let reply = Reply::json(success(id, &result));
+    match over {
+        Over::Http => Reading::Reply(reply),
+        Over::WebSocket => {
+            let initialized = notification("notifications/initialized", &json!({}));
+            Reading::Replies(vec![reply, Reply::json(initialized)])
+        }
+    }
+}
+
+/// A tool by `name` and `arguments`, or by `stage`, `command` and `args`, whatever the method is
+/// called.
+fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Reading, Failure> {
+    let (name, stage, command) = match text(params, "name")? {
+        Some(name) => {
+            let (stage, command) = parts(&name);
+            (name, stage, command)
+        }
+        None => {
+            let (Some(stage), Some(command)) = (text(params, "stage")?, text(params, "command")?)
+            else {
+                let why = "`params.name` is missing, and so is `params.stage` or `params.command`";
+                return Err(Failure::invalid_params(why));
+            };
+            (format!("{stage}-{command}"), stage, command)
+        }
+    };
+    let input = match object(params, "arguments")? {
+        Some(input) => input,
+        None => object(params, "args")?.unwrap_or_else(|| json!({})),
+    };
+    let (request, on_leave) = match text(params, "mode")?.as_deref() {
+        None | Some("sync") => (Request::CallTool { tool: name, input }, OnLeave::Cancels),
+        Some("async") => {
+            let terms = JobTerms::default();
+            (Request::StartJob { tool: name, input, terms }, OnLeave::Continues)
+        }
+        Some(mode) => {
+            let why = format!("`params.mode` must be `sync` or `async`, not `{mode}`");
+            return Err(Failure::invalid_params(why));
+        }
+    };
+    let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
+        None | Some(Value::Null) => None,
+        Some(token) if Id::read(token).is_some() => Some(token.clone()),
+        Some(_) => {
+            let why = "`params._meta.progressToken` must be a string or a number";
+            return Err(Failure::invalid_params(why));
+        }
+    };
+    let tool = Some(Tool { stage, command });
+    Ok(ask(request, CallTicket { id: id.clone(), over, tool, progress_token }, on_leave))
+}
+
+/// The text at `name`; one that is `null` or empty is not there.
+fn text(params: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Failure> {
+    match params.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Some(_) => Err(Failure::invalid_params(format!("`params.{name}` must be a string"))),
+    }
+}
+
+fn object(params: &mut Map<String, Value>, name: &str) -> Result<Option<Value>, Failure> {
+    match params.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(object @ Value::Object(_)) => Ok(Some(object)),
+        Some(_) => Err(Failure::invalid_params(format!("`params.{name}` must be an object"))),
+    }
+}
+
+fn ask(request: Request, ticket: CallTicket, on_leave: OnLeave) -> Reading {
+    let events = match ticket.over {
+        Over::Http => Accepts::Message,
+        Over::WebSocket => Accepts::Stream,
+    };
+    Reading::Ask(Ask { key: ticket.id.key(), request, ticket: Arc::new(ticket), on_leave, events })
+}
+
+/// What is needed to answer one request.
+struct CallTicket {
+    id: Id,
+    over: Over,
+    /// The tool that is called, if one is.
+    tool: Option<Tool>,
+    /// What the client calls this request's progress, if it wants it called so.
+    progress_token: Option<Value>,
+}
+
+/// A tool as the client named it.
+struct Tool {
+    stage: String,
+    command: String,
+}
+
+impl Ticket for CallTicket {
+    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
+        Some(match outcome {
+            Ok(Answer::Tools(page)) => self.tools(&page),
+            Ok(Answer::Output(output)) => self.output(&output),
+            Ok(Answer::Job(job)) => self.accepted(&job),
+            Ok(Answer::Jobs(_) | Answer::Artefact(_)) => {
+                self.failure(&Failure::new(INTERNAL_ERROR, "that was not asked for"))
+            }
+            Err(error) => self.refusal(&error),
+        })
+    }
+
+    fn event(&self, _event: &Event) -> Option<Bytes> {
+        None
+    }
+
+    fn listens(&self) -> bool {
+        false
+    }
+
+    fn follow(&self, job: &Job) -> Option<Arc<dyn WatchTicket>> {
+        match self.over {
+            Over::Http => None,
+            Over::WebSocket => {
+                Some(Arc::new(Follow { job: job.id, token: self.progress_token.clone() }))
+            }
+        }
+    }
+}
+
+impl CallTicket {
+    fn tools(&self, page: &ToolPage) -> Reply {
+        let listed = |tool: &Arc<dyn AnyTool>| {
+            let spec = tool.spec();
+            json!({
+                "name": spell(spec.id.as_str()),
+                "description": spec.about,
+                "inputSchema": parameters(spec),
+            })
+        };
+        self.success(&json!({ "tools": page.tools.iter().map(listed).collect::<Vec<_>>() }))
+    }
+
+    fn output(&self, output: &Output) -> Reply {
+        let printed = Printed::of(output);
+        match output.ending {
+            Ending::Done => {
+                let mut result = json!({
+                    "status": "ok",
+                    "stdout": printed.stdout,
+                    "stderr": printed.stderr,
+                });
+                if let Some(exit_code) = printed.exit_code {
+                    result["exit_code"] = json!(exit_code);
+                }
+                let body = Some(output.text.body.as_str()).filter(|body| !body.is_empty());
+                let content = body.into_iter().chain(output.text.note.as_deref()).map(block);
+                result["content"] = content.collect();
+                self.success(&result)
+            }
+            Ending::ProgramFailed => {
+                let why = match printed.exit_code {
+                    Some(code) => format!("the program failed with exit code {code}"),
+                    None => "the program failed".to_owned(),
+                };
+                self.failure(&Failure::new(FAILED, why).with_data(self.data(&printed)))
+            }
+        }
+    }
+
+    fn accepted(&self, job: &Job) -> Reply {
+        let id = job.id;
+        let poll = format!("/jobs/{id}");
+        self.success(&json!({
+            "status": "accepted",
+            "job_id": id.to_string(),
+            "poll": poll,
+            "ws": format!("/ws/jobs/{id}"),
+            "download": download(id),
+            "manifest": format!("/jobs/{id}/manifest"),
+            "content": [block(&format!("accepted as job {id}; ask {poll} how it goes"))],
+        }))
+    }
+
+    fn refusal(&self, error: &CallError) -> Reply {
+        let message = wording(error);
+        match error {
+            CallError::UnknownTool { .. } => self.failure(&Failure::new(INVALID_PARAMS, message)),
+            CallError::InvalidInput { problems } => {
+                let data = json!({ "problems": problems });
+                self.failure(&Failure::new(INVALID_PARAMS, message).with_data(data))
+            }
+            CallError::Limited { retry_after, .. } => self
+                .not_done(error, message, &json!({ "retry_after_ms": retry_after.as_millis() }))
+                .with_status(429)
+                .with_header("retry-after", seconds(*retry_after)),
+            CallError::Conflict { details, .. } => {
+                self.not_done(error, message, &json!({ "details": details }))
+            }
+            CallError::NotAllowed { .. }
+            | CallError::NotFound { .. }
+            | CallError::TooLarge { .. }
+            | CallError::Unavailable { .. }
+            | CallError::TimedOut { .. }
+            | CallError::Canceled
+            | CallError::Interrupted
+            | CallError::Failed { .. }
+            | CallError::InvalidOutput { .. } => self.not_done(error, message, &json!({})),
+        }
+    }
+
+    /// A refusal told as a program's failure would be, and in a word why; with `more` about it.
+    fn not_done(&self, error: &CallError, message: String, more: &Value) -> Reply {
+        let printed = Printed { stderr: message.as_str().into(), ..Printed::default() };
+        let mut data = self.data(&printed);
+        data["reason"] = json!(error.reason());
+        for (name, value) in more.as_object().into_iter().flatten() {
+            data[name] = value.clone();
+        }
+        self.failure(&Failure::new(FAILED, message).with_data(data))
+    }
+
+    fn data(&self, printed: &Printed<'_>) -> Value {
+        let mut data = json!({
+            "exit_code": printed.exit_code,
+            "stderr": printed.stderr,
+            "stdout": printed.stdout,
+        });
+        if let Some(Tool { stage, command }) = &self.tool {
+            data["stage"] = json!(stage);
+            data["command"] = json!(command);
+        }
+        data
+    }
+
+    fn success(&self, result: &impl Serialize) -> Reply {
+        Reply::json(success(&self.id, result))
+    }
+
+    fn failure(&self, failure: &Failure) -> Reply {
+        Reply::json(failure.written(Some(&self.id)))
+    }
+}
+
+/// One piece of content, as MCP's clients read it.
+fn block(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}

@@ -1,0 +1,136 @@
+//! Zyra: JSON-RPC over HTTP and WebSocket, jobs by their paths, and their progress as it comes.
+
+mod places;
+mod calls;
+mod rest;
+mod watch;
+mod words;
+
+use std::sync::Arc;
+
+use http::Method;
+use toolgate_contract::{Body, Frame, Head, Reply};
+
+use self::calls::{Over, read_message};
+use self::places::{PATHS, Place, place, probes};
+use crate::rpc::{Failure, INTERNAL_ERROR};
+use crate::{Conversation, Dialect, Facts, Key, Reading, Refused, Upgrade};
+
+/// What the wire calls whoever serves it.
+const NAME: &str = "zyra";
+/// The code of what failed while it ran.
+const FAILED: i32 = -32000;
+/// The code of a request that was too large to be read.
+const TOO_LARGE: i32 = -32001;
+
+/// The dialect.
+pub struct Zyra {
+    facts: Arc<Facts>,
+}
+
+impl Zyra {
+    /// Zyra's wire as spoken by the server that `facts` describe.
+    pub fn new(facts: Arc<Facts>) -> Self {
+        Self { facts }
+    }
+}
+
+impl Dialect for Zyra {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn paths(&self) -> &'static [&'static str] {
+        PATHS
+    }
+
+    fn claims(&self, head: &Head) -> bool {
+        probes(head)
+    }
+
+    fn converse(&self) -> Box<dyn Conversation> {
+        Box::new(ZyraConversation { facts: self.facts.clone() })
+    }
+
+    /// Over HTTP each request is alone.
+    fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
+        None
+    }
+
+    fn unknown_session(&self) -> Reply {
+        let why = "the connection is closing, and nothing more is begun on it";
+        Reply::json(Failure::new(FAILED, why).written(None)).with_status(503)
+    }
+
+    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
+        reply
+    }
+
+    fn refuse(&self, why: &Refused) -> Reply {
+        match why {
+            Refused::TooLarge { limit } => {
+                let why = format!("the request is larger than {limit} bytes and was not read");
+                Reply::json(Failure::new(TOO_LARGE, why).written(None))
+            }
+            Refused::Busy { message } => {
+                Reply::json(Failure::new(INTERNAL_ERROR, message.as_str()).written(None))
+                    .with_status(503)
+                    .with_header("retry-after", "1")
+            }
+            // Without the id: it belongs to the request that is still in flight.
+            Refused::Repeated { key: Key(id) } => {
+                let why = format!("the id {id} is in flight already; this request was not run");
+                Reply::json(Failure::invalid_request(why).written(None))
+            }
+        }
+    }
+
+    fn upgrade(&self, head: &Head) -> Result<Upgrade, Reply> {
+        let Head::Http { method, path, query, .. } = head else { return Err(Reply::empty(426)) };
+        let place = place(path);
+        match (method, place) {
+            (&Method::GET, Some(Place::Talk)) => Ok(Upgrade::Converse),
+            (&Method::GET, Some(Place::Watch(id))) => watch::over_websocket(id, query),
+            (_, Some(Place::Talk | Place::Watch(_))) => Err(rest::only("GET")),
+            (
+                _,
+                Some(
+                    Place::Calls
+                    | Place::Progress(_)
+                    | Place::Job(_)
+                    | Place::Download(_)
+                    | Place::Manifest(_),
+                ),
+            ) => Err(rest::detail(400, "there is no WebSocket here")),
+            (_, None) => Err(rest::nothing_here(path)),
+        }
+    }
+}
+
+/// One client's conversation, which has nothing to remember.
+struct ZyraConversation {
+    facts: Arc<Facts>,
+}
+
+impl Conversation for ZyraConversation {
+    fn read(&mut self, frame: &Frame) -> Reading {
+        match &frame.head {
+            Head::Line => read_message(&self.facts, Over::WebSocket, &frame.body),
+            Head::Http { method, path, query, .. } => {
+                let Some(place) = place(path) else {
+                    return Reading::Reply(rest::nothing_here(path));
+                };
+                match (place, method.as_str()) {
+                    (Place::Calls, "POST") => read_message(&self.facts, Over::Http, &frame.body),
+                    (place, method) => rest::read(place, method, query),
+                }
+            }
+        }
+    }
+
+    /// There are no batches on this wire.
+    fn join(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
+        bodies.next().unwrap_or(Reply::empty(204))
+    }
+}

@@ -1,0 +1,126 @@
+//! What each of Zyra's paths stands for, and what a query says.
+
+use percent_encoding::percent_decode_str;
+use toolgate_contract::Head;
+
+/// Every path it is served at; one that ends in `/` stands for all beneath it.
+///
+/// `/mcp` alone is MCP's, but for who [`probes`] it.
+pub(crate) const PATHS: &[&str] = &[
+    "/v1/mcp",
+    "/v1/mcp/progress/",
+    "/mcp/progress/",
+    "/v1/jobs/",
+    "/jobs/",
+    "/v1/ws/mcp",
+    "/ws/mcp",
+    "/v1/ws/jobs/",
+    "/ws/jobs/",
+];
+
+/// Whether it is a Zyra client that asks at `/mcp`: MCP's own have nothing to look for there but a
+/// stream of events, and say that they take one.
+pub(crate) fn probes(head: &Head) -> bool {
+    let Head::Http { method, path, .. } = head else { return false };
+    let streams = |value: &[u8]| {
+        String::from_utf8_lossy(value).to_ascii_lowercase().contains("text/event-stream")
+    };
+    let marks = ["mcp-session-id", "mcp-protocol-version"];
+    path == "/mcp"
+        && matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS")
+        && !head.header("accept").any(streams)
+        && !marks.iter().any(|name| head.header(name).next().is_some())
+}
+
+/// What a path stands for; a job's id is whatever the path has in its place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Discovery, and JSON-RPC.
+    Calls,
+    /// A job's progress as server-sent events.
+    Progress(String),
+    /// A job.
+    Job(String),
+    /// A job's file.
+    Download(String),
+    /// What files a job left.
+    Manifest(String),
+    /// JSON-RPC over a WebSocket.
+    Talk,
+    /// A job's life over a WebSocket.
+    Watch(String),
+}
+
+/// What `path` stands for, with or without `/v1` before it.
+pub(crate) fn place(path: &str) -> Option<Place> {
+    let path = path.strip_prefix("/v1").filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    Some(match segments.as_slice() {
+        ["mcp"] => Place::Calls,
+        ["mcp", "progress", id] => Place::Progress(decoded(id)),
+        ["jobs", id] => Place::Job(decoded(id)),
+        ["jobs", id, "download"] => Place::Download(decoded(id)),
+        ["jobs", id, "manifest"] => Place::Manifest(decoded(id)),
+        ["ws", "mcp"] => Place::Talk,
+        ["ws", "jobs", id] => Place::Watch(decoded(id)),
+        _ => return None,
+    })
+}
+
+/// A segment decoded after the path was cut, so that `%2F` cuts nothing. What is not UTF-8 is no
+/// job's id, and its replacement is none either.
+fn decoded(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+}
+
+/// The value of `name` in `query`, or why it cannot be told.
+pub(crate) fn single(query: &str, name: &str) -> Result<Option<String>, String> {
+    let mut values =
+        form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key == name).map(|(_, v)| v);
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(format!("`{name}` stands twice"));
+    }
+    Ok(first.map(|value| value.into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+    use super::*;
+
+    #[test]
+    fn every_path_that_is_served_stands_for_something() {
+        for path in PATHS {
+            let whole = if path.ends_with('/') { format!("{path}x") } else { (*path).to_owned() };
+            assert!(place(&whole).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn who_takes_no_stream_at_mcp_looks_for_zyra() {
+        let head = |method, name: &'static str, value: &'static str| Head::Http {
+            method,
+            path: "/mcp".to_owned(),
+            query: String::new(),
+            headers: HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )]),
+        };
+        assert!(probes(&head(Method::GET, "accept", "application/json")));
+        assert!(probes(&head(Method::OPTIONS, "accept", "*/*")));
+        assert!(!probes(&head(Method::GET, "accept", "application/json, Text/Event-Stream")));
+        assert!(!probes(&head(Method::GET, "mcp-session-id", "s1")));
+        assert!(!probes(&head(Method::POST, "accept", "application/json")));
+        assert!(!probes(&Head::Line));
+    }
+
+    #[test]
+    fn an_encoded_slash_cuts_nothing() {
+        assert_eq!(place("/jobs/..%2Fa"), Some(Place::Job("../a".to_owned())));
+        assert_eq!(place("/v1/jobs/../a"), None);
+        assert_eq!(place("/v1/v1/jobs/a"), None);
+    }
+}

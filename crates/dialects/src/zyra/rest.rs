@@ -1,0 +1,288 @@
+//! Discovery and jobs by their paths: what is asked for, and the answers with their statuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Answer, Artefact, Body, CallError, Event, Job, JobId, OpenArtefact, Reply, Request, ToolPage,
+    Which,
+};
+
+use super::NAME;
+use super::places::{Place, single};
+use super::watch;
+use super::words::{Printed, output_file, parameters, spell, wording};
+use crate::rpc::written;
+use crate::{Accepts, Ask, Key, OnLeave, Reading, Ticket};
+
+/// What the wire says that the server is.
+const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
+
+/// Reads a request for what is at `place`.
+pub(crate) fn read(place: Place, method: &str, query: &str) -> Reading {
+    match (place, method) {
+        (Place::Calls, "GET" | "HEAD" | "OPTIONS") => {
+            ask(Request::ListTools { after: None }, View::Discovery)
+        }
+        (Place::Calls, _) => Reading::Reply(only("GET, HEAD, OPTIONS, POST")),
+        (Place::Job(id), "GET" | "HEAD") => {
+            of_job(id, |id| Ok(ask(Request::GetJob { id }, View::Job)))
+        }
+        (Place::Job(id), "DELETE") => {
+            of_job(id, |id| Ok(ask(Request::CancelJob { id }, View::Canceled)))
+        }
+        (Place::Job(_), _) => Reading::Reply(only("GET, HEAD, DELETE")),
+        (Place::Manifest(id), "GET" | "HEAD") => {
+            of_job(id, |id| Ok(ask(Request::GetJob { id }, View::Manifest)))
+        }
+        (Place::Download(id), "GET" | "HEAD") => of_job(id, |id| {
+            let which = which(query)?;
+            Ok(ask(Request::OpenArtefact { id, which }, View::File))
+        }),
+        (Place::Progress(id), "GET") => watch::as_events(id, query),
+        // No body, so nothing to watch.
+        (Place::Progress(_), "HEAD") => {
+            Reading::Reply(Reply::empty(200).with_header("content-type", "text/event-stream"))
+        }
+        (Place::Talk | Place::Watch(_), "GET" | "HEAD") => {
+            let reply = detail(426, "there is a WebSocket here, and nothing else");
+            Reading::Reply(reply.with_header("upgrade", "websocket"))
+        }
+        (Place::Manifest(_) | Place::Download(_) | Place::Progress(_), _) => {
+            Reading::Reply(only("GET, HEAD"))
+        }
+        (Place::Talk | Place::Watch(_), _) => Reading::Reply(only("GET")),
+    }
+}
+
+/// A request about the job `id`; what is no job's id names no job.
+fn of_job(id: String, read: impl FnOnce(String) -> Result<Reading, String>) -> Reading {
+    let reading = match id.parse::<JobId>() {
+        Ok(_) => read(id),
+        Err(_) => return Reading::Reply(detail(404, no_job(&id))),
+    };
+    reading.unwrap_or_else(|why| Reading::Reply(detail(400, why)))
+}
+
+pub(crate) fn no_job(id: &str) -> String {
+    format!("no job is named `{id}`")
+}
+
+/// Which of a job's files `query` asks for.
+fn which(query: &str) -> Result<Which, String> {
+    let zip = match single(query, "zip")?.as_deref() {
+        None | Some("" | "0" | "false") => false,
+        Some("1" | "true") => true,
+        Some(other) => return Err(format!("`zip` must be 1 or 0, not `{other}`")),
+    };
+    match (single(query, "file")?, zip) {
+        (Some(_), true) => Err("`file` asks for one file, `zip` for all".to_owned()),
+        (Some(name), false) => {
+            let plain = !matches!(name.as_str(), "" | "." | "..")
+                && !name.contains(['/', '\\'])
+                && !name.contains(char::is_control);
+            plain
+                .then(|| Which::Named(name.clone()))
+                .ok_or_else(|| format!("`{name}` is not a file's name; the manifest has the names"))
+        }
+        (None, true) => Ok(Which::All),
+        (None, false) => Ok(Which::Main),
+    }
+}
+
+fn ask(request: Request, view: View) -> Reading {
+    let on_leave = match view {
+        View::Canceled => OnLeave::Continues,
+        View::Discovery | View::Job | View::Manifest | View::File => OnLeave::Cancels,
+    };
+    Reading::Ask(Ask {
+        // It is alone in its conversation.
+        key: Key("rest".to_owned()),
+        request,
+        ticket: Arc::new(RestTicket { view }),
+        on_leave,
+        events: Accepts::Message,
+    })
+}
+
+/// What is needed to answer one request: what of the answer is wanted.
+struct RestTicket {
+    view: View,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum View {
+    Discovery,
+    Job,
+    Canceled,
+    Manifest,
+    File,
+}
+
+impl Ticket for RestTicket {
+    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
+        Some(match (self.view, outcome) {
+            (View::Discovery, Ok(Answer::Tools(page))) => json_reply(&discovery(&page)),
+            (View::Job, Ok(Answer::Job(job))) => json_reply(&record(&job)),
+            (View::Canceled, Ok(Answer::Job(job))) => {
+                json_reply(&json!({ "status": job.state, "job_id": job.id.to_string() }))
+            }
+            (View::Manifest, Ok(Answer::Job(job))) => json_reply(&manifest(&job)),
+            (View::File, Ok(Answer::Artefact(artefact))) => file(artefact),
+            (_, Err(error)) => refusal(&error),
+            (
+                View::Discovery | View::Job | View::Canceled | View::Manifest | View::File,
+                Ok(
+                    Answer::Tools(_)
+                    | Answer::Output(_)
+                    | Answer::Job(_)
+                    | Answer::Jobs(_)
+                    | Answer::Artefact(_),
+                ),
+            ) => detail(500, "that was not asked for"),
+        })
+    }
+
+    fn event(&self, _event: &Event) -> Option<Bytes> {
+        None
+    }
+
+    fn listens(&self) -> bool {
+        false
+    }
+}
+
+fn discovery(page: &ToolPage) -> Value {
+    let mut commands = Vec::with_capacity(page.tools.len());
+    for tool in &page.tools {
+        let spec = tool.spec();
+        commands.push(json!({
+            "name": spell(spec.id.as_str()),
+            "description": spec.about,
+            "parameters": parameters(spec),
+        }));
+    }
+    json!({
+        "mcp_version": "0.1",
+        "name": NAME,
+        "description": ABOUT,
+        "capabilities": { "commands": commands },
+    })
+}
+
+fn record(job: &Job) -> Value {
+    let printed = Printed::of_job(job);
+    json!({
+        "job_id": job.id.to_string(),
+        "status": job.state,
+        "stdout": printed.stdout,
+        "stderr": printed.stderr,
+        "exit_code": printed.exit_code,
+        "output_file": output_file(job),
+        // Zyra keeps here what placeholders in the arguments stood for; there are none.
+        "resolved_input_paths": [],
+    })
+}
+
+fn manifest(job: &Job) -> Value {
+    let listed = |artefact: &Artefact| {
+        let Artefact { name, path, bytes, modified, media_type } = artefact;
+        json!({
+            "name": name,
+            "path": path,
+            "size": bytes,
+            "mtime": modified.as_second(),
+            "media_type": media_type,
+        })
+    };
+    let artifacts: Vec<Value> = job.artefacts.iter().map(listed).collect();
+    json!({ "job_id": job.id.to_string(), "artifacts": artifacts })
+}
+
+fn file(OpenArtefact { name, file }: OpenArtefact) -> Reply {
+    Reply { status: 200, headers: Vec::new(), body: Body::File(file) }
+        .with_header("content-disposition", disposition(&name))
+        // Whatever a job left, no browser is to take it for a page of this server's.
+        .with_header("x-content-type-options", "nosniff")
+}
+
+/// `name` as RFC 6266 has it: in ASCII without anything that could end it, and whole in UTF-8.
+fn disposition(name: &str) -> String {
+    let plain =
+        |c: char| if matches!(c, ' '..='~') && !matches!(c, '"' | '\\' | '%') { c } else { '_' };
+    let ascii: String = name.chars().map(plain).collect();
+    let mut header = format!("attachment; filename=\"{ascii}\"");
+    if ascii != name {
+        header.push_str("; filename*=UTF-8''");
+        header.extend(utf8_percent_encode(name, NON_ALPHANUMERIC));
+    }
+    header
+}
+
+fn refusal(error: &CallError) -> Reply {
+    let message = wording(error);
+    match error {
+        CallError::InvalidInput { .. } => detail(400, message),
+        CallError::NotAllowed { .. } => detail(403, message),
+        CallError::UnknownTool { .. } | CallError::NotFound { .. } => detail(404, message),
+        CallError::Conflict { .. } => detail(409, message),
+        CallError::TooLarge { .. } => detail(413, message),
+        CallError::Limited { retry_after, .. } => {
+            detail(429, message).with_header("retry-after", seconds(*retry_after))
+        }
+        CallError::Failed { .. } | CallError::InvalidOutput { .. } | CallError::Interrupted => {
+            detail(500, message)
+        }
+        CallError::Unavailable { .. } | CallError::Canceled => detail(503, message),
+        CallError::TimedOut { .. } => detail(504, message),
+    }
+}
+
+/// A wait as `Retry-After` has it: in seconds, never none.
+pub(crate) fn seconds(wait: Duration) -> String {
+    wait.as_millis().div_ceil(1000).max(1).to_string()
+}
+
+/// A refusal with its reason.
+pub(crate) fn detail(status: u16, why: impl Into<String>) -> Reply {
+    json_reply(&json!({ "detail": why.into() })).with_status(status)
+}
+
+/// The refusal of a method that is not among `allow`.
+pub(crate) fn only(allow: &'static str) -> Reply {
+    detail(405, format!("only {allow} here")).with_header("allow", allow)
+}
+
+/// The refusal of a path that stands for nothing.
+pub(crate) fn nothing_here(path: &str) -> Reply {
+    detail(404, format!("there is nothing at `{path}`"))
+}
+
+fn json_reply(value: &Value) -> Reply {
+    Reply::json(written(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_ends_the_header_it_stands_in() {
+        assert_eq!(disposition("heat map.png"), r#"attachment; filename="heat map.png""#);
+        assert_eq!(
+            disposition("größe\".png\r\nx: y"),
+            "attachment; filename=\"gr__e_.png__x: y\"; \
+             filename*=UTF-8''gr%C3%B6%C3%9Fe%22%2Epng%0D%0Ax%3A%20y"
+        );
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up() {
+        for (ms, said) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2")] {
+            assert_eq!(seconds(Duration::from_millis(ms)), said);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The files that jobs left, copied to a folder of their own while the job ends.
+#![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use toolgate_contract::{
+    Artefact, CallError, Ending, Job, JobId, LeftFile, OpenArtefact, OpenFile, Which,
+};
+use zip::CompressionMethod;
+use zip::write::{SimpleFileOptions, ZipWriter};
+
+/// How much is copied at once.
+const PIECE: usize = 256 << 10;
+
+/// What the file of what a job printed is called.
+const PRINTED: &str = "output.txt";
+
+/// Where jobs' files are kept, and how much of one job.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    folder: PathBuf,
+    bytes_max: u64,
+}
+
+impl Files {
+    pub(super) fn new(folder: &Path, bytes_max: u64) -> Self {
+        Self { folder: folder.join("files"), bytes_max }
+    }
+
+    /// Copies what a job left, and says what could not be kept.
+    pub(super) fn keep(&self, id: JobId, left: Vec<LeftFile>) -> (Vec<Artefact>, Vec<String>) {
+        let (mut kept, mut lost) = (Vec::new(), Vec::new());
+        let mut names = HashSet::new();
+        let mut room = self.bytes_max;
+        for file in left {
+            let name = free_name(&mut names, &file.path);
+            match self.keep_one(id, &name, &file, room) {
+                Ok(artefact) => {
+                    room -= artefact.bytes;
+                    kept.push(artefact);
+                }
+                Err(err) => lost.push(format!("`{}` could not be kept: {err}", file.path)),
+            }
+        }
+        kept.sort_by(|a, b| a.name.cmp(&b.name));
+        (kept, lost)
+    }
+
+    fn keep_one(&self, id: JobId, name: &str, left: &LeftFile, room: u64) -> io::Result<Artefact> {
+        let folder = self.of(id);
+        DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
+        let path = folder.join(name);
+        let copy = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let bytes = match copy_all(&left.handle, &copy, room) {
+            Ok(bytes) => bytes,
+            Err(err) => {
+                fs::remove_file(&path)?;
+                return Err(err);
+            }
+        };
+        copy.sync_all()?;
+        let from = left.handle.metadata()?;
+        let nanos = i32::try_from(from.mtime_nsec()).unwrap_or(0);
+        Ok(Artefact {
+            name: name.to_owned(),
+            path: left.path.clone(),
+            bytes,
+            modified: Timestamp::new(from.mtime(), nanos).unwrap_or(Timestamp::UNIX_EPOCH),
+            media_type: media_type(name),
+        })
+    }
+
+    /// Opens one of the files of `job`, or all of them in a zip, or what it printed.
+    pub(super) fn open(&self, job: &Job, which: &Which) -> Result<OpenArtefact, CallError> {
+        match which {
+            Which::Named(name) => {
+                let artefact = job.artefacts.iter().find(|artefact| artefact.name == *name);
+                let artefact = artefact.ok_or_else(|| no_file(job, name))?;
+                self.open_one(job.id, artefact)
+            }
+            Which::All => self.zip(job),
+            Which::Main => match job.artefacts.as_slice() {
+                [] => printed(job),
+                [only] => self.open_one(job.id, only),
+                _ => self.zip(job),
+            },
+        }
+    }
+
+    fn open_one(&self, id: JobId, artefact: &Artefact) -> Result<OpenArtefact, CallError> {
+        let gone = |err| CallError::NotFound {
+            message: format!("the file `{}` of job {id} is not there any more: {err}", artefact.name),
+        };
+        let handle = File::open(self.of(id).join(&artefact.name)).map_err(gone)?;
+        let file = OpenFile {
+            handle: Arc::new(handle),
+            bytes: artefact.bytes,
+            media_type: artefact.media_type.clone(),
+        };
+        Ok(OpenArtefact { name: artefact.name.clone(), file })
+    }
+
+    fn zip(&self, job: &Job) -> Result<OpenArtefact, CallError> {
+        if job.artefacts.is_empty() {
+            return Err(no_files(job));
+        }
+        let zipped = || -> io::Result<OpenFile> {
+            // Without a name: it is gone when nobody reads it any more.
+            let mut zip = ZipWriter::new(tempfile::tempfile_in(&self.folder)?);
+            for artefact in &job.artefacts {
+                let options = SimpleFileOptions::default()
+                    .compression_method(CompressionMethod::Stored)
+                    .large_file(artefact.bytes > u64::from(u32::MAX) / 2);
+                zip.start_file(&artefact.name, options)?;
+                let mut file = File::open(self.of(job.id).join(&artefact.name))?;
+                io::copy(&mut file, &mut zip)?;
+            }
+            let file = zip.finish()?;
+            let bytes = file.metadata()?.len();
+            Ok(OpenFile { handle: Arc::new(file), bytes, media_type: "application/zip".to_owned() })
+        };
+        let failed = |err: io::Error| CallError::Failed {
+            message: "the files could not be put in a zip".to_owned(),
+            cause: err.to_string(),
+        };
+        Ok(OpenArtefact { name: format!("{}.zip", job.id), file: zipped().map_err(failed)? })
+    }
+
+    /// Removes what jobs that are forgotten left.
+    pub(super) fn forget(&self, jobs: &[JobId]) {
+        for id in jobs {
+            // Most jobs left nothing.
+            let _ = fs::remove_dir_all(self.of(*id));
+        }
+    }
+
+    fn of(&self, id: JobId) -> PathBuf {
+        self.folder.join(id.to_string())
+    }
+}
+
+/// The last part of `path`, made different from all in `names` and put there.
+fn free_name(names: &mut HashSet<String>, path: &str) -> String {
+    let base = path.rsplit('/').next().filter(|base| !matches!(*base, "" | "." | ".."));
+    let base = base.unwrap_or("file");
+    let (stem, dot_extension) = match base.rfind('.') {
+        Some(dot) if dot > 0 => base.split_at(dot),
+        Some(_) | None => (base, ""),
+    };
+    let numbered = (2u32..).map(|n| format!("{stem}-{n}{dot_extension}"));
+    let mut all = std::iter::once(base.to_owned()).chain(numbered);
+    let free = all.find(|name| !names.contains(name)).unwrap_or_default();
+    names.insert(free.clone());
+    free
+}
+
+fn media_type(name: &str) -> String {
+    mime_guess::from_path(name).first_or_octet_stream().essence_str().to_owned()
+}
+
+/// Copies `from`, whatever its offset is, unless it is longer than `room`.
+fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
+    let mut piece = vec![0; PIECE];
+    let mut done = 0;
+    loop {
+        let read = match from.read_at(&mut piece, done) {
+            Ok(0) => return Ok(done),
+            Ok(read) => read,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+            Err(err) => return Err(err),
+        };
+        if done + read as u64 > room {
+            let why = "with it the job's files are larger than they may be";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
+        to.write_all_at(&piece[..read], done)?;
+        done += read as u64;
+    }
+}
+
+/// What a job printed, as a file.
+fn printed(job: &Job) -> Result<OpenArtefact, CallError> {
+    let output = match &job.outcome {
+        Some(Ok(output)) if output.ending == Ending::Done => output,
+        Some(_) | None => return Err(no_files(job)),
+    };
+    let text = output.value.get("stdout").and_then(|stdout| stdout.as_str());
+    let text = text.unwrap_or(&output.text.body);
+    let file = || -> io::Result<OpenFile> {
+        let file = tempfile::tempfile()?;
+        file.write_all_at(text.as_bytes(), 0)?;
+        let media_type = "text/plain; charset=utf-8".to_owned();
+        Ok(OpenFile { handle: Arc::new(file), bytes: text.len() as u64, media_type })
+    };
+    let failed = |err: io::Error| CallError::Failed {
+        message: "what the job printed could not be put in a file".to_owned(),
+        cause: err.to_string(),
+    };
+    Ok(OpenArtefact { name: PRINTED.to_owned(), file: file().map_err(failed)? })
+}
+
+fn no_files(job: &Job) -> CallError {
+    let message = if job.state.is_terminal() {
+        format!("job {} left no files", job.id)
+    } else {
+        format!("job {} is {} and has left no files yet", job.id, job.state.as_str())
+    };
+    CallError::NotFound { message }
+}
+
+fn no_file(job: &Job, name: &str) -> CallError {
+    let names: Vec<_> = job.artefacts.iter().map(|artefact| artefact.name.as_str()).collect();
+    if names.is_empty() {
+        return no_files(job);
+    }
+    let name: String = name.chars().take(100).collect();
+    let message =
+        format!("job {} left no file `{name}`; it left {}", job.id, names.join(", "));
+    CallError::NotFound { message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_files_of_one_name_are_told_apart() {
+        let mut names = HashSet::new();
+        let named = ["a/plot.png", "b/plot.png", "c/plot-2.png", ".hidden", "d/.hidden", "e/.."]
+            .map(|path| free_name(&mut names, path));
+        assert_eq!(
+            named,
+            ["plot.png", "plot-2.png", "plot-2-2.png", ".hidden", ".hidden-2", "file"]
+        );
+    }
+}

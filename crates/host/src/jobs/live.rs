@@ -1,0 +1,212 @@
+//! A job that has not ended: its newest events, and who waits for more.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{BoxFuture, Happened, JobEvent, JobId, Watch, Watched};
+
+use super::Inner;
+use super::store::Said;
+
+/// How many of a job's newest events are at hand; whoever is further behind reads the store.
+const RECENT: usize = 512;
+/// How many bytes they hold at most.
+const RECENT_BYTES: usize = 256 << 10;
+/// How much is read from the store at once.
+const PAGE_BYTES: usize = 128 << 10;
+/// How often the store is asked about a job that another server runs.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A job of this server that has not ended.
+pub(super) struct Live {
+    pub(super) id: JobId,
+    /// Cancelled when nobody wants it any more, or the server stops.
+    pub(super) cancel: CancellationToken,
+    unwanted: AtomicBool,
+    recent: Mutex<Recent>,
+    seen: watch::Sender<Seen>,
+}
+
+/// How far a job has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The number of its last event.
+    pub(super) last: u64,
+    /// Whether it has left this server: ended, or left to the next.
+    pub(super) gone: bool,
+}
+
+#[derive(Default)]
+struct Recent {
+    events: VecDeque<Arc<JobEvent>>,
+    bytes: usize,
+}
+
+impl Live {
+    pub(super) fn new(id: JobId, cancel: CancellationToken, last: u64) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            cancel,
+            unwanted: AtomicBool::new(false),
+            recent: Mutex::default(),
+            seen: watch::Sender::new(Seen { last, gone: false }),
+        })
+    }
+
+    /// Stops it for good.
+    pub(super) fn give_up(&self) {
+        self.unwanted.store(true, Ordering::Release);
+        self.cancel.cancel();
+    }
+
+    /// Whether somebody stopped it for good.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.unwanted.load(Ordering::Acquire)
+    }
+
+    /// Shows what was stored, numbered from `first`, to all who watch.
+    pub(super) fn publish(&self, first: u64, what: Vec<Said>) {
+        let mut recent = self.recent();
+        let mut last = first;
+        for ((at, what), seq) in what.into_iter().zip(first..) {
+            last = seq;
+            recent.push(Arc::new(JobEvent { seq, at, what }));
+        }
+        drop(recent);
+        self.seen.send_modify(|seen| seen.last = seen.last.max(last));
+    }
+
+    /// Says that nothing more comes from here.
+    pub(super) fn leave(&self) {
+        self.seen.send_modify(|seen| seen.gone = true);
+    }
+
+    pub(super) fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.subscribe()
+    }
+
+    /// Waits until nothing more comes from here.
+    pub(super) async fn gone(&self) {
+        // The sender lives in `self`, so this cannot fail.
+        let _ = self.seen().wait_for(|seen| seen.gone).await;
+    }
+
+    /// The events after `after`, if all of them are at hand.
+    fn since(&self, after: u64) -> Option<VecDeque<Arc<JobEvent>>> {
+        let recent = self.recent();
+        let first = recent.events.front()?.seq;
+        let skip = usize::try_from(after.checked_sub(first - 1)?).ok()?;
+        Some(recent.events.iter().skip(skip).cloned().collect())
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recent {
+    fn push(&mut self, event: Arc<JobEvent>) {
+        self.bytes += weight(&event);
+        self.events.push_back(event);
+        while self.events.len() > RECENT || self.bytes > RECENT_BYTES && self.events.len() > 1 {
+            if let Some(oldest) = self.events.pop_front() {
+                self.bytes -= weight(&oldest);
+            }
+        }
+    }
+}
+
+fn weight(event: &JobEvent) -> usize {
+    let text = match &event.what {
+        Happened::Output { text, .. } => text.len(),
+        Happened::Log { message, .. } => message.len(),
+        Happened::Progress { message, .. } => message.as_ref().map_or(0, String::len),
+        Happened::Queued
+        | Happened::Started { .. }
+        | Happened::Artefact(_)
+        | Happened::Finished { .. } => 0,
+    };
+    text + 64
+}
+
+/// A job's life, from the store and then as it happens.
+pub(super) struct JobWatch {
+    pub(super) jobs: Arc<Inner>,
+    pub(super) id: JobId,
+    /// The number of the last event told.
+    pub(super) after: u64,
+    pub(super) ready: VecDeque<Arc<JobEvent>>,
+    pub(super) stage: Stage,
+}
+
+/// How far a watch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// More events may come.
+    Going,
+    /// All were told, but not yet how it ended.
+    Finished,
+    /// All was told.
+    Over,
+}
+
+impl Watch for JobWatch {
+    fn next(&mut self) -> BoxFuture<'_, Option<Watched>> {
+        Box::pin(async move {
+            loop {
+                if let Some(event) = self.ready.pop_front() {
+                    self.after = event.seq;
+                    if matches!(event.what, Happened::Finished { .. }) {
+                        self.stage = Stage::Finished;
+                    }
+                    return Some(Watched::Event(event));
+                }
+                match self.stage {
+                    Stage::Going => self.wait().await?,
+                    Stage::Finished => {
+                        let job = self.jobs.store().await.ok()?.job(self.id).await.ok()??;
+                        self.stage = Stage::Over;
+                        return Some(Watched::Ended(Box::new(job)));
+                    }
+                    Stage::Over => return None,
+                }
+            }
+        })
+    }
+}
+
+impl JobWatch {
+    /// Waits for events; `None` when none can come any more.
+    async fn wait(&mut self) -> Option<()> {
+        let live = self.jobs.live(self.id);
+        if let Some(live) = &live {
+            let mut seen = live.seen();
+            let now = seen.wait_for(|seen| seen.last > self.after || seen.gone).await;
+            let gone = now.is_ok_and(|seen| seen.gone && seen.last <= self.after);
+            if !gone && let Some(events) = live.since(self.after) {
+                self.ready = events;
+                return Some(());
+            }
+        }
+        let store = self.jobs.store().await.ok()?;
+        let events = store.events(self.id, self.after, PAGE_BYTES).await.ok()?;
+        if !events.is_empty() {
+            self.ready = events.into_iter().map(Arc::new).collect();
+            return Some(());
+        }
+        let job = store.job(self.id).await.ok()??;
+        if job.state.is_terminal() && job.last_event <= self.after {
+            self.stage = Stage::Finished;
+        } else if live.is_none() {
+            tokio::time::sleep(LOOK).await;
+        } else {
+            // It has just left this server: the next look finds it in the store alone.
+            tokio::task::yield_now().await;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Jobs: calls whose outcome is collected later, stored before they are acknowledged.
+//!
+//! A job is parked in the store and run by the same gate as any call. It survives the end of the
+//! server at any instant: what waited is run, what ran is run again if its tool says that this
+//! does no harm, else it ends as interrupted.
+
+mod store;
+mod sqlite;
+mod queue;
+mod live;
+mod pump;
+mod artefacts;
+mod run;
+mod face;
+mod tools;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::OnceCell;
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_contract::JobId;
+
+pub(crate) use face::Wanted;
+pub use sqlite::SqliteStore;
+pub use tools::Handle;
+pub(crate) use tools::tools;
+pub use store::{Adopted, Begun, End, NewJob, Orphan, Said, Store, StoreError};
+
+use crate::Gate;
+use artefacts::Files;
+use live::Live;
+use queue::Queue;
+
+/// How often it is looked for jobs that another server left, and for such as were kept long enough.
+const TEND: Duration = Duration::from_secs(15);
+
+/// How jobs are kept and run.
+#[derive(Clone)]
+pub struct JobSettings {
+    /// Where they are kept.
+    pub folder: PathBuf,
+    /// How many run at once.
+    pub running_max: usize,
+    /// How many wait; more are refused.
+    pub queued_max: usize,
+    /// How long one is kept once it has ended, where whoever starts it does not say.
+    pub keep: Duration,
+    /// How long one is kept at most.
+    pub keep_max: Duration,
+    /// How many are kept that have ended; beyond, the oldest are forgotten.
+    pub ended_max: usize,
+    /// How much of what a job's program prints is kept.
+    pub output_bytes_max: usize,
+    /// How much of the files it leaves is kept.
+    pub files_bytes_max: u64,
+    /// How this server's programs are known to the next.
+    pub mark: u64,
+    /// Ends what the programs of the server with that mark left running. It may block.
+    pub end_left: Arc<dyn Fn(u64) + Send + Sync>,
+}
+
+/// The jobs of a host. Nothing is opened before there is one.
+#[derive(Clone)]
+pub struct Jobs(Arc<Inner>);
+
+pub(crate) struct Inner {
+    gate: Arc<Gate>,
+    settings: JobSettings,
+    files: Files,
+    store: OnceCell<Arc<dyn Store>>,
+    live: Mutex<HashMap<JobId, Arc<Live>>>,
+    queue: Mutex<Queue>,
+    running: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Jobs {
+    pub(crate) fn new(gate: Arc<Gate>, settings: JobSettings) -> Self {
+        let files = Files::new(&settings.folder, settings.files_bytes_max);
+        let queue = Mutex::new(Queue::new(settings.running_max));
+        Self(Arc::new(Inner {
+            gate,
+            settings,
+            files,
+            store: OnceCell::new(),
+            live: Mutex::default(),
+            queue,
+            running: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        }))
+    }
+
+    /// Takes over what another server left, now and from time to time, and forgets what was kept
+    /// long enough; until [`Jobs::stop`].
+    pub async fn tend(&self) {
+        let jobs = &self.0;
+        while !jobs.stopping.is_cancelled() {
+            // A folder in which no job ever was stays as it is.
+            if jobs.store.initialized() || jobs.was_used() {
+                jobs.adopt().await;
+                jobs.forget().await;
+            }
+            let _ = tokio::time::timeout(TEND, jobs.stopping.cancelled()).await;
+        }
+    }
+
+    /// Starts no more jobs and stops those that run; they are run again by the next server, or end
+    /// as interrupted. Waits until that is stored.
+    pub async fn stop(&self) {
+        let jobs = &self.0;
+        jobs.stopping.cancel();
+        jobs.running.close();
+        jobs.running.wait().await;
+    }
+}
+
+impl Inner {
+    /// The store, opened when it is first needed.
+    pub(crate) async fn store(&self) -> Result<&Arc<dyn Store>, StoreError> {
+        self.store
+            .get_or_try_init(|| async {
+                let (folder, mark) = (self.settings.folder.clone(), self.settings.mark);
+                let opened = spawn_blocking(move || SqliteStore::open(&folder, mark)).await;
+                let store = opened.map_err(|err| StoreError(err.to_string()))??;
+                Ok(Arc::new(store) as Arc<dyn Store>)
+            })
+            .await
+    }
+
+    /// Whether there ever was a job in the folder.
+    fn was_used(&self) -> bool {
+        SqliteStore::is_in(&self.settings.folder)
+    }
+
+    /// The job `id`, if it is this server's and has not ended.
+    fn live(&self, id: JobId) -> Option<Arc<Live>> {
+        self.alive().get(&id).cloned()
+    }
+
+    /// Makes the job `id` this server's.
+    fn enlist(&self, id: JobId, last_event: u64) -> Arc<Live> {
+        let live = Live::new(id, self.stopping.child_token(), last_event);
+        self.alive().insert(id, live.clone());
+        live
+    }
+
+    /// Says that the job is this server's no more.
+    fn let_go(&self, live: &Live) {
+        self.alive().remove(&live.id);
+        live.leave();
+    }
+
+    async fn forget(&self) {
+        let Ok(store) = self.store().await else { return };
+        loop {
+            match store.forget(Timestamp::now(), self.settings.ended_max).await {
+                Ok(gone) if gone.is_empty() => return,
+                Ok(gone) => {
+                    let files = self.files.clone();
+                    // What is left of the files is found by nobody.
+                    let _ = spawn_blocking(move || files.forget(&gone)).await;
+                }
+                Err(err) => return tracing::warn!("{err}; no job is forgotten for now"),
+            }
+        }
+    }
+
+    fn alive(&self) -> MutexGuard<'_, HashMap<JobId, Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,229 @@
+//! What a running job says, gathered and stored as it comes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use toolgate_contract::{Event, EventSink, Happened, LeftFile, Level, Stream};
+
+use super::live::Live;
+use super::store::{Said, Store};
+
+/// How long what is said waits for more to be stored with.
+const GATHER: Duration = Duration::from_millis(20);
+/// How long to wait before trying a failed write again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How much one event of output holds.
+const EVENT_BYTES: usize = 64 << 10;
+/// How many log lines of one job are kept.
+const LOGS_MAX: usize = 10_000;
+/// How much of a message is kept.
+const MESSAGE_CHARS: usize = 1_000;
+/// How many files one job may leave.
+const FILES_MAX: usize = 10_000;
+
+/// Takes what a job says and puts it in the store. The job never waits for it, and what waits here
+/// is bounded by what is kept of a job in all.
+pub(super) struct Pump {
+    heap: Mutex<Heap>,
+    more: Notify,
+}
+
+struct Heap {
+    said: Vec<Said>,
+    left: Vec<LeftFile>,
+    fraction: f64,
+    /// How many more bytes of output are kept.
+    output_room: usize,
+    output_bytes_max: usize,
+    logs: usize,
+    closed: bool,
+}
+
+impl Pump {
+    pub(super) fn new(output_bytes_max: usize) -> Arc<Self> {
+        let heap = Heap {
+            said: Vec::new(),
+            left: Vec::new(),
+            fraction: 0.0,
+            output_room: output_bytes_max,
+            output_bytes_max,
+            logs: 0,
+            closed: false,
+        };
+        Arc::new(Self { heap: Mutex::new(heap), more: Notify::new() })
+    }
+
+    /// Where the job's events go.
+    pub(super) fn sink(self: &Arc<Self>) -> EventSink {
+        let pump = self.clone();
+        EventSink::new(move |event| {
+            pump.heap().take(event);
+            pump.more.notify_one();
+        })
+    }
+
+    /// Says that nothing more comes; [`Pump::run`] ends then.
+    pub(super) fn close(&self) {
+        self.heap().closed = true;
+        self.more.notify_one();
+    }
+
+    /// Stores what comes until it is closed. What is not stored then is [`Pump::rest`].
+    pub(super) async fn run(&self, store: &dyn Store, live: &Live) {
+        loop {
+            self.more.notified().await;
+            if self.is_closed() {
+                return;
+            }
+            // Closed meanwhile, it need not be waited for any longer.
+            let _ = tokio::time::timeout(GATHER, self.closed()).await;
+            let mut said = std::mem::take(&mut self.heap().said);
+            while !said.is_empty() {
+                match store.append(live.id, said.clone()).await {
+                    Ok(first) => live.publish(first, std::mem::take(&mut said)),
+                    Err(err) => {
+                        tracing::warn!(job = %live.id, "{err}; trying again");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was said and is not stored, and the files that were left.
+    pub(super) fn rest(&self) -> (Vec<Said>, Vec<LeftFile>) {
+        let mut heap = self.heap();
+        (std::mem::take(&mut heap.said), std::mem::take(&mut heap.left))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.heap().closed
+    }
+
+    async fn closed(&self) {
+        while !self.is_closed() {
+            self.more.notified().await;
+        }
+        // Whoever looks next must not wait for another word.
+        self.more.notify_one();
+    }
+
+    fn heap(&self) -> MutexGuard<'_, Heap> {
+        self.heap.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Heap {
+    fn take(&mut self, event: Event) {
+        if self.closed {
+            return;
+        }
+        match event {
+            Event::Progress { done, total, message } => self.progress(done, total, message),
+            Event::Chunk { stream, text } => self.output(stream, text),
+            Event::Log { level, message } => self.log(level, &message),
+            Event::Left(file) => {
+                if self.left.len() < FILES_MAX {
+                    self.left.push(file);
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self, done: f64, total: Option<f64>, message: Option<String>) {
+        if let Some(total) = total.filter(|total| *total > 0.0) {
+            let fraction = (done / total).clamp(0.0, 1.0);
+            // Not a number compares as neither more nor less.
+            if fraction > self.fraction {
+                self.fraction = fraction;
+            }
+        }
+        let message = message.map(|message| message.chars().take(MESSAGE_CHARS).collect());
+        let now = Happened::Progress { fraction: self.fraction, message };
+        match self.said.last_mut() {
+            Some((at, what @ Happened::Progress { .. })) => (*at, *what) = (Timestamp::now(), now),
+            Some(_) | None => self.say(now),
+        }
+    }
+
+    fn output(&mut self, stream: Stream, mut text: String) {
+        if self.output_room == 0 {
+            return;
+        }
+        if text.len() > self.output_room {
+            text.truncate(text.floor_char_boundary(self.output_room));
+            self.output_room = 0;
+        } else {
+            self.output_room -= text.len();
+        }
+        match self.said.last_mut() {
+            Some((_, Happened::Output { stream: last, text: held }))
+                if *last == stream && held.len() + text.len() <= EVENT_BYTES =>
+            {
+                held.push_str(&text);
+            }
+            Some(_) | None => self.say(Happened::Output { stream, text }),
+        }
+        if self.output_room == 0 {
+            let message =
+                format!("no more than {} bytes of output are kept here", self.output_bytes_max);
+            self.say(Happened::Log { level: Level::Warning, message });
+        }
+    }
+
+    fn log(&mut self, level: Level, message: &str) {
+        self.logs += 1;
+        if self.logs <= LOGS_MAX {
+            let message = message.chars().take(MESSAGE_CHARS).collect();
+            self.say(Happened::Log { level, message });
+        }
+    }
+
+    fn say(&mut self, what: Happened) {
+        self.said.push((Timestamp::now(), what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(text: &str) -> Event {
+        Event::Chunk { stream: Stream::Stdout, text: text.to_owned() }
+    }
+
+    fn said(pump: &Pump) -> Vec<Happened> {
+        pump.rest().0.into_iter().map(|(_, what)| what).collect()
+    }
+
+    #[test]
+    fn output_is_kept_to_its_bound_and_that_it_was_cut_is_said_once() {
+        let pump = Pump::new(4);
+        let sink = pump.sink();
+        ["ab", "c\u{e9}f", "more", "more"].into_iter().for_each(|text| sink.send(chunk(text)));
+        let said = said(&pump);
+        let text = Happened::Output { stream: Stream::Stdout, text: "abc".to_owned() };
+        assert_eq!(said[0], text);
+        assert!(matches!(said[1..], [Happened::Log { level: Level::Warning, .. }]), "{said:?}");
+    }
+
+    #[test]
+    fn progress_never_falls_and_only_the_last_word_is_kept() {
+        let pump = Pump::new(4);
+        let sink = pump.sink();
+        for (done, total) in [(1.0, Some(4.0)), (3.0, Some(4.0)), (2.0, Some(4.0)), (9.0, None)] {
+            sink.send(Event::Progress { done, total, message: None });
+        }
+        assert_eq!(said(&pump), [Happened::Progress { fraction: 0.75, message: None }]);
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_not_taken() {
+        let pump = Pump::new(4);
+        pump.close();
+        pump.sink().send(chunk("x"));
+        assert_eq!(said(&pump), []);
+    }
+}

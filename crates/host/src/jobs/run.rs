@@ -1,0 +1,209 @@
+//! One job from its turn to its end, and those that a server left behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::task::spawn_blocking;
+use toolgate_contract::{
+    Call, CallError, Ending, Happened, JobId, JobState, Level, Output, ToolId,
+};
+
+use super::live::Live;
+use super::pump::Pump;
+use super::queue::Waiting;
+use super::store::{Begun, End, Orphan, Said, Store};
+use super::Inner;
+use crate::pipeline;
+
+/// How long to wait before trying again what the store could not do.
+const RETRY: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// Starts every job whose turn it is.
+    pub(super) fn dispatch(self: &Arc<Self>) {
+        if self.stopping.is_cancelled() {
+            return;
+        }
+        while let Some(job) = self.queue().next() {
+            let jobs = self.clone();
+            self.running.spawn(async move {
+                jobs.run(&job).await;
+                jobs.queue().ended(&job.tool);
+                jobs.dispatch();
+            });
+        }
+    }
+
+    async fn run(self: &Arc<Self>, job: &Waiting) {
+        let Some(live) = self.live(job.id) else { return };
+        let Ok(store) = self.store().await else { return };
+        let begun = loop {
+            match store.begin(job.id, Timestamp::now()).await {
+                Ok(Some(begun)) => break begun,
+                // It was cancelled while it waited, and whoever did it ended it.
+                Ok(None) => return self.let_go(&live),
+                Err(err) => {
+                    tracing::warn!(job = %job.id, "{err}; trying again");
+                    if self.stops_within(RETRY).await {
+                        return self.let_go(&live);
+                    }
+                }
+            }
+        };
+        live.publish(
+            begun.event,
+            vec![(Timestamp::now(), Happened::Started { attempt: begun.attempt })],
+        );
+        let tool = begun.tool.clone();
+        let (outcome, pump) = self.call(store, &live, begun).await;
+        let cut_short = matches!(outcome, Err(CallError::Canceled)) && !live.is_unwanted();
+        if cut_short && self.may_run_again(&tool) {
+            let again = store.requeue(live.id, Timestamp::now()).await;
+            if let Err(err) = again {
+                tracing::warn!(job = %live.id, "{err}; it is run again when this server starts again");
+            }
+            return self.let_go(&live);
+        }
+        let outcome = if cut_short { Err(CallError::Interrupted) } else { outcome };
+        let end = self.end(&live, outcome, &pump).await;
+        self.finish(store, &live, end).await;
+    }
+
+    /// Runs it through the gate, storing what it says.
+    async fn call(
+        &self,
+        store: &Arc<dyn Store>,
+        live: &Arc<Live>,
+        begun: Begun,
+    ) -> (Result<Output, CallError>, Arc<Pump>) {
+        let pump = Pump::new(self.settings.output_bytes_max);
+        let call = Call {
+            tool: begun.tool.to_string(),
+            input: begun.input,
+            caller: begun.caller,
+            dialect: begun.dialect,
+            cancel: live.cancel.clone(),
+            events: pump.sink(),
+            job: Some(live.id),
+        };
+        let work = async {
+            let outcome = pipeline::run(&self.gate, call).await;
+            pump.close();
+            outcome
+        };
+        let (outcome, ()) = tokio::join!(work, pump.run(store.as_ref(), live));
+        (outcome, pump)
+    }
+
+    /// How it ended, with the files it left put in safety.
+    async fn end(
+        &self,
+        live: &Live,
+        outcome: Result<Output, CallError>,
+        pump: &Pump,
+    ) -> End {
+        let (mut before, left) = pump.rest();
+        let mut artefacts = Vec::new();
+        if !left.is_empty() {
+            let (files, id) = (self.files.clone(), live.id);
+            let (kept, lost) = spawn_blocking(move || files.keep(id, left)).await.unwrap_or_default();
+            let now = Timestamp::now();
+            let lost = lost.into_iter().map(|message| {
+                (now, Happened::Log { level: Level::Warning, message })
+            });
+            before.extend(lost);
+            before.extend(kept.iter().map(|kept| (now, Happened::Artefact(kept.clone()))));
+            artefacts = kept;
+        }
+        let state = match &outcome {
+            Ok(Output { ending: Ending::Done, .. }) => JobState::Succeeded,
+            Ok(Output { ending: Ending::ProgramFailed, .. }) => JobState::Failed,
+            Err(CallError::Canceled) => JobState::Canceled,
+            Err(_) => JobState::Failed,
+        };
+        End { at: Timestamp::now(), state, outcome, artefacts, before }
+    }
+
+    /// Stores how it ended, however long that takes, and tells who watches.
+    pub(super) async fn finish(&self, store: &Arc<dyn Store>, live: &Arc<Live>, end: End) {
+        loop {
+            match store.finish(live.id, end.clone()).await {
+                Ok(Some(first)) => {
+                    let mut said: Vec<Said> = end.before;
+                    said.push((end.at, Happened::Finished { state: end.state }));
+                    live.publish(first, said);
+                    break;
+                }
+                // Another ended it first.
+                Ok(None) => break,
+                Err(err) => {
+                    tracing::warn!(job = %live.id, "{err}; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        self.let_go(live);
+    }
+
+    /// Takes over what servers that are gone left: what their programs left running is ended,
+    /// what waited waits here, and what ran is run again if it may be.
+    pub(super) async fn adopt(self: &Arc<Self>) {
+        let Ok(store) = self.store().await else { return };
+        let adopted = match store.adopt().await {
+            Ok(adopted) => adopted,
+            Err(err) => return tracing::warn!("{err}; jobs left by another server stay for now"),
+        };
+        if !adopted.marks.is_empty() {
+            let (end_left, marks) = (self.settings.end_left.clone(), adopted.marks);
+            // It panics only if the callback does, and then the jobs are still to be run.
+            let _ = spawn_blocking(move || marks.into_iter().for_each(|mark| end_left(mark))).await;
+        }
+        if !adopted.jobs.is_empty() {
+            tracing::info!("{} jobs that a server left are taken over", adopted.jobs.len());
+        }
+        for orphan in adopted.jobs {
+            self.take_over(store, &orphan).await;
+        }
+        self.dispatch();
+    }
+
+    async fn take_over(self: &Arc<Self>, store: &Arc<dyn Store>, orphan: &Orphan) {
+        let last = store.job(orphan.id).await.ok().flatten().map_or(0, |job| job.last_event);
+        let live = self.enlist(orphan.id, last);
+        if orphan.state == JobState::Running && !self.may_run_again(&orphan.tool) {
+            let end = End {
+                at: Timestamp::now(),
+                state: JobState::Failed,
+                outcome: Err(CallError::Interrupted),
+                artefacts: Vec::new(),
+                before: Vec::new(),
+            };
+            return self.finish(store, &live, end).await;
+        }
+        if orphan.state == JobState::Running {
+            while let Err(err) = store.requeue(orphan.id, Timestamp::now()).await {
+                tracing::warn!(job = %orphan.id, "{err}; trying again");
+                if self.stops_within(RETRY).await {
+                    return self.let_go(&live);
+                }
+            }
+        }
+        self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority);
+    }
+
+    /// Whether running the tool twice does no more than running it once.
+    fn may_run_again(&self, tool: &ToolId) -> bool {
+        self.gate.catalog.spec(tool).is_some_and(|spec| spec.idempotent)
+    }
+
+    pub(super) fn enqueue(&self, id: JobId, tool: ToolId, priority: i32) {
+        let at_once = self.gate.catalog.spec(&tool).and_then(|spec| spec.at_once);
+        self.queue().push(priority, Waiting { id, tool, at_once });
+    }
+
+    /// Waits for `time`, or less if the server is to stop; whether it is.
+    async fn stops_within(&self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.stopping.cancelled()).await.is_ok()
+    }
+}

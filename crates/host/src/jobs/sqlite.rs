@@ -1,0 +1,159 @@
+//! The engine that needs nothing beside the server: jobs in one SQLite file, in a folder that
+//! several servers may share.
+//!
+//! One thread writes. What came while it committed it commits together, so a thousand jobs cost
+//! a few waits for the disk, and one alone costs one. Others read, each from the last commit, so
+//! that nobody who looks waits for who writes.
+#![allow(clippy::disallowed_methods, reason = "the jobs' folder is the host's own, outside every root")]
+
+mod threads;
+mod writes;
+mod reads;
+mod servers;
+mod schema;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use toolgate_contract::{BoxFuture, Caller, Job, JobEvent, JobId, JobPage};
+
+use super::store::{Adopted, Begun, End, NewJob, Said, Store, StoreError};
+use servers::Server;
+use threads::{Durability, Readers, Session, Writer};
+
+/// The jobs, in the folder.
+const FILE: &str = "jobs.db";
+/// How many jobs are forgotten in one step, so that others come between.
+const FORGET_STEP: usize = 50;
+
+/// Jobs in a folder on this machine's disk.
+///
+/// Dropped, it writes what it has accepted, gives the folder back and waits for that, for a
+/// while at most.
+pub struct SqliteStore {
+    // In the order in which they end: who closes the file last tidies it up, and must write.
+    readers: Readers,
+    writer: Writer,
+}
+
+impl SqliteStore {
+    /// Opens the jobs in `folder`, which is made if it is not there.
+    ///
+    /// `mark` is what the programs of this server are known by, should it die: whoever adopts
+    /// its jobs is told.
+    pub fn open(folder: &Path, mark: u64) -> Result<Self, StoreError> {
+        let server = Server::enter(folder, mark).map_err(|err| {
+            StoreError(format!("its folder `{}` cannot be written: {err}", folder.display()))
+        })?;
+        Self::over(server, &folder.join(FILE).into())
+    }
+
+    /// Whether there are, or were, jobs in `folder`.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
+    fn over(server: Server, file: &Arc<Path>) -> Result<Self, StoreError> {
+        let db = match schema::open(file) {
+            Ok(db) => db,
+            Err(err) => {
+                server.leave();
+                return Err(err.about(file));
+            }
+        };
+        let no_thread = |err: io::Error| StoreError(format!("no thread can be started: {err}"));
+        let readers = Readers::start(file).map_err(no_thread)?;
+        let session = Session { db, file: file.clone(), server, durability: None };
+        let writer = Writer::start(session).map_err(no_thread)?;
+        Ok(Self { readers, writer })
+    }
+}
+
+impl Store for SqliteStore {
+    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let input = job.input.to_string();
+            let work = move |session: &Session| writes::accept(session, &job, &input);
+            self.writer.ask(Durability::Durable, work).await
+        })
+    }
+
+    fn begin(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<Option<Begun>, StoreError>> {
+        let work = move |session: &Session| writes::begin(session, id, at);
+        Box::pin(self.writer.ask(Durability::Durable, work))
+    }
+
+    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+        let work = move |session: &Session| writes::requeue(session, id, at);
+        Box::pin(self.writer.ask(Durability::Durable, work))
+    }
+
+    fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let lines = writes::Lines::of(&what).map_err(|err| self.readers.told(&err))?;
+            let work = move |session: &Session| writes::append(session, id, &lines);
+            self.writer.ask(Durability::Written, work).await
+        })
+    }
+
+    fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>> {
+        Box::pin(async move {
+            let ending = writes::Ending::of(end).map_err(|err| self.readers.told(&err))?;
+            let work = move |session: &Session| writes::finish(session, id, &ending);
+            self.writer.ask(Durability::Durable, work).await
+        })
+    }
+
+    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>, StoreError>> {
+        Box::pin(self.readers.ask(move |db| reads::job(db, id)))
+    }
+
+    fn events(
+        &self,
+        id: JobId,
+        after: u64,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<JobEvent>, StoreError>> {
+        Box::pin(self.readers.ask(move |db| reads::events(db, id, after, bytes_max)))
+    }
+
+    fn list(
+        &self,
+        caller: Option<Caller>,
+        after: Option<JobId>,
+        size: usize,
+    ) -> BoxFuture<'_, Result<JobPage, StoreError>> {
+        Box::pin(self.readers.ask(move |db| reads::list(db, caller.as_ref(), after, size)))
+    }
+
+    fn adopt(&self) -> BoxFuture<'_, Result<Adopted, StoreError>> {
+        let then = |(adopted, gone): (Adopted, Vec<servers::Gone>)| {
+            gone.into_iter().for_each(servers::Gone::bury);
+            adopted
+        };
+        Box::pin(self.writer.ask_then(Durability::Durable, writes::adopt, then))
+    }
+
+    fn forget(
+        &self,
+        now: Timestamp,
+        ended_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<JobId>, StoreError>> {
+        Box::pin(async move {
+            let ids = self.readers.ask(move |db| reads::due(db, now, ended_max)).await?;
+            let mut forgotten = Vec::with_capacity(ids.len());
+            for step in ids.chunks(FORGET_STEP).map(<[JobId]>::to_vec) {
+                let work = move |session: &Session| writes::forget(session, &step);
+                forgotten.extend(self.writer.ask(Durability::Written, work).await?);
+            }
+            while self.writer.ask(Durability::Written, writes::sweep).await? {}
+            while self.writer.ask(Durability::Written, writes::shrink).await? {}
+            Ok(forgotten)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What is read, and how what is in the file becomes words.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, params};
+use serde::de::DeserializeOwned;
+use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, ToolId};
+
+use super::schema::{Trouble, nanos, timestamp};
+
+/// How many jobs are forgotten at once.
+const DUE_MAX: i64 = 1000;
+/// What a job is made of.
+const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
+                       message, keep, last_event, artefacts";
+
+pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<Job>, Trouble> {
+    let mut statement =
+        db.prepare_cached(&format!("SELECT {COLUMNS}, outcome FROM jobs WHERE id = ?1"))?;
+    let mut rows = statement.query([id.bits().to_be_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let mut job = job_of(row)?;
+    let outcome: Option<&str> = row.get_ref(13)?.as_str_or_null().map_err(unfit)?;
+    job.outcome = outcome.map(parsed).transpose()?;
+    Ok(Some(job))
+}
+
+pub(super) fn events(
+    db: &Connection,
+    id: JobId,
+    after: u64,
+    bytes_max: usize,
+) -> Result<Vec<JobEvent>, Trouble> {
+    let sql = "SELECT seq, at, what FROM events WHERE job = (SELECT n FROM jobs WHERE id = ?1) \
+               AND seq > ?2 ORDER BY seq";
+    let mut statement = db.prepare_cached(sql)?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![id.bits().to_be_bytes(), after])?;
+    let mut events = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let what = row.get_ref(2)?.as_str().map_err(unfit)?;
+        bytes += what.len();
+        let seq = row.get::<_, i64>(0)?.cast_unsigned();
+        events.push(JobEvent { seq, at: timestamp(row.get(1)?)?, what: parsed(what)? });
+        if bytes >= bytes_max {
+            break;
+        }
+    }
+    Ok(events)
+}
+
+pub(super) fn list(
+    db: &Connection,
+    caller: Option<&Caller>,
+    after: Option<JobId>,
+    size: usize,
+) -> Result<JobPage, Trouble> {
+    let whose = if caller.is_some() { "caller = ?1" } else { "?1 IS NULL" };
+    // After a job that is forgotten since comes nothing: what is older mostly is, too.
+    let place = match after {
+        Some(_) => "n < (SELECT n FROM jobs WHERE id = ?2)",
+        None => "?2 IS NULL",
+    };
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM jobs WHERE {whose} AND {place} ORDER BY n DESC LIMIT ?3"
+    ))?;
+    let mut rows = statement.query(params![
+        caller.map(|caller| &caller.name),
+        after.map(|id| id.bits().to_be_bytes()),
+        i64::try_from(size).unwrap_or(i64::MAX).saturating_add(1),
+    ])?;
+    let mut page = JobPage { jobs: Vec::new(), next: None };
+    while let Some(row) = rows.next()? {
+        if page.jobs.len() == size {
+            page.next = page.jobs.last().map(|job| job.id);
+            break;
+        }
+        page.jobs.push(job_of(row)?);
+    }
+    Ok(page)
+}
+
+/// Jobs that are to be forgotten.
+pub(super) fn due(
+    db: &Connection,
+    now: Timestamp,
+    ended_max: usize,
+) -> Result<Vec<JobId>, Trouble> {
+    let count = "SELECT count(*) FROM jobs WHERE ended IS NOT NULL";
+    let ended: i64 = db.prepare_cached(count)?.query_row((), |row| row.get(0))?;
+    let beyond = ended.saturating_sub(i64::try_from(ended_max).unwrap_or(i64::MAX));
+    let sql = "SELECT id FROM (SELECT id FROM jobs WHERE until < ?1 ORDER BY until LIMIT ?2) \
+               UNION SELECT id FROM (SELECT id FROM jobs WHERE ended IS NOT NULL \
+               ORDER BY ended, n LIMIT ?3) LIMIT ?2";
+    let mut statement = db.prepare_cached(sql)?;
+    let beyond = beyond.clamp(0, DUE_MAX);
+    let rows =
+        statement.query_map(params![nanos(now), DUE_MAX, beyond], |row| row.get(0).map(id_of))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The job in columns [`COLUMNS`], without its outcome.
+fn job_of(row: &Row<'_>) -> Result<Job, Trouble> {
+    let text = |column: usize| row.get_ref(column)?.as_str().map_err(unfit);
+    let started: Option<i64> = row.get(6)?;
+    Ok(Job {
+        id: id_of(row.get(0)?),
+        tool: tool_of(text(1)?)?,
+        caller: Caller { name: text(2)?.into() },
+        state: state_of(text(3)?)?,
+        created: timestamp(row.get(4)?)?,
+        updated: timestamp(row.get(5)?)?,
+        started: started.map(timestamp).transpose()?,
+        attempts: row.get(7)?,
+        progress: row.get(8)?,
+        message: row.get(9)?,
+        keep: Duration::from_nanos(row.get::<_, i64>(10)?.cast_unsigned()),
+        last_event: row.get::<_, i64>(11)?.cast_unsigned(),
+        artefacts: parsed(text(12)?)?,
+        outcome: None,
+    })
+}
+
+pub(super) fn id_of(bytes: [u8; 16]) -> JobId {
+    JobId::of(u128::from_be_bytes(bytes))
+}
+
+pub(super) fn tool_of(text: &str) -> Result<ToolId, Trouble> {
+    ToolId::new(text).ok_or_else(|| Trouble::Said(format!("no tool can be named `{text}`")))
+}
+
+pub(super) fn state_of(text: &str) -> Result<JobState, Trouble> {
+    use JobState::{Canceled, Failed, Queued, Running, Succeeded};
+    let states = [Queued, Running, Succeeded, Failed, Canceled];
+    let found = states.into_iter().find(|state| state.as_str() == text);
+    found.ok_or_else(|| Trouble::Said(format!("no job can be `{text}`")))
+}
+
+pub(super) fn parsed<T: DeserializeOwned>(json: &str) -> Result<T, Trouble> {
+    serde_json::from_str(json).map_err(Trouble::from)
+}
+
+/// A column does not hold what its table says.
+pub(super) fn unfit(err: rusqlite::types::FromSqlError) -> Trouble {
+    rusqlite::Error::from(err).into()
+}

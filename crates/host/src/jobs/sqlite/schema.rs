@@ -1,0 +1,156 @@
+//! The file: how it is opened, what tables it has and how an older one is brought up.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::jobs::store::StoreError;
+
+/// What is written in each file, so that another program's is not taken for ours: `tgJ1`.
+const APPLICATION: i64 = 0x7467_4a31;
+/// What brings a file from the version that is its place here to the next.
+const STEPS: [&str; 1] = [include_str!("schema/1.sql")];
+/// How long to wait while another server writes.
+const BUSY: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
+
+/// Why something was not done to the file.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// SQLite says so.
+    Sqlite(rusqlite::Error),
+    /// What was asked makes no sense here, or what is in the file does not.
+    Said(String),
+}
+
+impl Trouble {
+    /// The same for a person.
+    pub(super) fn about(&self, file: &Path) -> StoreError {
+        let file = file.display();
+        let err = match self {
+            Self::Said(sentence) => return StoreError(sentence.clone()),
+            Self::Sqlite(err) => err,
+        };
+        StoreError(match err.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => format!("the disk of `{file}` is full"),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                format!("another program keeps `{file}` locked")
+            }
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => format!(
+                "`{file}` is damaged or no file of jobs ({err}); move it away and a new one is made"
+            ),
+            Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
+                format!("`{file}` cannot be opened and written: {err}")
+            }
+            Some(_) | None => format!("`{file}`: {err}"),
+        })
+    }
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(err: rusqlite::Error) -> Self {
+        Self::Sqlite(err)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(err: io::Error) -> Self {
+        Self::Said(err.to_string())
+    }
+}
+
+impl From<serde_json::Error> for Trouble {
+    fn from(err: serde_json::Error) -> Self {
+        Self::Said(format!("what it holds cannot be read: {err}"))
+    }
+}
+
+/// Opens `file` for writing, made or brought up to date if need be.
+pub(super) fn open(file: &Path) -> Result<Connection, Trouble> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+        Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
+        Err(_) | Ok(_) => {}
+    }
+    let db = connect(file)?;
+    if version(&db, file)? < STEPS.len() {
+        bring_up(&db, file)?;
+    }
+    Ok(db)
+}
+
+/// A connection to `file`, which was opened before.
+pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(file, flags)?;
+    db.busy_timeout(BUSY)?;
+    db.set_prepared_statement_cache_capacity(48);
+    // Pages in memory, in KiB; and how long the journal stays after a burst.
+    db.execute_batch("PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 8388608")?;
+    Ok(db)
+}
+
+fn version(db: &Connection, file: &Path) -> Result<usize, Trouble> {
+    let number = |name| db.query_row(&format!("PRAGMA {name}"), (), |row| row.get::<_, i64>(0));
+    let tables = || db.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0));
+    let (version, application) = (number("user_version")?, number("application_id")?);
+    if application != APPLICATION && (version, application, tables()?) != (0, 0, 0_i64) {
+        let file = file.display();
+        return Err(Trouble::Said(format!(
+            "`{file}` is another program's; move it away and a new one is made"
+        )));
+    }
+    match usize::try_from(version) {
+        Ok(version) if version <= STEPS.len() => Ok(version),
+        Ok(_) | Err(_) => Err(Trouble::Said(format!(
+            "`{}` has version {version}, and this toolgate knows {} at most; use a newer one, or \
+             move the file away and a new one is made",
+            file.display(),
+            STEPS.len(),
+        ))),
+    }
+}
+
+/// Makes the tables, or those that are new; one server at a time.
+fn bring_up(db: &Connection, file: &Path) -> Result<(), Trouble> {
+    let folder = File::open(file.parent().unwrap_or(Path::new(".")))?;
+    folder.lock()?;
+    // What can only be said of an empty file, and stays.
+    db.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
+    let mode: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Trouble::Said(format!(
+            "the disk of `{}` cannot be shared between threads; use a local one",
+            file.display(),
+        )));
+    }
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    // Another may have done it since.
+    for step in &STEPS[version(db, file)?..] {
+        db.execute_batch(step)?;
+    }
+    let latest = STEPS.len();
+    db.execute_batch(&format!(
+        "PRAGMA user_version = {latest}; PRAGMA application_id = {APPLICATION}; COMMIT"
+    ))?;
+    Ok(())
+}
+
+/// When, as it is in the file: nanoseconds.
+pub(super) fn nanos(at: Timestamp) -> i64 {
+    let nanos = at.as_nanosecond();
+    i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// How long, as it is in the file: nanoseconds, 292 years at most.
+pub(super) fn nanos_of(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// When, as it was written by [`nanos`].
+pub(super) fn timestamp(nanos: i64) -> Result<Timestamp, Trouble> {
+    Timestamp::from_nanosecond(nanos.into()).map_err(|err| Trouble::Said(err.to_string()))
+}

@@ -1,0 +1,150 @@
+//! Which servers share the folder, and which of them are gone.
+//!
+//! Each has a file in `servers/`, named as it is in the rows of its jobs, and keeps it locked as
+//! long as it lives: the kernel unlocks it however the server ends.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// How often a file is made that another server takes for left behind.
+const TRIES: usize = 8;
+
+/// What a server is called in the rows of its jobs.
+pub(super) type Owner = i64;
+
+/// This server's place in the folder.
+pub(super) struct Server {
+    pub(super) owner: Owner,
+    path: PathBuf,
+    /// Locked.
+    _file: File,
+}
+
+impl Server {
+    /// Takes a place in `folder`, which is made if it is not there.
+    pub(super) fn enter(folder: &Path, mark: u64) -> io::Result<Self> {
+        let servers = folder.join("servers");
+        DirBuilder::new().recursive(true).mode(0o700).create(&servers)?;
+        let random = getrandom::u64().map_err(io::Error::other)? >> 1;
+        let owner = Owner::try_from(random).map_err(io::Error::other)?;
+        let path = servers.join(name(owner));
+        let made = path.with_extension("new");
+        for _ in 0..TRIES {
+            // Nobody may see it under its name before it is locked: it would be buried alive.
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
+            file.lock()?;
+            file.write_all(mark.to_string().as_bytes())?;
+            match std::fs::rename(&made, &path) {
+                Ok(()) => return Ok(Self { owner, path, _file: file }),
+                // It was seen before it was locked, and taken for left behind.
+                Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+                Err(err) => return Err(err),
+            }
+        }
+        Err(io::Error::other("another server removes this one's file"))
+    }
+
+    /// Gives the place back.
+    pub(super) fn leave(&self) {
+        if let Err(err) = std::fs::remove_file(&self.path) {
+            tracing::warn!("`{}` cannot be removed: {err}", self.path.display());
+        }
+    }
+
+    /// Which of the other servers are gone: of those that have a file and of `owners`.
+    ///
+    /// What `owners` are must have been read before, or a new server might be among them.
+    pub(super) fn gone(&self, owners: Vec<Owner>) -> io::Result<Vec<Gone>> {
+        let mut alive = vec![self.owner];
+        let mut gone = Vec::new();
+        for entry in std::fs::read_dir(self.path.parent().unwrap_or(Path::new(".")))? {
+            let path = entry?.path();
+            if path == self.path {
+                continue;
+            }
+            let named = path.file_name().and_then(|name| owner(name.to_str()?));
+            match (look(&path)?, named) {
+                (Found::Free(file), Some(owner)) => {
+                    gone.push(Gone { owner, mark: mark(&file), file: Some((path, file)) });
+                }
+                // One that died while it entered.
+                (Found::Free(_), None) if path.extension().is_some_and(|it| it == "new") => {
+                    remove(&path);
+                }
+                (Found::Locked, Some(owner)) => alive.push(owner),
+                (Found::Free(_) | Found::Locked, None) | (Found::Nothing, _) => {}
+            }
+        }
+        for owner in owners {
+            if !alive.contains(&owner) && gone.iter().all(|gone| gone.owner != owner) {
+                gone.push(Gone { owner, mark: None, file: None });
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// A server that is gone. As long as this is kept, no other takes over what it left.
+pub(super) struct Gone {
+    pub(super) owner: Owner,
+    pub(super) mark: Option<u64>,
+    /// Locked.
+    file: Option<(PathBuf, File)>,
+}
+
+impl Gone {
+    /// Removes its file, once what it left is taken over.
+    pub(super) fn bury(self) {
+        if let Some((path, _locked)) = &self.file {
+            remove(path);
+        }
+    }
+}
+
+enum Found {
+    Nothing,
+    Locked,
+    Free(File),
+}
+
+fn look(path: &Path) -> io::Result<Found> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(err) => return Err(err),
+    };
+    match file.try_lock() {
+        // It may have been removed since it was opened, and its jobs taken over.
+        Ok(()) if file.metadata()?.nlink() == 0 => Ok(Found::Nothing),
+        Ok(()) => Ok(Found::Free(file)),
+        Err(TryLockError::WouldBlock) => Ok(Found::Locked),
+        Err(TryLockError::Error(err)) => Err(err),
+    }
+}
+
+fn remove(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!("`{}` cannot be removed: {err}", path.display());
+        }
+        Err(_) | Ok(()) => {}
+    }
+}
+
+/// `None` where the machine stopped before it was on the disk: then nothing else is left either.
+fn mark(mut file: &File) -> Option<u64> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    text.parse().ok()
+}
+
+fn name(owner: Owner) -> String {
+    format!("{owner:016x}")
+}
+
+fn owner(name: &str) -> Option<Owner> {
+    let owner = Owner::from_str_radix(name, 16).ok()?;
+    (self::name(owner) == name).then_some(owner)
+}

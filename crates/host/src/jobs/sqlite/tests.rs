@@ -1,0 +1,489 @@
+//! What must not happen to jobs: loss, doubling, two owners, and a store that stays broken.
+
+mod model;
+mod speed;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use rusqlite::Connection;
+use serde_json::json;
+use tempfile::TempDir;
+use toolgate_contract::{
+    Artefact, CallError, Ending, Happened, JobState, Level, Output, Stream, Text, ToolId,
+};
+
+use super::*;
+
+/// Tells a test that it is the other process of itself, and where.
+const OTHER: &str = "TOOLGATE_TEST_STORE";
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn open(folder: &TempDir) -> SqliteStore {
+    SqliteStore::open(folder.path(), 1).expect("a store")
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(second) * 1_000_000_000 + 123_456_789).expect("a time")
+}
+
+fn id(number: u128) -> JobId {
+    JobId::of(number << 64 | number)
+}
+
+fn job(number: u128) -> NewJob {
+    NewJob {
+        id: id(number),
+        tool: ToolId::new("exec.run").expect("an id"),
+        input: json!({ "number": u64::try_from(number).expect("small") }),
+        caller: Caller::named("ada"),
+        dialect: "test".into(),
+        priority: 3,
+        created: at(0),
+        keep: Duration::from_secs(60),
+    }
+}
+
+fn printed(text: &str) -> Happened {
+    Happened::Output { stream: Stream::Stdout, text: text.to_owned() }
+}
+
+fn end(second: i64, before: Vec<Said>) -> End {
+    let output = Output { value: json!(1), text: Text::body("one"), ending: Ending::Done };
+    let artefacts = vec![Artefact {
+        name: "a.png".to_owned(),
+        path: "out/a.png".to_owned(),
+        bytes: 3,
+        modified: at(second),
+        media_type: "image/png".to_owned(),
+    }];
+    End { at: at(second), state: JobState::Succeeded, outcome: Ok(output), artefacts, before }
+}
+
+/// Runs the test `name` of this file again, in a process of its own, started by `starter`.
+fn other(name: &str, starter: &[&str], folder: &Path) -> Child {
+    let test = format!("{}::{name}", module_path!().split_once("::").expect("a crate").1);
+    let this = std::env::current_exe().expect("a program");
+    let mut all = starter.iter().map(PathBuf::from).chain([this]);
+    let mut command = Command::new(all.next().expect("one"));
+    command.args(all).args(["--exact", &test, "--nocapture"]).env(OTHER, folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// How many transactions are in the journal.
+fn commits(folder: &TempDir) -> usize {
+    let journal = std::fs::read(folder.path().join("jobs.db-wal")).expect("a journal");
+    let number = |from: usize| {
+        u32::from_be_bytes(journal[from..from + 4].try_into().expect("four bytes"))
+    };
+    let frame = 24 + usize::try_from(number(8)).expect("a page size");
+    let frames = (32..journal.len()).step_by(frame).filter(|from| from + frame <= journal.len());
+    // What is left of an earlier round has another salt; and only a commit says how long the file is.
+    frames.filter(|from| number(from + 8) == number(16) && number(from + 4) != 0).count()
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
+    if let Some(folder) = std::env::var_os(OTHER) {
+        let store = SqliteStore::open(Path::new(&folder), 77).expect("a store");
+        for number in 1..=20 {
+            store.accept(job(number)).await.expect("it is accepted");
+        }
+        store.begin(id(1), at(1)).await.expect("it begins");
+        store.append(id(1), vec![(at(2), printed("half"))]).await.expect("it is added");
+        store.finish(id(2), end(2, vec![])).await.expect("it ends");
+        println!("\nacknowledged");
+        std::thread::park_timeout(Duration::from_secs(60));
+        return;
+    }
+    let folder = folder();
+    let mut other =
+        other("what_was_acknowledged_outlives_a_server_that_is_killed", &[], folder.path());
+    let lines = BufReader::new(other.stdout.take().expect("its output")).lines();
+    lines.map_while(Result::ok).find(|line| line == "acknowledged").expect("it got that far");
+    let store = open(&folder);
+    assert!(store.adopt().await.expect("it adopts").jobs.is_empty(), "the other lives");
+    other.kill().expect("it is killed");
+    other.wait().expect("it is gone");
+
+    let adopted = store.adopt().await.expect("it adopts");
+    assert_eq!(adopted.marks, [77]);
+    let ids: Vec<JobId> = adopted.jobs.iter().map(|job| job.id).collect();
+    let expected: Vec<JobId> = [1].into_iter().chain(3..=20).map(id).collect();
+    assert_eq!(ids, expected);
+    assert_eq!(adopted.jobs[0].state, JobState::Running);
+    assert_eq!(adopted.jobs[1].state, JobState::Queued);
+    let last = store.events(id(1), 2, 1).await.expect("events");
+    assert_eq!(last[0].what, printed("half"));
+    let begun = store.begin(id(20), at(9)).await.expect("it begins").expect("it is there");
+    assert_eq!((begun.input, begun.attempt), (json!({ "number": 20 }), 1));
+}
+
+#[tokio::test]
+async fn a_job_begins_once_and_ends_once() {
+    let folder = folder();
+    let store = open(&folder);
+    assert!(store.begin(id(1), at(1)).await.expect("an answer").is_none(), "there is none");
+    assert!(store.finish(id(1), end(1, vec![])).await.expect("an answer").is_none());
+    store.accept(job(1)).await.expect("it is accepted");
+    let twice = store.accept(job(1)).await.expect_err("it is there").to_string();
+    assert!(twice.contains("is there already"), "{twice}");
+
+    let begun = join_all((0..8).map(|_| store.begin(id(1), at(1)))).await;
+    let begun: Vec<Begun> = begun.into_iter().filter_map(|begun| begun.expect("one")).collect();
+    assert_eq!(begun.iter().map(|begun| (begun.attempt, begun.event)).collect::<Vec<_>>(), [(1, 2)]);
+    let ends = (0..8).map(|_| store.finish(id(1), end(2, vec![(at(2), printed("last"))])));
+    let first: Vec<Option<u64>> =
+        join_all(ends).await.into_iter().map(|end| end.expect("an answer")).collect();
+    assert_eq!(first.iter().flatten().collect::<Vec<_>>(), [&3]);
+
+    let ended = store.job(id(1)).await.expect("an answer").expect("it is there");
+    assert_eq!((ended.state, ended.last_event, ended.updated), (JobState::Succeeded, 4, at(2)));
+    assert_eq!(ended.outcome.expect("one").expect("an output").text.body, "one");
+    assert_eq!(ended.artefacts, end(2, vec![]).artefacts);
+    let late = store.append(id(1), vec![(at(3), printed("late"))]).await.expect_err("it ended");
+    assert!(late.to_string().contains("has ended"), "{late}");
+}
+
+#[tokio::test]
+async fn events_are_numbered_without_gaps() {
+    let folder = folder();
+    let store = open(&folder);
+    store.accept(job(1)).await.expect("it is accepted");
+    store.accept(job(2)).await.expect("it is accepted");
+    store.begin(id(1), at(1)).await.expect("it begins");
+    let three = || vec![(at(2), printed("one")), (at(2), printed("two")), (at(2), printed("three"))];
+    let added = join_all((0..20).map(|_| store.append(id(1), three()))).await;
+    let mut first: Vec<u64> = added.into_iter().map(|first| first.expect("it is added")).collect();
+    first.sort_unstable();
+    assert_eq!(first, (0..20).map(|turn| 3 + 3 * turn).collect::<Vec<u64>>());
+    assert_eq!(store.append(id(1), vec![]).await.expect("nothing"), 63);
+
+    let (mut seen, mut after) = (Vec::new(), 0);
+    loop {
+        let page = store.events(id(1), after, 300).await.expect("events");
+        let Some(last) = page.last() else { break };
+        assert!(page.len() < 20, "a page is bounded");
+        after = last.seq;
+        seen.extend(page.iter().map(|event| event.seq));
+    }
+    assert_eq!(seen, (1..=62).collect::<Vec<u64>>());
+    assert_eq!(store.events(id(2), 0, 300).await.expect("events").len(), 1, "another's are not here");
+    assert_eq!(store.events(id(1), u64::MAX, 300).await.expect("events"), []);
+}
+
+#[tokio::test]
+async fn each_job_of_a_server_that_is_gone_is_adopted_by_one() {
+    let folder = folder();
+    for round in 0..20 {
+        let gone = open(&folder);
+        let numbers = round * 10 + 1..=round * 10 + 10;
+        for number in numbers.clone() {
+            gone.accept(job(number)).await.expect("it is accepted");
+        }
+        let left = open(&folder);
+        let right = open(&folder);
+        drop(gone);
+        let (one, two) = tokio::join!(left.adopt(), right.adopt());
+        let mut ids: Vec<JobId> = [one, two]
+            .into_iter()
+            .flat_map(|adopted| adopted.expect("it adopts").jobs)
+            .map(|orphan| orphan.id)
+            .collect();
+        ids.sort_unstable();
+        assert_eq!(ids, numbers.clone().map(id).collect::<Vec<_>>());
+        for number in numbers {
+            let ends = [&left, &right].map(|store| store.finish(id(number), end(1, vec![])));
+            join_all(ends).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn jobs_of_a_server_that_lives_are_its_own() {
+    let folder = folder();
+    let (one, two) = (open(&folder), open(&folder));
+    one.accept(job(1)).await.expect("it is accepted");
+    let adopted = two.adopt().await.expect("it adopts");
+    assert!(adopted.jobs.is_empty() && adopted.marks.is_empty(), "{adopted:?}");
+    assert!(two.begin(id(1), at(1)).await.expect("an answer").is_none(), "it is not its own");
+    assert!(one.begin(id(1), at(1)).await.expect("an answer").is_some());
+    two.requeue(id(1), at(2)).await.expect("nothing");
+    assert!(one.begin(id(1), at(3)).await.expect("an answer").is_none(), "it runs still");
+    one.requeue(id(1), at(2)).await.expect("it is put back");
+    assert_eq!(one.begin(id(1), at(3)).await.expect("an answer").expect("it").attempt, 2);
+    drop(one);
+    assert_eq!(two.adopt().await.expect("it adopts").jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_and_left_no_job_leaves_its_mark_once() {
+    let folder = folder();
+    let store = open(&folder);
+    let servers = folder.path().join("servers");
+    std::fs::write(servers.join("00000000000000aa"), "5").expect("a file");
+    std::fs::write(servers.join("00000000000000ab"), "").expect("a file that was not written");
+    std::fs::write(servers.join("00000000000000ac.new"), "").expect("one that never had its name");
+    std::fs::write(servers.join("README"), "").expect("a file of somebody");
+    assert_eq!(store.adopt().await.expect("it adopts").marks, [5]);
+    assert_eq!(store.adopt().await.expect("it adopts").marks, [0; 0]);
+    let left = std::fs::read_dir(&servers).expect("a folder").count();
+    assert_eq!(left, 2, "its own and somebody's");
+    drop(store);
+    assert_eq!(std::fs::read_dir(&servers).expect("a folder").count(), 1);
+}
+
+#[tokio::test]
+async fn only_what_was_kept_long_enough_is_forgotten() {
+    let folder = folder();
+    let store = open(&folder);
+    for number in 1..=6 {
+        store.accept(job(number)).await.expect("it is accepted");
+    }
+    for number in 1..=4 {
+        let second = i64::try_from(number).expect("small");
+        store.finish(id(number), end(second, vec![(at(1), printed("x"))])).await.expect("it ends");
+    }
+    assert_eq!(store.forget(at(61), 4).await.expect("an answer"), [], "the minute is not over");
+    assert_eq!(store.forget(at(62), 4).await.expect("an answer"), [id(1)]);
+    assert_eq!(store.forget(at(62), 2).await.expect("an answer"), [id(2)], "one too many");
+    assert_eq!(store.forget(at(9999), 9).await.expect("an answer").len(), 2);
+    let page = store.list(None, None, 10).await.expect("a page");
+    let left: Vec<JobId> = page.jobs.iter().map(|job| job.id).collect();
+    assert_eq!(left, [id(6), id(5)], "they have not ended");
+    assert_eq!(store.events(id(1), 0, 100).await.expect("events"), []);
+    drop(store);
+
+    let db = Connection::open(folder.path().join(FILE)).expect("a database");
+    let count = |table: &str| -> i64 {
+        db.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get(0)).expect("it")
+    };
+    assert_eq!(["jobs", "events", "inputs", "forgotten"].map(count), [2, 2, 2, 0]);
+}
+
+#[tokio::test]
+async fn what_is_forgotten_gives_its_room_back() {
+    let folder = folder();
+    let store = open(&folder);
+    store.accept(job(1)).await.expect("it is accepted");
+    let megabyte = vec![(at(1), printed(&"x".repeat(1 << 16))); 16];
+    for _ in 0..24 {
+        store.append(id(1), megabyte.clone()).await.expect("it is added");
+    }
+    store.finish(id(1), end(2, vec![])).await.expect("it ends");
+    assert_eq!(store.forget(at(9999), 0).await.expect("an answer"), [id(1)]);
+    drop(store);
+    let bytes = std::fs::metadata(folder.path().join(FILE)).expect("a file").len();
+    assert!(bytes < 6 << 20, "{bytes} of 24 MiB");
+}
+
+#[tokio::test]
+async fn many_at_once_are_committed_together() {
+    let folder = folder();
+    let store = open(&folder);
+    let before = commits(&folder);
+    let accepted = join_all((1..=200).map(|number| store.accept(job(number)))).await;
+    assert!(accepted.iter().all(Result::is_ok));
+    let commits = commits(&folder) - before;
+    assert!((1..=20).contains(&commits), "200 jobs took {commits} commits");
+}
+
+#[tokio::test]
+async fn one_that_fails_does_not_fail_those_it_is_committed_with() {
+    let folder = folder();
+    let store = open(&folder);
+    // 1 is there twice, the second time between others.
+    let numbers = [1, 2, 1, 3];
+    let accepted = join_all(numbers.map(|number| store.accept(job(number)))).await;
+    assert_eq!(accepted.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
+    assert_eq!(store.list(None, None, 10).await.expect("a page").jobs.len(), 3);
+    assert_eq!(store.events(id(1), 0, 100).await.expect("events").len(), 1);
+}
+
+#[tokio::test]
+async fn only_what_must_be_durable_waits_for_the_disk() {
+    let folder = folder();
+    let store = open(&folder);
+    for (durability, level) in [
+        (Durability::Durable, 2_i64),
+        (Durability::Written, 1),
+        (Durability::Written, 1),
+        (Durability::Durable, 2),
+    ] {
+        let asked = store.writer.ask(durability, |session: &Session| {
+            Ok(session.db.query_row("PRAGMA synchronous", (), |row| row.get::<_, i64>(0))?)
+        });
+        assert_eq!(asked.await.expect("a level"), level);
+    }
+}
+
+#[tokio::test]
+async fn what_was_asked_is_done_though_nobody_waits_for_it() {
+    let folder = folder();
+    let store = open(&folder);
+    for number in 1..=50 {
+        assert!(store.accept(job(number)).now_or_never().is_none(), "it takes a moment");
+    }
+    drop(store);
+    let store = open(&folder);
+    assert_eq!(store.adopt().await.expect("it adopts").jobs.len(), 50);
+}
+
+#[tokio::test]
+async fn while_another_writes_one_can_read_and_afterwards_write() {
+    let folder = folder();
+    let store = open(&folder);
+    store.accept(job(1)).await.expect("it is accepted");
+    let other = Connection::open(folder.path().join(FILE)).expect("a database");
+    other.execute_batch("BEGIN IMMEDIATE").expect("a lock");
+    let (refused, read) = tokio::join!(store.accept(job(2)), async {
+        let began = Instant::now();
+        let read = store.job(id(1)).await.expect("an answer").expect("it is there");
+        assert!(began.elapsed() < Duration::from_millis(150), "it waited for who writes");
+        read
+    });
+    assert_eq!(read.state, JobState::Queued);
+    let refused = refused.expect_err("it is locked").to_string();
+    assert!(refused.contains("another program keeps") && refused.contains("locked"), "{refused}");
+    other.execute_batch("ROLLBACK").expect("no lock");
+    store.accept(job(2)).await.expect("it is accepted");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_outlived() {
+    const NAME: &str = "a_full_disk_is_told_and_outlived";
+    if let Some(folder) = std::env::var_os(OTHER) {
+        return on_a_small_disk(Path::new(&folder)).await;
+    }
+    let folder = folder();
+    // A file system of its own, that is gone with the other process.
+    let script = "mount -t tmpfs -o size=2m none \"$0\" && echo && echo mounted && exec \"$@\"";
+    let path = folder.path().to_str().expect("a path");
+    let starter = ["unshare", "-rm", "sh", "-c", script, path];
+    let other = other(NAME, &starter, folder.path()).wait_with_output().expect("it ends");
+    let output = String::from_utf8_lossy(&other.stdout);
+    if !output.contains("mounted") {
+        return eprintln!("skipped: this machine does not let a test mount a disk");
+    }
+    assert!(other.status.success(), "{output}");
+}
+
+async fn on_a_small_disk(folder: &Path) {
+    let filler = folder.join("filler");
+    std::fs::write(&filler, vec![1; 1 << 20]).expect("half the disk");
+    let store = SqliteStore::open(&folder.join("jobs"), 1).expect("a store");
+    store.accept(job(1)).await.expect("it is accepted");
+    let some = || vec![(at(1), printed(&"x".repeat(20_000)))];
+    let mut added = 0;
+    let refused = loop {
+        match store.append(id(1), some()).await {
+            Ok(_) => added += 1,
+            Err(err) => break err.to_string(),
+        }
+    };
+    assert!(refused.contains("is full"), "{refused}");
+    assert!(added > 5, "{added}");
+    // Some are small enough still; those that are not are told, and nothing is half done.
+    let accepted = join_all((2..200).map(|number| store.accept(job(number)))).await;
+    let accepted = accepted.iter().filter(|accepted| accepted.is_ok()).count();
+    assert_eq!(store.list(None, None, 500).await.expect("a page").jobs.len(), 1 + accepted);
+
+    std::fs::remove_file(&filler).expect("room");
+    store.accept(job(900)).await.expect("it is accepted");
+    store.append(id(1), some()).await.expect("it is added");
+    store.finish(id(1), end(3, vec![])).await.expect("it ends");
+    drop(store);
+    let store = SqliteStore::open(&folder.join("jobs"), 1).expect("a store");
+    let last = store.job(id(1)).await.expect("an answer").expect("it is there").last_event;
+    assert_eq!(last, 1 + added + 1 + 1);
+    let events = store.events(id(1), 0, usize::MAX).await.expect("events");
+    assert_eq!(events.len() as u64, last);
+}
+
+fn refusal(folder: &TempDir) -> String {
+    SqliteStore::open(folder.path(), 1).err().expect("it is refused").to_string()
+}
+
+#[test]
+fn a_file_that_is_none_of_jobs_is_refused_and_left_alone() {
+    let folder = folder();
+    let file = folder.path().join(FILE);
+    let text = "these are not jobs ".repeat(100);
+    std::fs::write(&file, &text).expect("a file");
+    let refused = refusal(&folder);
+    assert!(refused.contains("jobs.db` is damaged or no file of jobs"), "{refused}");
+    assert!(refused.contains("move it away"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).expect("the file"), text);
+
+    std::fs::remove_file(&file).expect("no file");
+    let db = Connection::open(&file).expect("a database");
+    db.execute_batch("CREATE TABLE cats (name TEXT)").expect("a table");
+    drop(db);
+    let refused = refusal(&folder);
+    assert!(refused.contains("jobs.db` is another program's; move it away"), "{refused}");
+    let servers = std::fs::read_dir(folder.path().join("servers")).expect("a folder");
+    assert_eq!(servers.count(), 0, "a place was kept");
+}
+
+#[test]
+fn a_file_of_a_newer_toolgate_is_refused() {
+    let folder = folder();
+    drop(open(&folder));
+    let db = Connection::open(folder.path().join(FILE)).expect("a database");
+    db.execute_batch("PRAGMA user_version = 99").expect("a version");
+    drop(db);
+    let refused = refusal(&folder);
+    assert!(refused.contains("jobs.db` has version 99, and this toolgate knows 1"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_told_and_not_taken_for_an_empty_one() {
+    let folder = folder();
+    let store = open(&folder);
+    for number in 1..=300 {
+        store.accept(job(number)).await.expect("it is accepted");
+    }
+    drop(store);
+    let file = std::fs::OpenOptions::new().write(true).open(folder.path().join(FILE));
+    let file = file.expect("the file");
+    let bytes = file.metadata().expect("its size").len();
+    for page in 2..bytes / 4096 {
+        file.write_all_at(&[0xff; 64], page * 4096).expect("damage");
+    }
+    drop(file);
+    let store = open(&folder);
+    let told = store.list(None, None, 300).await.expect_err("it is damaged").to_string();
+    assert!(told.contains("damaged") && told.contains("jobs.db"), "{told}");
+}
+
+#[test]
+fn nobody_else_can_read_what_is_in_the_folder() {
+    use std::os::unix::fs::PermissionsExt;
+    let above = folder();
+    let folder = above.path().join("some/where");
+    let _store = SqliteStore::open(&folder, 1).expect("a store");
+    let mode = |name: &str| {
+        let path = folder.join(name);
+        std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    };
+    assert_eq!(["", "..", "servers"].map(mode), [0o700; 3]);
+    assert_eq!(["jobs.db", "jobs.db-wal", "jobs.db-shm"].map(mode), [0o600; 3]);
+}
+
+#[tokio::test]
+async fn a_folder_that_several_open_first_at_once_has_one_store() {
+    let folder = folder();
+    std::thread::scope(|scope| {
+        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| open(&folder))).collect();
+        opened.into_iter().map(|opened| opened.join().expect("a store")).collect::<Vec<_>>()
+    });
+    assert!(SqliteStore::is_in(folder.path()));
+}

@@ -1,0 +1,271 @@
+//! Who touches the file: one thread that writes and a few that read, each with a queue.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::schema::{self, Trouble};
+use super::servers::Server;
+use crate::jobs::store::StoreError;
+
+/// How many requests may wait in each queue; whoever comes then waits for a place.
+const QUEUE: usize = 256;
+/// How many threads read.
+const READERS: usize = 2;
+/// How long whoever ends waits for what is not written yet.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// How sure a write is once it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Durability {
+    /// It survives the end of this process.
+    Written,
+    /// It survives the end of the machine.
+    Durable,
+}
+
+/// The thread that writes.
+pub(super) struct Writer {
+    // Before `_end`: a thread ends when its queue does.
+    queue: mpsc::Sender<Write>,
+    _end: End,
+}
+
+/// A request to write, with others in one transaction.
+struct Write {
+    durability: Durability,
+    work: Box<Work>,
+}
+
+/// Does it, or not, where there is no transaction.
+type Work = dyn FnOnce(Result<&Session, StoreError>) -> Tried + Send;
+
+/// What came of a request, before the transaction is committed.
+struct Tried {
+    failed: Option<StoreError>,
+    /// Answers whoever asked, given what came of the transaction.
+    answer: Box<dyn FnOnce(Result<(), StoreError>)>,
+}
+
+impl Writer {
+    pub(super) fn start(mut session: Session) -> io::Result<Self> {
+        let (queue, mut asked) = mpsc::channel(QUEUE);
+        let (end, alive) = End::new();
+        thread("jobs-write", move || {
+            let mut waiting = Vec::new();
+            while asked.blocking_recv_many(&mut waiting, QUEUE) > 0 {
+                session.write(&mut waiting);
+            }
+            session.server.leave();
+            drop(session);
+            drop(alive);
+        })?;
+        Ok(Self { queue, _end: end })
+    }
+
+    /// Has `work` done, all or nothing, and committed.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Session) -> Result<T, Trouble> + Send + 'static,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        self.ask_then(durability, work, |done| done)
+    }
+
+    /// The same, with `then` done by the writer once it is committed.
+    pub(super) fn ask_then<T: Send + 'static, U: Send + 'static>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Session) -> Result<T, Trouble> + Send + 'static,
+        then: impl FnOnce(T) -> U + Send + 'static,
+    ) -> impl Future<Output = Result<U, StoreError>> + Send {
+        let (reply, answer) = oneshot::channel();
+        let work = Box::new(move |session: Result<&Session, StoreError>| {
+            let done = session.and_then(|session| session.whole(work));
+            let failed = done.as_ref().err().cloned();
+            let answer = Box::new(move |committed: Result<(), StoreError>| {
+                // Whoever waits no more does not want to know.
+                let _ = reply.send(committed.and(done).map(then));
+            });
+            Tried { failed, answer }
+        });
+        async move {
+            self.queue.send(Write { durability, work }).await.map_err(|_| ended())?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        }
+    }
+}
+
+/// What the writer works with.
+pub(super) struct Session {
+    pub(super) db: Connection,
+    pub(super) file: Arc<Path>,
+    pub(super) server: Server,
+    /// What the connection is set to.
+    pub(super) durability: Option<Durability>,
+}
+
+impl Session {
+    /// Does what waits, in one transaction unless that comes to nothing half way.
+    fn write(&mut self, waiting: &mut Vec<Write>) {
+        let Some(durability) = waiting.iter().map(|write| write.durability).max() else { return };
+        let mut waiting = waiting.drain(..);
+        while waiting.len() > 0 {
+            let mut tried = Vec::with_capacity(waiting.len());
+            let mut outcome = self.start(durability);
+            for write in waiting.by_ref() {
+                tried.push((write.work)(outcome.clone().map(|()| &*self)));
+                // Where the disk fails, SQLite gives up the transaction with all that is in it.
+                if outcome.is_ok() && self.db.is_autocommit() {
+                    let failed = tried.last_mut().and_then(|last| last.failed.take());
+                    outcome = Err(failed.unwrap_or_else(ended));
+                    break;
+                }
+            }
+            let outcome = outcome.and_then(|()| self.run("COMMIT"));
+            if !self.db.is_autocommit() {
+                let _ = self.run("ROLLBACK");
+            }
+            tried.into_iter().for_each(|tried| (tried.answer)(outcome.clone()));
+        }
+    }
+
+    fn start(&mut self, durability: Durability) -> Result<(), StoreError> {
+        if self.durability != Some(durability) {
+            let level = match durability {
+                Durability::Written => "NORMAL",
+                Durability::Durable => "FULL",
+            };
+            // Not cached: this acts when it is compiled, not when it is run.
+            let set = self.db.execute_batch(&format!("PRAGMA synchronous = {level}"));
+            set.map_err(|err| Trouble::from(err).about(&self.file))?;
+            self.durability = Some(durability);
+        }
+        self.run("BEGIN IMMEDIATE")
+    }
+
+    /// Does `work` or, if it fails, nothing.
+    fn whole<T>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, Trouble>,
+    ) -> Result<T, StoreError> {
+        self.run("SAVEPOINT one")?;
+        let done = work(self).map_err(|err| err.about(&self.file));
+        let undone = if done.is_ok() { Ok(()) } else { self.run("ROLLBACK TO one") };
+        if let Err(err) = undone.and_then(|()| self.run("RELEASE one")) {
+            // What is half done must not be committed with the others'.
+            let _ = self.run("ROLLBACK");
+            return Err(done.err().unwrap_or(err));
+        }
+        done
+    }
+
+    fn run(&self, sql: &str) -> Result<(), StoreError> {
+        let ran = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute(()));
+        ran.map(drop).map_err(|err| Trouble::from(err).about(&self.file))
+    }
+}
+
+/// The threads that read.
+pub(super) struct Readers {
+    // Before `_end`, as above.
+    queue: mpsc::Sender<Read>,
+    file: Arc<Path>,
+    _end: End,
+}
+
+/// A request to read.
+type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
+
+impl Readers {
+    pub(super) fn start(file: &Arc<Path>) -> io::Result<Self> {
+        let (queue, asked) = mpsc::channel::<Read>(QUEUE);
+        let asked = Arc::new(Mutex::new(asked));
+        let (end, alive) = End::new();
+        for _ in 0..READERS {
+            let (file, asked, alive) = (file.clone(), asked.clone(), alive.clone());
+            thread("jobs-read", move || {
+                // Opened when it is needed: a server of one caller hardly ever looks.
+                let mut open = None;
+                while let Some(read) = next(&asked) {
+                    let db = match open.take() {
+                        Some(db) => Ok(db),
+                        None => schema::connect(&file).map_err(|err| err.about(&file)),
+                    };
+                    read(db.as_ref().map_err(StoreError::clone));
+                    open = db.ok();
+                }
+                drop(open);
+                drop(alive);
+            })?;
+        }
+        Ok(Self { queue, file: file.clone(), _end: end })
+    }
+
+    /// `trouble` for a person.
+    pub(super) fn told(&self, trouble: &Trouble) -> StoreError {
+        trouble.about(&self.file)
+    }
+
+    /// Has `work` done on what is committed.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        let (reply, answer) = oneshot::channel();
+        let file = self.file.clone();
+        let read: Read = Box::new(move |db| {
+            let done = db.and_then(|db| work(db).map_err(|err| err.about(&file)));
+            // Whoever waits no more does not want to know.
+            let _ = reply.send(done);
+        });
+        async move {
+            self.queue.send(read).await.map_err(|_| ended())?;
+            answer.await.unwrap_or_else(|_| Err(ended()))
+        }
+    }
+}
+
+/// The next request, whichever thread asks first; `None` when nothing more will come.
+fn next(asked: &Mutex<mpsc::Receiver<Read>>) -> Option<Read> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
+}
+
+/// Waits, when it is dropped, for threads that know that they are to end.
+struct End(Mutex<std::sync::mpsc::Receiver<Infallible>>);
+
+impl End {
+    /// It, and what each thread drops last.
+    fn new() -> (Self, std::sync::mpsc::Sender<Infallible>) {
+        let (alive, end) = std::sync::mpsc::channel();
+        (Self(Mutex::new(end)), alive)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let end = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        match end.recv_timeout(END_MAX) {
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::error!("the job store did not end within {} s", END_MAX.as_secs());
+            }
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let builder = std::thread::Builder::new().name(name.into()).stack_size(1 << 20);
+    builder.spawn(work).map(drop)
+}
+
+fn ended() -> StoreError {
+    StoreError("it has ended".to_owned())
+}

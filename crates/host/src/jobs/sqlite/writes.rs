@@ -1,0 +1,276 @@
+//! What is written, request by request; each within a transaction that the writer opened.
+
+use jiff::Timestamp;
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::Value;
+use toolgate_contract::{Caller, Happened, JobId, JobState};
+
+use super::reads::{id_of, parsed, state_of, tool_of, unfit};
+use super::schema::{Trouble, nanos, nanos_of};
+use super::servers::Gone;
+use super::threads::Session;
+use crate::jobs::store::{Adopted, Begun, End, NewJob, Orphan, Said};
+
+/// How many events of forgotten jobs are removed in one step, so that others come between.
+const SWEEP_STEP: usize = 128;
+/// How many pages are given back to the disk in one step.
+const SHRINK_STEP: i64 = 256;
+/// How many pages may lie free in the file, for what comes next.
+const FREE_PAGES_MAX: i64 = 1024;
+
+pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(), Trouble> {
+    // No number is used twice while anything is left of the job that had it.
+    let sql = "INSERT INTO jobs (n, id, tool, caller, dialect, priority, state, owner, created, \
+               updated, keep, last_event) VALUES (\
+               1 + max((SELECT coalesce(max(n), 0) FROM jobs), \
+               (SELECT coalesce(max(job), 0) FROM forgotten)), \
+               ?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?7, ?8, 0)";
+    let id = job.id.bits().to_be_bytes();
+    let inserted = session.db.prepare_cached(sql)?.execute(params![
+        id,
+        job.tool.as_str(),
+        job.caller.name,
+        job.dialect,
+        job.priority,
+        session.server.owner,
+        nanos(job.created),
+        nanos_of(job.keep),
+    ]);
+    inserted.map_err(|err| match err.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::ConstraintViolation) => {
+            Trouble::Said(format!("job {} is there already", job.id))
+        }
+        Some(_) | None => err.into(),
+    })?;
+    let n = session.db.last_insert_rowid();
+    let sql = "INSERT INTO inputs (job, input) VALUES (?1, ?2)";
+    session.db.prepare_cached(sql)?.execute(params![n, input])?;
+    let lines = Lines::of(&[(job.created, Happened::Queued)])?;
+    add(session, n, 0, &lines)
+}
+
+pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Option<Begun>, Trouble> {
+    let sql = "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1 \
+               WHERE id = ?1 AND state = 'queued' AND owner = ?3 \
+               RETURNING n, last_event, tool, caller, dialect, attempts";
+    let found = session.db.prepare_cached(sql)?.query_row(
+        params![id.bits().to_be_bytes(), nanos(at), session.server.owner],
+        |row| Ok((row.get(0)?, row.get(1)?, begun(row)?)),
+    );
+    let Some((n, last, begun)) = found.optional()? else { return Ok(None) };
+    let (tool, caller, dialect, attempt) = begun;
+    add(session, n, last, &Lines::of(&[(at, Happened::Started { attempt })])?)?;
+    let sql = "SELECT input FROM inputs WHERE job = ?1";
+    let input: String = session.db.prepare_cached(sql)?.query_row([n], |row| row.get(0))?;
+    Ok(Some(Begun {
+        tool: tool_of(&tool)?,
+        input: parsed::<Value>(&input)?,
+        caller: Caller { name: caller.into() },
+        dialect: dialect.into(),
+        attempt,
+        event: (last + 1).cast_unsigned(),
+    }))
+}
+
+fn begun(row: &Row<'_>) -> rusqlite::Result<(String, String, String, u32)> {
+    Ok((row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+}
+
+pub(super) fn requeue(session: &Session, id: JobId, at: Timestamp) -> Result<(), Trouble> {
+    let sql = "UPDATE jobs SET state = 'queued', updated = ?2 \
+               WHERE id = ?1 AND state = 'running' AND owner = ?3";
+    session.db.prepare_cached(sql)?.execute(params![
+        id.bits().to_be_bytes(),
+        nanos(at),
+        session.server.owner
+    ])?;
+    Ok(())
+}
+
+/// What happened, as it is stored.
+pub(super) struct Lines {
+    /// When and what.
+    rows: Vec<(i64, String)>,
+    /// What it last said of how far it is.
+    progress: Option<(f64, Option<String>)>,
+}
+
+impl Lines {
+    pub(super) fn of(said: &[Said]) -> Result<Self, Trouble> {
+        let mut progress = None;
+        let mut rows = Vec::with_capacity(said.len());
+        for (at, what) in said {
+            if let Happened::Progress { fraction, message } = what {
+                if !fraction.is_finite() {
+                    return Err(Trouble::Said(format!("a progress of {fraction} is none")));
+                }
+                progress = Some((*fraction, message.clone()));
+            }
+            rows.push((nanos(*at), serde_json::to_string(what)?));
+        }
+        Ok(Self { rows, progress })
+    }
+}
+
+pub(super) fn append(session: &Session, id: JobId, lines: &Lines) -> Result<u64, Trouble> {
+    let Some((n, last)) = unended(session, id)? else {
+        return Err(Trouble::Said(format!("job {id} has ended or is not there")));
+    };
+    add(session, n, last, lines)?;
+    Ok((last + 1).cast_unsigned())
+}
+
+/// How a job ended, as it is stored.
+pub(super) struct Ending {
+    at: i64,
+    state: JobState,
+    outcome: String,
+    artefacts: String,
+    lines: Lines,
+}
+
+impl Ending {
+    pub(super) fn of(end: End) -> Result<Self, Trouble> {
+        let End { at, state, outcome, artefacts, before: mut said } = end;
+        if !state.is_terminal() {
+            return Err(Trouble::Said(format!("no job ends {}", state.as_str())));
+        }
+        said.push((at, Happened::Finished { state }));
+        Ok(Self {
+            at: nanos(at),
+            state,
+            outcome: serde_json::to_string(&outcome)?,
+            artefacts: serde_json::to_string(&artefacts)?,
+            lines: Lines::of(&said)?,
+        })
+    }
+}
+
+pub(super) fn finish(
+    session: &Session,
+    id: JobId,
+    ending: &Ending,
+) -> Result<Option<u64>, Trouble> {
+    let Some((n, last)) = unended(session, id)? else { return Ok(None) };
+    add(session, n, last, &ending.lines)?;
+    let sql = "UPDATE jobs SET state = ?2, ended = ?3, outcome = ?4, artefacts = ?5, \
+               until = CASE WHEN keep > 9223372036854775807 - max(?3, 0) \
+               THEN 9223372036854775807 ELSE ?3 + keep END WHERE n = ?1";
+    session.db.prepare_cached(sql)?.execute(params![
+        n,
+        ending.state.as_str(),
+        ending.at,
+        ending.outcome,
+        ending.artefacts
+    ])?;
+    Ok(Some((last + 1).cast_unsigned()))
+}
+
+/// The place of a job that has not ended, and its last event.
+fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> {
+    let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND ended IS NULL";
+    let mut statement = session.db.prepare_cached(sql)?;
+    let found = statement.query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
+    Ok(found.optional()?)
+}
+
+/// Adds what happened after event `last`.
+fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Trouble> {
+    let sql = "INSERT INTO events (job, seq, at, what) VALUES (?1, ?2, ?3, ?4)";
+    let mut insert = session.db.prepare_cached(sql)?;
+    let mut seq = last;
+    for (at, what) in &lines.rows {
+        seq += 1;
+        insert.execute(params![n, seq, at, what])?;
+    }
+    let Some((updated, _)) = lines.rows.last() else { return Ok(()) };
+    if let Some((fraction, message)) = &lines.progress {
+        let sql = "UPDATE jobs SET progress = ?2, message = ?3 WHERE n = ?1";
+        session.db.prepare_cached(sql)?.execute(params![n, fraction, message])?;
+    }
+    let sql = "UPDATE jobs SET last_event = ?2, updated = ?3 WHERE n = ?1";
+    session.db.prepare_cached(sql)?.execute(params![n, seq, updated])?;
+    Ok(())
+}
+
+/// What servers that are gone left, and those servers, to be buried once this is committed.
+pub(super) fn adopt(session: &Session) -> Result<(Adopted, Vec<Gone>), Trouble> {
+    let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
+    let mut statement = session.db.prepare(sql)?;
+    let owners = statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let gone = session.server.gone(owners)?;
+
+    let mut orphans = Vec::new();
+    let sql = "UPDATE jobs SET owner = ?2 WHERE owner = ?1 AND ended IS NULL \
+               RETURNING n, id, tool, priority, state";
+    let mut statement = session.db.prepare(sql)?;
+    for gone in &gone {
+        let mut rows = statement.query([gone.owner, session.server.owner])?;
+        while let Some(row) = rows.next()? {
+            let orphan = Orphan {
+                id: id_of(row.get(1)?),
+                tool: tool_of(row.get_ref(2)?.as_str().map_err(unfit)?)?,
+                priority: row.get(3)?,
+                state: state_of(row.get_ref(4)?.as_str().map_err(unfit)?)?,
+            };
+            orphans.push((row.get::<_, i64>(0)?, orphan));
+        }
+    }
+    orphans.sort_by_key(|(n, _)| *n);
+    let jobs = orphans.into_iter().map(|(_, orphan)| orphan).collect();
+    let marks = gone.iter().filter_map(|gone| gone.mark).collect();
+    Ok((Adopted { marks, jobs }, gone))
+}
+
+/// Forgets those of `ids` that nobody else did, but for what [`sweep`] removes.
+pub(super) fn forget(session: &Session, ids: &[JobId]) -> Result<Vec<JobId>, Trouble> {
+    let sql = "DELETE FROM jobs WHERE id = ?1 AND ended IS NOT NULL RETURNING n";
+    let mut delete = session.db.prepare_cached(sql)?;
+    let sql = "INSERT INTO forgotten (job) VALUES (?1)";
+    let mut insert = session.db.prepare_cached(sql)?;
+    let mut forgotten = Vec::with_capacity(ids.len());
+    for id in ids {
+        let found = delete.query_row([id.bits().to_be_bytes()], |row| row.get::<_, i64>(0));
+        if let Some(n) = found.optional()? {
+            insert.execute([n])?;
+            forgotten.push(*id);
+        }
+    }
+    Ok(forgotten)
+}
+
+/// Removes something of what is left of jobs that are forgotten; whether there is more.
+pub(super) fn sweep(session: &Session) -> Result<bool, Trouble> {
+    let db = &session.db;
+    let mut room = SWEEP_STEP;
+    while room > 0 {
+        let sql = "SELECT job FROM forgotten LIMIT 1";
+        let found = db.prepare_cached(sql)?.query_row((), |row| row.get::<_, i64>(0));
+        let Some(n) = found.optional()? else { return Ok(false) };
+        let sql = "DELETE FROM events WHERE job = ?1 AND seq IN \
+                   (SELECT seq FROM events WHERE job = ?1 ORDER BY seq LIMIT ?2)";
+        let limit = i64::try_from(room).unwrap_or(i64::MAX);
+        let removed = db.prepare_cached(sql)?.execute([n, limit])?;
+        if removed < room {
+            db.prepare_cached("DELETE FROM inputs WHERE job = ?1")?.execute([n])?;
+            db.prepare_cached("DELETE FROM forgotten WHERE job = ?1")?.execute([n])?;
+        }
+        room = room.saturating_sub(removed.max(1));
+    }
+    Ok(true)
+}
+
+/// Gives some of the file's free pages back to the disk; whether there are more to give.
+pub(super) fn shrink(session: &Session) -> Result<bool, Trouble> {
+    let db = &session.db;
+    let free: i64 = db.query_row("PRAGMA freelist_count", (), |row| row.get(0))?;
+    let step = SHRINK_STEP.min(free - FREE_PAGES_MAX);
+    if step <= 0 {
+        return Ok(false);
+    }
+    // It gives back one page a row.
+    let mut statement = db.prepare(&format!("PRAGMA incremental_vacuum({step})"))?;
+    let mut rows = statement.query(())?;
+    while rows.next()?.is_some() {}
+    Ok(true)
+}

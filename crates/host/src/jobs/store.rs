@@ -1,0 +1,157 @@
+//! What keeps jobs: one interface, whatever engine is behind it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use toolgate_contract::{
+    Artefact, BoxFuture, CallError, Caller, Happened, Job, JobEvent, JobId, JobPage, JobState,
+    Output, ToolId,
+};
+
+/// Keeps jobs, what happens to them and what comes of them.
+///
+/// What it returned from was done and survives the end of this process at any instant; what is
+/// *durable* survives the machine's too. Each job has one owner, the server that runs it; several
+/// servers may share a store.
+pub trait Store: Send + Sync + 'static {
+    /// Stores a new job as queued and owned by this server, with its first event. Durable.
+    fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Moves a queued job of this server to running, with the event, and gives what is to be
+    /// run; `None` if it is not there or not queued any more. Durable.
+    fn begin(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<Option<Begun>, StoreError>>;
+
+    /// Moves a running job of this server back to queued. Durable.
+    fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Adds what happened to a job that has not ended, in order, and gives the number of the
+    /// first event. The job's progress and message are those of the last [`Happened::Progress`].
+    fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>>;
+
+    /// Ends a job that has not ended, with what still happened and last the event that it ended;
+    /// gives the number of the first of these events, or `None` if the job had ended before or is
+    /// not there. Durable.
+    fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>>;
+
+    /// The job as it is.
+    fn job(&self, id: JobId) -> BoxFuture<'_, Result<Option<Job>, StoreError>>;
+
+    /// The events after number `after`, in order, until they hold `bytes_max` bytes or a little
+    /// more; at least one if there is one.
+    fn events(
+        &self,
+        id: JobId,
+        after: u64,
+        bytes_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<JobEvent>, StoreError>>;
+
+    /// Jobs newest first, `caller`'s or everybody's, without their outcomes.
+    fn list(
+        &self,
+        caller: Option<Caller>,
+        after: Option<JobId>,
+        size: usize,
+    ) -> BoxFuture<'_, Result<JobPage, StoreError>>;
+
+    /// Makes this server the owner of all jobs that have not ended and whose owner is gone.
+    fn adopt(&self) -> BoxFuture<'_, Result<Adopted, StoreError>>;
+
+    /// Forgets jobs that ended longer ago than they were to be kept, and the oldest of those that
+    /// ended beyond the newest `ended_max`; gives the ids of at most a thousand of them.
+    fn forget(
+        &self,
+        now: Timestamp,
+        ended_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<JobId>, StoreError>>;
+}
+
+/// A job to be stored.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// Its id.
+    pub id: JobId,
+    /// The tool that is called.
+    pub tool: ToolId,
+    /// The arguments, as they came.
+    pub input: Value,
+    /// Who calls.
+    pub caller: Caller,
+    /// By which dialect.
+    pub dialect: Cow<'static, str>,
+    /// Which goes first: the higher.
+    pub priority: i32,
+    /// When it was accepted.
+    pub created: Timestamp,
+    /// How long it is kept once it has ended.
+    pub keep: Duration,
+}
+
+/// A job whose turn it is.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// The tool that is called.
+    pub tool: ToolId,
+    /// The arguments.
+    pub input: Value,
+    /// Who calls.
+    pub caller: Caller,
+    /// By which dialect.
+    pub dialect: Cow<'static, str>,
+    /// For how manieth time it begins, from 1.
+    pub attempt: u32,
+    /// The number of the event that it began.
+    pub event: u64,
+}
+
+/// Something that happened, and when.
+pub type Said = (Timestamp, Happened);
+
+/// How a job ended.
+#[derive(Debug, Clone)]
+pub struct End {
+    /// When.
+    pub at: Timestamp,
+    /// A terminal state.
+    pub state: JobState,
+    /// What came of it.
+    pub outcome: Result<Output, CallError>,
+    /// What it left.
+    pub artefacts: Vec<Artefact>,
+    /// What still happened before it ended.
+    pub before: Vec<Said>,
+}
+
+/// What servers that are gone left undone.
+#[derive(Debug, Clone, Default)]
+pub struct Adopted {
+    /// The marks of these servers, by which what their programs left is known.
+    pub marks: Vec<u64>,
+    /// Their jobs, in the order in which they were accepted.
+    pub jobs: Vec<Orphan>,
+}
+
+/// A job whose owner is gone.
+#[derive(Debug, Clone)]
+pub struct Orphan {
+    /// Its id.
+    pub id: JobId,
+    /// The tool that is called.
+    pub tool: ToolId,
+    /// Which goes first: the higher.
+    pub priority: i32,
+    /// Queued or running.
+    pub state: JobState,
+}
+
+/// The store cannot do it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the job store cannot be used: {0}")]
+pub struct StoreError(pub String);
+
+impl From<StoreError> for CallError {
+    fn from(err: StoreError) -> Self {
+        Self::Unavailable { message: err.to_string() }
+    }
+}

@@ -1,0 +1,163 @@
+//! The toolset `jobs`, for clients that have no words of their own for jobs.
+
+mod start;
+mod get;
+mod list;
+mod cancel;
+mod output;
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use toolgate_contract::{
+    AnyTool, Artefact, CallError, Fault, Job, JobState, Problem, ToolError, erase, fold,
+};
+
+use super::{Inner, Jobs};
+
+/// Where tools find the jobs they are among the tools of: tools are there before the host is.
+#[derive(Clone, Default)]
+pub struct Handle(Arc<OnceLock<Weak<Inner>>>);
+
+impl Handle {
+    pub(crate) fn fill(&self, jobs: &Jobs) {
+        // The first host that offers these tools is the one they belong to.
+        let _ = self.0.set(Arc::downgrade(&jobs.0));
+    }
+
+    fn jobs(&self) -> Result<Jobs, ToolError> {
+        let inner = self.0.get().and_then(Weak::upgrade);
+        inner.map(Jobs).ok_or_else(|| {
+            ToolError::new(Fault::Unavailable, "this server keeps no jobs; call the tool itself")
+        })
+    }
+}
+
+/// The tools, each of which finds the jobs in `handle`.
+pub(crate) fn tools(handle: &Handle) -> Vec<Arc<dyn AnyTool>> {
+    vec![
+        erase(start::Start(handle.clone())),
+        erase(get::Get(handle.clone())),
+        erase(list::List(handle.clone())),
+        erase(cancel::Cancel(handle.clone())),
+        erase(output::Output(handle.clone())),
+    ]
+}
+
+/// A job as these tools tell it.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Told {
+    /// What the job is known by.
+    job_id: String,
+    /// The tool that is called.
+    tool: String,
+    /// Where it is.
+    state: JobState,
+    /// How far it is, 0 to 1.
+    progress: f64,
+    /// What it last said of itself.
+    message: Option<String>,
+    /// When it was accepted.
+    created: String,
+    /// When it last began to run.
+    started: Option<String>,
+    /// When it last changed: its end, if it has ended.
+    updated: String,
+    /// How often it began to run.
+    attempts: u32,
+    /// What the tool gave back, once it has ended.
+    result: Option<Value>,
+    /// Why there is no result, once it has ended without one.
+    error: Option<String>,
+    /// The files it left.
+    files: Vec<File>,
+}
+
+/// A file that a job left.
+#[derive(Debug, Serialize, JsonSchema)]
+struct File {
+    /// Where, relative to the workspace.
+    path: String,
+    /// How long it is.
+    bytes: u64,
+    /// What it is, e.g. `image/png`.
+    media_type: String,
+}
+
+impl Told {
+    fn of(job: Job) -> Self {
+        let time = |time: Timestamp| time.to_string();
+        let (result, error) = match job.outcome {
+            Some(Ok(output)) => (Some(output.value), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        Self {
+            job_id: job.id.to_string(),
+            tool: fold(job.tool.as_str()),
+            state: job.state,
+            progress: job.progress,
+            message: job.message,
+            created: time(job.created),
+            started: job.started.map(time),
+            updated: time(job.updated),
+            attempts: job.attempts,
+            result,
+            error,
+            files: job.artefacts.into_iter().map(File::of).collect(),
+        }
+    }
+
+    /// The job in a line.
+    fn line(&self) -> String {
+        let Self { job_id, tool, state, message, error, .. } = self;
+        let percent = (self.progress * 100.0).round();
+        let said = error.as_ref().or(message.as_ref());
+        let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+        match state {
+            JobState::Running if percent > 0.0 => {
+                format!("{job_id} {tool} running, {percent} %{said}")
+            }
+            _ => format!("{job_id} {tool} {}{said}", state.as_str()),
+        }
+    }
+}
+
+impl File {
+    fn of(artefact: Artefact) -> Self {
+        let Artefact { path, bytes, media_type, .. } = artefact;
+        Self { path, bytes, media_type }
+    }
+}
+
+/// A refusal of the jobs as one of a tool; `pointer` says where its input names the job.
+fn refusal(error: CallError, pointer: &str) -> ToolError {
+    let message = error.to_string();
+    let fault = match error {
+        CallError::UnknownTool { .. } => Fault::Invalid { pointer: "/tool".to_owned() },
+        CallError::InvalidInput { problems } => return invalid(problems, pointer),
+        CallError::NotAllowed { .. } => Fault::NotAllowed,
+        CallError::NotFound { .. } => Fault::NotFound,
+        CallError::Conflict { details, .. } => Fault::Conflict(details),
+        CallError::TooLarge { .. } => Fault::TooLarge,
+        CallError::Limited { .. } | CallError::Unavailable { .. } => Fault::Unavailable,
+        CallError::Canceled => Fault::Canceled,
+        CallError::TimedOut { .. }
+        | CallError::Interrupted
+        | CallError::Failed { .. }
+        | CallError::InvalidOutput { .. } => Fault::Failed,
+    };
+    ToolError::new(fault, message)
+}
+
+/// What is wrong with the input of the tool to be called, which is at `pointer` in ours.
+fn invalid(problems: Vec<Problem>, pointer: &str) -> ToolError {
+    let mut problems = problems.into_iter();
+    let first = problems.next().unwrap_or(Problem { pointer: String::new(), message: String::new() });
+    let rest = problems.map(|Problem { pointer: at, message }| format!("; {pointer}{at}: {message}"));
+    let message = first.message + &rest.collect::<String>();
+    ToolError::invalid(format!("{pointer}{}", first.pointer), message)
+}

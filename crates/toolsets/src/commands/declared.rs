@@ -1,0 +1,150 @@
+//! A command as it is declared, all questions answered.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use grep_regex::RegexMatcher;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Effects, ToolId};
+
+use super::argument::Argument;
+use super::artefacts::Pattern;
+use super::template::Item;
+
+/// The argument that takes words as they are, where a command allows that.
+pub(super) const PASSTHROUGH: &str = "argv";
+
+/// A declared command.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    pub(super) id: ToolId,
+    /// Its id as it is written, with `-`.
+    pub(super) written: String,
+    pub(super) found: Where,
+    pub(super) title: String,
+    pub(super) about: String,
+    pub(super) program: Program,
+    pub(super) argv: Vec<Item>,
+    pub(super) arguments: Vec<Argument>,
+    /// The arguments that only `{options}` passes.
+    pub(super) rest: Vec<usize>,
+    pub(super) stdin: Option<usize>,
+    pub(super) passthrough: bool,
+    pub(super) ignore_extra: bool,
+    pub(super) cwd: Option<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) env_keep: Vec<String>,
+    pub(super) deadline: Option<Duration>,
+    pub(super) success: Vec<i32>,
+    pub(super) artefacts: Vec<Pattern>,
+    pub(super) idempotent: bool,
+    pub(super) effects: Effects,
+    pub(super) at_once: Option<usize>,
+    pub(super) priority: i32,
+    pub(super) progress: Option<RegexMatcher>,
+}
+
+/// Where a command is declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Where {
+    pub(super) file: PathBuf,
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+/// What a command runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Program {
+    /// As the file names it: how the settings know it.
+    pub(super) name: String,
+    /// The name or the absolute path to run, unless a variable says otherwise.
+    pub(super) at: String,
+    /// The variable that says otherwise.
+    pub(super) env: Option<String>,
+}
+
+impl Declared {
+    /// Its id as a tool, with `_` for `-`.
+    pub fn id(&self) -> &str {
+        self.id.as_str()
+    }
+
+    /// Its id as the file writes it, `stage.command`.
+    pub fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// The file that declares it.
+    pub fn file(&self) -> &Path {
+        &self.found.file
+    }
+
+    /// JSON Schema 2020-12 of its arguments.
+    pub(super) fn schema(&self) -> Value {
+        let mut properties = Map::new();
+        let mut required = Vec::new();
+        for argument in &self.arguments {
+            properties.insert(argument.name.clone(), argument.described());
+            if argument.note.required {
+                required.push(argument.name.as_str());
+            }
+        }
+        if self.passthrough {
+            let about = "Further words for the program, after all others, as they are.";
+            let words = json!({"type": "array", "items": {"type": "string"}, "description": about});
+            properties.insert(PASSTHROUGH.to_owned(), words);
+        }
+        let mut schema = json!({"type": "object", "properties": properties});
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        if !self.ignore_extra {
+            schema["additionalProperties"] = json!(false);
+        }
+        schema
+    }
+
+    /// The argument that `name` is another spelling of.
+    pub(super) fn target(&self, name: &str) -> Option<&str> {
+        let called = |argument: &&Argument| argument.aliases.iter().any(|alias| alias == name);
+        let alike = |argument: &&Argument| snake(&argument.name) == snake(name);
+        let mut arguments = self.arguments.iter();
+        let argument = arguments.clone().find(called).or_else(|| {
+            arguments.find(|argument| {
+                alike(argument) || argument.aliases.iter().any(|alias| snake(alias) == snake(name))
+            })
+        });
+        argument.map(|argument| argument.name.as_str())
+    }
+
+    /// Whether `name` is an argument's own.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument.name == name)
+            || (self.passthrough && name == PASSTHROUGH)
+    }
+
+    /// `input` with every argument under its own name. A second spelling of one that is given
+    /// already stays as it is, to be refused.
+    pub(super) fn normalised(&self, input: Value) -> Value {
+        let Value::Object(fields) = input else { return input };
+        if fields.keys().all(|name| self.has(name)) {
+            return Value::Object(fields);
+        }
+        let (mut own, others): (Map<_, _>, Map<_, _>) =
+            fields.into_iter().partition(|(name, _)| self.has(name));
+        for (name, value) in others {
+            let target = self.target(&name).map(str::to_owned);
+            match target.as_ref().and_then(|target| own.get(target)) {
+                Some(same) if *same == value => {}
+                Some(_) => drop(own.insert(name, value)),
+                None => drop(own.insert(target.unwrap_or(name), value)),
+            }
+        }
+        Value::Object(own)
+    }
+}
+
+/// `name` with `_` for `-`: the two make no difference.
+pub(super) fn snake(name: &str) -> String {
+    name.replace('-', "_")
+}

@@ -1,0 +1,202 @@
+//! Reads declarations: from a text to commands, or to the place in it that is wrong.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toolgate_contract::fold;
+
+use super::Settings;
+use super::declared::{Declared, Where};
+use super::resolve;
+use super::table::{Configured, Entries, Pack, Table};
+
+/// A text that declares commands, and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The file: relative programs are sought beside it.
+    pub file: PathBuf,
+    /// What is in it.
+    pub text: String,
+}
+
+/// What is wrong with a declaration, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", Place(file, *line, *column))]
+pub struct LoadError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1; 0 where it is about the whole file.
+    pub line: usize,
+    /// The column in it, from 1, in characters.
+    pub column: usize,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+struct Place<'p>(&'p Path, usize, usize);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(file, line, column) = self;
+        match line {
+            0 => write!(f, "{}: ", file.display()),
+            line => write!(f, "{}:{line}:{column}: ", file.display()),
+        }
+    }
+}
+
+/// What is wrong at a place in a text.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) span: Range<usize>,
+    pub(super) message: String,
+}
+
+impl Wrong {
+    pub(super) fn at<T>(what: &Spanned<T>, message: impl Into<String>) -> Self {
+        Self { span: what.span(), message: message.into() }
+    }
+}
+
+/// The commands that the configuration and the packs of `settings` declare.
+///
+/// # Errors
+/// At the first thing that is wrong in a file, and when one cannot be read.
+pub fn declared(
+    settings: &Settings,
+    configuration: Option<&Source>,
+) -> Result<Vec<Declared>, LoadError> {
+    let beside = configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""));
+    let programs = programs(settings, beside);
+    let mut all = Vec::new();
+    if let Some(source) = configuration {
+        let Configured { command } = parse(source)?;
+        all.extend(commands(source, None, command, &programs)?);
+    }
+    for pack in &settings.packs {
+        for source in files(&beside.join(pack))? {
+            let Pack { defaults, command } = parse(&source)?;
+            all.extend(commands(&source, defaults, command, &programs)?);
+        }
+    }
+    distinct(&all)?;
+    Ok(all)
+}
+
+/// Where the settings say that programs are, with paths made absolute.
+fn programs(settings: &Settings, beside: &Path) -> BTreeMap<String, String> {
+    let programs = settings.programs.iter();
+    programs.map(|(name, program)| (name.clone(), located(program, beside))).collect()
+}
+
+/// `program`, a name or a path relative to the folder `beside`, as it is wherever one stands.
+pub(super) fn located(program: &str, beside: &Path) -> String {
+    if !program.contains('/') {
+        return program.to_owned();
+    }
+    let path = std::path::absolute(beside.join(program)).unwrap_or_else(|_| beside.join(program));
+    path.to_string_lossy().into_owned()
+}
+
+/// The pack at `path`: a file, or those in a folder, in order of name.
+#[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
+fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
+    let unread = |path: &Path, err: std::io::Error| LoadError {
+        file: path.to_owned(),
+        line: 0,
+        column: 0,
+        message: format!(
+            "the pack cannot be read: {err}; `commands.packs` names files, or folders of `*.toml`"
+        ),
+    };
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).and_then(|entries| entries.collect::<Result<_, _>>());
+        let entries: Vec<std::fs::DirEntry> = entries.map_err(|err| unread(path, err))?;
+        files = entries.iter().map(std::fs::DirEntry::path).collect();
+        files.retain(|file| file.extension().is_some_and(|it| it == "toml") && file.is_file());
+        files.sort();
+    }
+    let read = |file: PathBuf| match std::fs::read_to_string(&file) {
+        Ok(text) => Ok(Source { file, text }),
+        Err(err) => Err(unread(&file, err)),
+    };
+    files.into_iter().map(read).collect()
+}
+
+fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, LoadError> {
+    toml::from_str(&source.text).map_err(|err| {
+        let message = with_nearest(err.message());
+        source.error(Wrong { span: err.span().unwrap_or_default(), message })
+    })
+}
+
+/// What serde says of an unknown field, with the one that was probably meant.
+fn with_nearest(message: &str) -> String {
+    let Some(rest) = message.strip_prefix("unknown field `") else { return message.to_owned() };
+    let mut names = rest.split('`').step_by(2);
+    let unknown = names.next().unwrap_or_default();
+    let near = super::nearest(unknown, names);
+    format!("`{unknown}` is not a setting{near}; {}", rest[unknown.len() + 1..].trim_start_matches(", "))
+}
+
+fn commands(
+    source: &Source,
+    defaults: Option<Spanned<Table>>,
+    command: Entries<Table>,
+    programs: &BTreeMap<String, String>,
+) -> Result<Vec<Declared>, LoadError> {
+    let defaults = resolve::Defaults::new(defaults).map_err(|wrong| source.error(wrong))?;
+    let mut all = Vec::with_capacity(command.0.len());
+    for (id, table) in command.0 {
+        let place = source.place(id.span().start);
+        let found = Where { file: source.file.clone(), line: place.0, column: place.1 };
+        let declared = resolve::command(&id, table, &defaults, found, programs);
+        all.push(declared.map_err(|wrong| source.error(wrong))?);
+    }
+    Ok(all)
+}
+
+/// Refuses two commands of one name, however it is spelled.
+fn distinct(all: &[Declared]) -> Result<(), LoadError> {
+    let mut seen: BTreeMap<String, &Declared> = BTreeMap::new();
+    for declared in all {
+        let Where { file, line, column } = &declared.found;
+        if let Some(first) = seen.insert(fold(declared.id()), declared) {
+            return Err(LoadError {
+                file: file.clone(),
+                line: *line,
+                column: *column,
+                message: format!(
+                    "the command `{}` is declared twice, first as `{}` at {}:{}; `.`, `-` and `_` \
+                     make no difference",
+                    declared.written,
+                    first.written,
+                    first.found.file.display(),
+                    first.found.line,
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Source {
+    fn error(&self, wrong: Wrong) -> LoadError {
+        let Wrong { span, message } = wrong;
+        let (line, column) = self.place(span.start);
+        LoadError { file: self.file.clone(), line, column, message }
+    }
+
+    /// The line and column of a byte.
+    fn place(&self, at: usize) -> (usize, usize) {
+        let before = &self.text[..self.text.floor_char_boundary(at)];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        (line, column)
+    }
+}

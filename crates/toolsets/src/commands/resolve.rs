@@ -1,0 +1,378 @@
+//! From what a file says to a command: every name looked up, every pattern compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use grep_matcher::Matcher;
+use grep_regex::RegexMatcher;
+use serde_json::Value;
+use toml::Spanned;
+use toolgate_contract::{Effects, ToolId};
+
+use super::argument::Argument;
+use super::artefacts::Pattern;
+use super::declared::{Declared, PASSTHROUGH, Program, Where, snake};
+use super::load::{Wrong, located};
+use super::note::{Count, Kind, Note};
+use super::table::{Arg, Effect, Element, Entries, Noted, Table, noted};
+use super::template::Item;
+use crate::exec::{PathVariable, refusal};
+
+/// The longest a command may be given: a day.
+const DEADLINE_MS_MAX: u64 = 86_400_000;
+
+/// What holds for all commands in a file.
+#[derive(Default)]
+pub(super) struct Defaults {
+    table: Table,
+    arguments: Vec<(Spanned<String>, Argument)>,
+    env: Vec<(String, String)>,
+}
+
+impl Defaults {
+    /// `[defaults]`, without what only one command can say.
+    pub(super) fn new(defaults: Option<Spanned<Table>>) -> Result<Self, Wrong> {
+        let Some(defaults) = defaults else { return Ok(Self::default()) };
+        let mut table = defaults.into_inner();
+        let single = |name: &str| format!("`{name}` is for one command; say it in `[command.…]`");
+        if let Some(about) = &table.about {
+            return Err(Wrong::at(about, single("about")));
+        }
+        if let Some(title) = &table.title {
+            return Err(Wrong::at(title, single("title")));
+        }
+        if let Some(argv) = &table.argv {
+            return Err(Wrong::at(argv, single("argv")));
+        }
+        let arguments = arguments(std::mem::take(&mut table.args))?;
+        let env = variables(std::mem::take(&mut table.env))?;
+        Ok(Self { table, arguments, env })
+    }
+}
+
+/// The command that `table` declares as `id`.
+pub(super) fn command(
+    id: &Spanned<String>,
+    table: Table,
+    defaults: &Defaults,
+    found: Where,
+    programs: &BTreeMap<String, String>,
+) -> Result<Declared, Wrong> {
+    let (tool, stage, name) = identity(id)?;
+    let Defaults { table: defaults, arguments: shared, env: shared_env } = defaults;
+    let about = table.about.ok_or_else(|| {
+        Wrong::at(id, "the command does not say what it does; add `about = \"…\"`")
+    })?;
+    let beside = found.file.parent().unwrap_or(std::path::Path::new(""));
+    let written = table.program.as_ref().or(defaults.program.as_ref()).ok_or_else(|| {
+        Wrong::at(id, "the command names no program; add `program = \"…\"`, or give it in [defaults]")
+    })?;
+    if written.get_ref().trim().is_empty() || written.get_ref().contains('\0') {
+        return Err(Wrong::at(written, "the program's name is empty or has a NUL character in it"));
+    }
+    let program = Program {
+        name: written.get_ref().clone(),
+        at: programs
+            .get(written.get_ref())
+            .cloned()
+            .unwrap_or_else(|| located(written.get_ref(), beside)),
+        env: table.program_env.or_else(|| defaults.program_env.clone()),
+    };
+
+    let own = arguments(table.args)?;
+    let is_own = |argument: &Argument| own.iter().any(|(_, it)| it.name == argument.name);
+    let inherited = shared.iter().filter(|(_, argument)| !is_own(argument)).cloned();
+    let inherited: Vec<_> = inherited.collect();
+    let places: Vec<Spanned<String>> =
+        own.iter().chain(&inherited).map(|(place, _)| place.clone()).collect();
+    let arguments: Vec<Argument> =
+        own.into_iter().chain(inherited).map(|(_, argument)| argument).collect();
+    let passthrough = table.passthrough.or(defaults.passthrough).unwrap_or(false);
+    distinct(&arguments, &places, passthrough)?;
+
+    let argv = table.argv.ok_or_else(|| {
+        Wrong::at(id, "the command has no `argv`; `argv = [\"{options}\"]` passes every argument")
+    })?;
+    let argv = template(argv.get_ref(), &arguments)?;
+    let stdin = table.stdin.as_ref().or(defaults.stdin.as_ref());
+    let stdin = stdin.map(|name| find(&arguments, name.get_ref()).map_err(|why| Wrong::at(name, why)));
+    let stdin = stdin.transpose()?;
+    let patterns = table.artefacts.as_ref().or(defaults.artefacts.as_ref());
+    let mut artefacts = Vec::new();
+    for pattern in patterns.into_iter().flatten() {
+        let find = |name: &str| find(&arguments, name);
+        let parsed = Pattern::parse(pattern.get_ref(), &arguments, find);
+        artefacts.push(parsed.map_err(|why| Wrong::at(pattern, why))?);
+    }
+    let placed: BTreeSet<usize> = argv.iter().flat_map(Item::arguments).chain(stdin).collect();
+    let rest: Vec<usize> = (0..arguments.len()).filter(|index| !placed.contains(index)).collect();
+    let has_rest = argv.iter().any(holds_rest);
+    let used: BTreeSet<usize> = artefacts.iter().flat_map(Pattern::arguments).collect();
+    if let Some(index) = rest.iter().find(|index| !has_rest && !used.contains(index)) {
+        let name = &arguments[*index].name;
+        return Err(Wrong::at(
+            &places[*index],
+            format!("`{name}` is passed nowhere; put `{{--{name}}}` or `{{options}}` into argv"),
+        ));
+    }
+
+    let deadline_ms = table.deadline_ms.as_ref().or(defaults.deadline_ms.as_ref());
+    if let Some(ms) = deadline_ms.filter(|ms| !(1..=DEADLINE_MS_MAX).contains(ms.get_ref())) {
+        return Err(Wrong::at(ms, format!("`deadline_ms` may be 1 to {DEADLINE_MS_MAX}, a day")));
+    }
+    let at_once = table.at_once.as_ref().or(defaults.at_once.as_ref());
+    if let Some(zero) = at_once.filter(|at_once| *at_once.get_ref() == 0) {
+        return Err(Wrong::at(zero, "`at_once` is 0, so that it could never run; deny the tool instead"));
+    }
+    let progress = table.progress.as_ref().or(defaults.progress.as_ref());
+    let mut env = shared_env.clone();
+    env.extend(variables(table.env)?);
+    let effects = match table.effects.or(defaults.effects).unwrap_or(Effect::Runs) {
+        Effect::Reads => Effects::Reads,
+        Effect::Adds => Effects::Adds,
+        Effect::Changes => Effects::Changes,
+        Effect::Runs => Effects::Runs,
+    };
+    Ok(Declared {
+        id: tool,
+        written: id.get_ref().clone(),
+        title: table.title.map_or_else(|| title(&stage, &name), Spanned::into_inner),
+        about: about.into_inner(),
+        found,
+        program,
+        argv,
+        rest,
+        stdin,
+        passthrough,
+        ignore_extra: table.ignore_extra.or(defaults.ignore_extra).unwrap_or(false),
+        cwd: table.cwd.or_else(|| defaults.cwd.clone()),
+        env,
+        env_keep: defaults.env_keep.iter().chain(&table.env_keep).cloned().collect(),
+        deadline: deadline_ms.map(|ms| Duration::from_millis(*ms.get_ref())),
+        success: table.success.or_else(|| defaults.success.clone()).unwrap_or_else(|| vec![0]),
+        artefacts,
+        idempotent: table.idempotent.or(defaults.idempotent).unwrap_or(false),
+        effects,
+        at_once: at_once.map(|at_once| *at_once.get_ref()),
+        priority: table.priority.or(defaults.priority).unwrap_or(0),
+        progress: progress.map(meter).transpose()?,
+        arguments,
+    })
+}
+
+/// The tool's id, the stage and the name of the command `id`.
+fn identity(id: &Spanned<String>) -> Result<(ToolId, String, String), Wrong> {
+    let is_segment = |segment: &str| {
+        !segment.is_empty()
+            && segment.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+    };
+    let parts = id.get_ref().split_once('.');
+    let sound = parts.filter(|(stage, name)| is_segment(stage) && is_segment(name));
+    let tool = sound.and_then(|(stage, name)| {
+        let tool = ToolId::new(&snake(id.get_ref()))?;
+        Some((tool, stage.to_owned(), name.to_owned()))
+    });
+    tool.ok_or_else(|| {
+        Wrong::at(
+            id,
+            format!(
+                "`{}` is no id of a command; write `[command.\"stage.name\"]` in quotes, with \
+                 a to z, 0 to 9, `_` and `-` in both parts",
+                id.get_ref().escape_debug()
+            ),
+        )
+    })
+}
+
+/// `Visualize compose video`.
+fn title(stage: &str, name: &str) -> String {
+    let words = if stage == name { stage.to_owned() } else { format!("{stage} {name}") };
+    let words = words.replace(['-', '_'], " ");
+    let first = words.chars().next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(words.chars().skip(1)).collect()
+}
+
+/// The arguments of a table, in the order in which they are written.
+fn arguments(args: Entries<Spanned<Noted>>) -> Result<Vec<(Spanned<String>, Argument)>, Wrong> {
+    let argument = |(name, arg)| {
+        let argument = argument(&name, noted(arg))?;
+        Ok((name, argument))
+    };
+    args.0.into_iter().map(argument).collect()
+}
+
+fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
+    let written = name.get_ref();
+    let is_name = written.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && written.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    if !is_name || written == "options" {
+        let why = if is_name { "stands for all others in argv" } else { "is no name" };
+        return Err(Wrong::at(
+            name,
+            format!("an argument cannot be called `{}`: it {why}", written.escape_debug()),
+        ));
+    }
+    let Arg { r#type, about, default, assumed, aliases, option, many, joined, dash, required, schema } =
+        arg;
+    let mut note = match (&r#type, &schema) {
+        (Some(note), None) => {
+            Note::parse(note.get_ref()).map_err(|why| Wrong::at(note, why))?
+        }
+        (None, Some(_)) => Note { kind: Kind::Any, count: Count::One, required, default: None },
+        (Some(_), Some(schema)) => {
+            return Err(Wrong::at(schema, "both `type` and `schema` say what it is; keep one"));
+        }
+        (None, None) => {
+            return Err(Wrong::at(
+                name,
+                format!("`{written}` does not say what it is; add `type = \"string\"`"),
+            ));
+        }
+    };
+    note.required |= required;
+    if let Some(default) = default {
+        if note.default.is_some() || note.required || !note.takes(default.get_ref()) {
+            return Err(Wrong::at(
+                &default,
+                format!(
+                    "`{written}` cannot have this default: {}",
+                    if note.required { "a call must give it" } else { "its type says another" }
+                ),
+            ));
+        }
+        note.default = Some(default.into_inner());
+    }
+    if let Some(schema) = &schema
+        && !matches!(schema.get_ref(), Value::Object(_))
+    {
+        return Err(Wrong::at(schema, "a `schema` is a table"));
+    }
+    if let Some(option) = &option
+        && (!option.get_ref().starts_with('-') || option.get_ref().contains(char::is_whitespace))
+    {
+        let named = option.get_ref().escape_debug();
+        return Err(Wrong::at(option, format!("`{named}` is no option; it begins with `-`")));
+    }
+    Ok(Argument {
+        name: written.clone(),
+        about,
+        note,
+        assumed,
+        schema: schema.map(Spanned::into_inner),
+        aliases: aliases.into_iter().map(Spanned::into_inner).collect(),
+        option: option
+            .map_or_else(|| format!("--{}", written.replace('_', "-")), Spanned::into_inner),
+        many,
+        joined,
+        dash,
+    })
+}
+
+/// Refuses two arguments of one name, aliases and `-` for `_` included.
+fn distinct(
+    arguments: &[Argument],
+    places: &[Spanned<String>],
+    passthrough: bool,
+) -> Result<(), Wrong> {
+    let mut seen = BTreeSet::new();
+    let own = |name: &str| passthrough && name == PASSTHROUGH;
+    for (argument, place) in arguments.iter().zip(places) {
+        let aliases = argument.aliases.iter().map(|alias| snake(alias));
+        // An alias may be the other spelling of the name itself.
+        let names: BTreeSet<String> = aliases.chain([snake(&argument.name)]).collect();
+        for name in names {
+            if own(&name) || !seen.insert(name.clone()) {
+                return Err(Wrong::at(
+                    place,
+                    format!("two arguments are called `{name}`, by their names or aliases"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The argument called `name`.
+fn find(arguments: &[Argument], name: &str) -> Result<usize, String> {
+    let found = arguments.iter().position(|argument| snake(&argument.name) == snake(name));
+    found.ok_or_else(|| {
+        let names = arguments.iter().map(|argument| argument.name.as_str());
+        let near = super::nearest(name, names);
+        format!(
+            "no argument is called `{}`{near}; declare it in `args`, or write `{{{{` for a brace",
+            name.escape_debug()
+        )
+    })
+}
+
+fn template(elements: &[Spanned<Element>], arguments: &[Argument]) -> Result<Vec<Item>, Wrong> {
+    let item = |word: &str| Item::parse(word, arguments, |name| find(arguments, name));
+    let mut items = Vec::new();
+    for element in elements {
+        match element.get_ref() {
+            Element::Word(word) => {
+                let item = item(word).map_err(|why| Wrong::at(element, why))?;
+                if let Some(index) = item.needs().into_iter().find(|at| !arguments[*at].is_given()) {
+                    let name = &arguments[index].name;
+                    return Err(Wrong::at(
+                        element,
+                        format!(
+                            "`{name}` may be absent; write `{{{name}?}}` or put it into an array \
+                             to leave it out, make it required with `!`, or give it a default"
+                        ),
+                    ));
+                }
+                items.push(item);
+            }
+            Element::Group(words) => {
+                let mut group = Vec::new();
+                for word in words {
+                    group.push(item(word.get_ref()).map_err(|why| Wrong::at(word, why))?);
+                }
+                items.push(Item::Group(group));
+            }
+        }
+    }
+    Ok(items)
+}
+
+fn holds_rest(item: &Item) -> bool {
+    match item {
+        Item::Rest => true,
+        Item::Group(items) => items.iter().any(holds_rest),
+        Item::Word { .. } | Item::Option(_) | Item::Spread(_) => false,
+    }
+}
+
+fn variables(env: Entries<Spanned<String>>) -> Result<Vec<(String, String)>, Wrong> {
+    let variable = |(name, value): (Spanned<String>, Spanned<String>)| {
+        match refusal(name.get_ref(), value.get_ref(), PathVariable::Refused) {
+            Some(why) => {
+                Err(Wrong::at(&name, format!("`{}` {why}", name.get_ref().escape_debug())))
+            }
+            None => Ok((name.into_inner(), value.into_inner())),
+        }
+    };
+    env.0.into_iter().map(variable).collect()
+}
+
+/// The pattern that tells how far a program is.
+fn meter(pattern: &Spanned<String>) -> Result<RegexMatcher, Wrong> {
+    let matcher = RegexMatcher::new(pattern.get_ref())
+        .map_err(|err| Wrong::at(pattern, format!("`progress` is no regular expression: {err}")))?;
+    // The whole match counts as one.
+    match matcher.capture_count() {
+        2 | 3 => Ok(matcher),
+        _ => Err(Wrong::at(
+            pattern,
+            "`progress` needs one group, a percentage such as `(\\d+)%`, or two, done and total",
+        )),
+    }
+}
+
+impl Argument {
+    /// Whether it has a value in every call.
+    fn is_given(&self) -> bool {
+        self.note.required || self.note.default.is_some()
+    }
+}

@@ -1,0 +1,181 @@
+//! How commands end, what they get, and what they say meanwhile.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use toolgate_contract::{Ctx, Ending, Event, EventSink, Fault, Stream};
+
+use super::{Bench, ctx, one, read};
+
+#[tokio::test]
+async fn the_exit_codes_that_are_no_failure_are_the_declared_ones() {
+    let bench = Bench::script("exit $1", "argv = [\"{code}\"]\nsuccess = [0, 3]\n\
+        [command.\"x.y\".args]\ncode = \"integer!\"\n");
+    for (code, ending) in [(0, Ending::Done), (3, Ending::Done), (1, Ending::ProgramFailed)] {
+        let output = bench.call(json!({"code": code})).await.unwrap();
+        assert_eq!((&output.value["exit_code"], output.ending), (&json!(code), ending));
+    }
+}
+
+#[tokio::test]
+async fn a_signal_is_never_a_success() {
+    let bench = Bench::script("kill -SEGV $$", "argv = []\nsuccess = [139]\n");
+    let output = bench.call(json!({})).await.unwrap();
+    assert_eq!(output.value["signal"], "SIGSEGV");
+    assert_eq!(output.ending, Ending::ProgramFailed);
+}
+
+#[tokio::test]
+async fn a_command_that_never_ends_is_stopped_with_all_it_started() {
+    let length = format!("3601.{}", getrandom::u64().unwrap() >> 1);
+    let bench = Bench::script(
+        &format!("setsid sleep {length} & sleep {length} & echo on; exec sleep {length}"),
+        "argv = []\ndeadline_ms = 300\n",
+    );
+    let started = Instant::now();
+    let output = bench.call(json!({})).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!((&output.value["timed_out"], &output.value["exit_code"]), (&json!(true), &json!(-1)));
+    assert_eq!(output.ending, Ending::ProgramFailed);
+    let note = output.text.note.unwrap();
+    assert!(note.contains("the `deadline_ms` of the command gives it longer"), "{note}");
+    assert!(!lives(&length), "something goes on");
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_running_is_ended() {
+    let length = format!("3602.{}", getrandom::u64().unwrap() >> 1);
+    let script = format!("(setsid sleep {length} >/dev/null 2>&1 &) ; echo gone");
+    let bench = Bench::script(&script, "argv = []\n");
+    let output = bench.call(json!({})).await.unwrap();
+    assert_eq!(output.value["stdout"], "gone\n");
+    assert!(!lives(&length), "something goes on");
+}
+
+#[tokio::test]
+async fn a_cancelled_call_ends_the_command() {
+    let length = format!("3603.{}", getrandom::u64().unwrap() >> 1);
+    let bench = Bench::script(&format!("exec sleep {length}"), "argv = []\n");
+    let ctx = ctx();
+    let cancel = ctx.cancel.clone();
+    let (outcome, ()) = tokio::join!(bench.tool("x.y").run(&ctx, json!({})), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cancel.cancel();
+    });
+    assert_eq!(outcome.unwrap_err().fault, Fault::Canceled);
+    assert!(!lives(&length), "something goes on");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_kept_and_said() {
+    let bench = Bench::script("printf 'a\\377b'; printf 'é' >&2", "argv = []\n");
+    let output = bench.call(json!({})).await.unwrap();
+    assert_eq!(output.value["stdout_extent"]["encoding"], "base64");
+    assert_eq!(output.value["stderr"], "é");
+    let said: String = bench.events.lock().unwrap().iter().filter_map(|event| match event {
+        Event::Chunk { stream: Stream::Stdout, text } => Some(text.as_str()),
+        _ => None,
+    }).collect();
+    assert_eq!(said, "a\u{fffd}b");
+}
+
+#[tokio::test]
+async fn two_gibibytes_are_passed_on_in_little_memory() {
+    let bench = Bench::script("head -c 2147483648 /dev/zero", "argv = []\n");
+    let (heard, most) = (std::sync::Arc::new(std::sync::Mutex::new(0)), resident_kib());
+    let count = heard.clone();
+    let events = EventSink::new(move |event| {
+        if let Event::Chunk { text, .. } = event {
+            *count.lock().unwrap() += text.len() as u64;
+        }
+    });
+    let ctx = Ctx { events, ..ctx() };
+    let mut run = std::pin::pin!(bench.tool("x.y").run(&ctx, json!({})));
+    let mut peak = most;
+    let output = loop {
+        tokio::select! {
+            output = &mut run => break output.unwrap(),
+            () = tokio::time::sleep(Duration::from_millis(20)) => peak = peak.max(resident_kib()),
+        }
+    };
+    assert_eq!(*heard.lock().unwrap(), 2 << 30);
+    assert_eq!(output.value["stdout_extent"]["total_bytes"], 2_u64 << 30);
+    println!("resident: {most} KiB before, {peak} KiB at most");
+    assert!(peak - most < 32 << 10, "{most} KiB grew to {peak} KiB");
+    let more = json!({"output_id": output.value["output_id"], "offset": 1 << 20, "max_bytes": 8});
+    let piece = bench.tool("exec.output").run(&ctx, more).await.unwrap();
+    assert_eq!(piece.value["bytes"], 8);
+}
+
+#[tokio::test]
+async fn progress_is_read_off_what_it_prints() {
+    let script = "for i in 10 50 100; do echo \"at $i% of it\"; sleep 0.3; done; echo done";
+    let bench = Bench::script(script, "argv = []\nprogress = '(\\d+)%'\n");
+    bench.call(json!({})).await.unwrap();
+    let events = bench.events.lock().unwrap();
+    let progress = events.iter().filter_map(|event| match event {
+        Event::Progress { done, total, .. } => Some((*done, total.unwrap())),
+        _ => None,
+    });
+    assert_eq!(progress.collect::<Vec<_>>(), [(10.0, 100.0), (50.0, 100.0), (100.0, 100.0)]);
+}
+
+#[tokio::test]
+async fn standard_input_is_an_argument_if_declared() {
+    let rest = "argv = [\"{options}\"]\nstdin = \"text\"\n[command.\"x.y\".args]\ntext = \"string\"\n";
+    let bench = Bench::script("cat; echo \"$#\"", rest);
+    assert_eq!(bench.call(json!({"text": "-in\n"})).await.unwrap().value["stdout"], "-in\n0\n");
+    assert_eq!(bench.call(json!({})).await.unwrap().value["stdout"], "0\n");
+}
+
+#[tokio::test]
+async fn the_environment_is_what_is_declared_and_nothing_else() {
+    let bench = Bench::script("echo \"$A $KEPT $MCP_CANARY_SECRET.\"", "argv = []\n\
+        env = { A = \"a\" }\nenv_keep = [\"KEPT\", \"ABSENT\"]\n");
+    assert_eq!(bench.call(json!({})).await.unwrap().value["stdout"], "a kept .\n");
+}
+
+#[tokio::test]
+async fn a_program_that_is_missing_is_said_to_be_at_the_call() {
+    let check = async |program: &str, rest: &str| {
+        let declared = read(&one(program, &format!("argv = []\n{rest}"))).unwrap();
+        let bench = Bench::with(tempfile::TempDir::new().unwrap(), declared);
+        let err = bench.call(json!({})).await.unwrap_err();
+        assert_eq!(err.fault, Fault::Unavailable);
+        err.message
+    };
+    let message = check("no-such-zyra", "program_env = \"ZYRA\"").await;
+    assert!(message.starts_with("`x.y` needs the program `no-such-zyra`, which is missing: no \
+        `no-such-zyra` is in PATH ("), "{message}");
+    assert!(message.ends_with("; install it, or say where it is: \
+        `commands.programs.no-such-zyra` or ZYRA"), "{message}");
+    let message = check("/no/such", "").await;
+    assert!(message.contains("there is no file `/no/such`"), "{message}");
+    let message = check("sh", "program_env = \"KEPT\"").await;
+    assert!(message.ends_with(", where the variable KEPT says it is"), "{message}");
+    let message = check("/etc/passwd", "").await;
+    assert!(message.contains("is not executable"), "{message}");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_missing_is_said_to_be() {
+    let bench = Bench::script("echo", "argv = []\ncwd = \"no/such\"\n");
+    let err = bench.call(json!({})).await.unwrap_err();
+    assert_eq!(err.fault, Fault::Unavailable);
+    assert!(err.message.starts_with("the directory `no/such` that it starts in"), "{}", err.message);
+}
+
+/// Whether a process with `word` on its command line is alive.
+fn lives(word: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.filter(|entry| entry.path().join("exe").exists()).any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(word)
+    })
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

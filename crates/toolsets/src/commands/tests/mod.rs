@@ -1,0 +1,117 @@
+//! What is promised of declared commands.
+
+mod words;
+mod names;
+mod leaving;
+mod ending;
+mod loading;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{AnyTool, Caller, Ctx, Event, EventSink, Fault, Output, ToolError};
+
+use super::{Declared, LoadError, Settings, Source, declared, tools};
+use crate::exec;
+use crate::world::{Processes, Root};
+
+/// A workspace with small programs and the commands that a configuration declares.
+struct Bench {
+    tools: Vec<Arc<dyn AnyTool>>,
+    workspace: TempDir,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+/// The commands that a configuration with the text `text` declares.
+fn read(text: &str) -> Result<Vec<Declared>, LoadError> {
+    let source = Source { file: PathBuf::from("toolgate.toml"), text: text.to_owned() };
+    declared(&Settings::default(), Some(&source))
+}
+
+/// One command, `x.y`, that runs `program` as `rest` says.
+fn one(program: &str, rest: &str) -> String {
+    format!("[command.\"x.y\"]\nabout = \"A test.\"\nprogram = \"{program}\"\n{rest}")
+}
+
+impl Bench {
+    /// The command `x.y` in a workspace with a program of the text `script`.
+    fn script(script: &str, rest: &str) -> Self {
+        let workspace = TempDir::new().expect("a temporary directory");
+        let program = workspace.path().join("program");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("the script is written");
+        fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("its mode is set");
+        let declared = read(&one(program.to_str().expect("it is UTF-8"), rest));
+        Self::with(workspace, declared.expect("the declaration is sound"))
+    }
+
+    fn with(workspace: TempDir, declared: Vec<Declared>) -> Self {
+        let secret: (OsString, OsString) = ("MCP_CANARY_SECRET".into(), "canary".into());
+        let own = std::env::vars_os().chain([secret, ("KEPT".into(), "kept".into())]);
+        let processes = Processes::new(own).expect("programs can be started");
+        let root = Root::open(workspace.path()).expect("the workspace opens");
+        let programs = exec::Programs::new(&root, &processes, &exec::Settings::default());
+        let tools = programs.tools().into_iter().chain(tools(&programs, declared)).collect();
+        Self { tools, workspace, events: Arc::default() }
+    }
+
+    fn tool(&self, id: &str) -> &Arc<dyn AnyTool> {
+        self.tools.iter().find(|tool| tool.spec().id.as_str() == id).expect("the tool is there")
+    }
+
+    async fn call(&self, input: Value) -> Result<Output, ToolError> {
+        let heard = self.events.clone();
+        let events = EventSink::new(move |event| heard.lock().expect("no panic").push(event));
+        self.tool("x.y").run(&Ctx { events, ..ctx() }, input).await
+    }
+
+    /// The files that were handed over, with what is in them.
+    fn left(&self) -> Vec<(String, String)> {
+        let mut left = Vec::new();
+        for event in self.events.lock().expect("no panic").iter() {
+            if let Event::Left(file) = event {
+                let mut text = String::new();
+                std::io::Read::read_to_string(&mut &*file.handle, &mut text).expect("it is read");
+                left.push((file.path.clone(), text));
+            }
+        }
+        left
+    }
+}
+
+fn ctx() -> Ctx {
+    Ctx {
+        caller: Caller::local(),
+        cancel: CancellationToken::new(),
+        deadline: Instant::now() + Duration::from_secs(610),
+        events: EventSink::none(),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        other => panic!("{other} is no object"),
+    }
+}
+
+/// The words a result says were run, without the program.
+fn words(output: &Output) -> Vec<String> {
+    let argv = output.value["argv"].as_array().expect("argv is an array").iter().skip(1);
+    argv.map(|word| word.as_str().expect("a word is a string").to_owned()).collect()
+}
+
+/// Where a refusal points, and what it says.
+fn refusal(outcome: Result<Output, ToolError>) -> (String, String) {
+    let err = outcome.expect_err("it is refused");
+    match err.fault {
+        Fault::Invalid { pointer } => (pointer, err.message),
+        other => panic!("{other:?}: {}", err.message),
+    }
+}

@@ -1,0 +1,80 @@
+//! Other names of arguments, schemas, and what a tool says of itself.
+
+use serde_json::{Value, json};
+use toolgate_contract::Effects;
+
+use super::{Bench, refusal, words};
+
+const TWO: &str = "argv = [\"{file_or_url}\", \"{options}\"]\n[command.\"x.y\".args]\n\
+    file_or_url = { type = \"path!\", about = \"What to read.\", aliases = [\"file\", \"src\"] }\n\
+    tile-zoom = \"integer\"\n";
+
+#[test]
+fn other_names_become_the_argument_s_own() {
+    let bench = Bench::script("echo", TWO);
+    let check = |input: Value, expected: Value| {
+        assert_eq!(bench.tool("x.y").normalised(input.clone()), expected, "{input}");
+    };
+    check(json!({"file": "f", "tile_zoom": 3}), json!({"file_or_url": "f", "tile-zoom": 3}));
+    check(json!({"file-or-url": "f"}), json!({"file_or_url": "f"}));
+    check(json!({"src": "f", "file_or_url": "f"}), json!({"file_or_url": "f"}));
+    check(json!({"src": "f", "file_or_url": "g"}), json!({"file_or_url": "g", "src": "f"}));
+    check(json!({"src": "f", "file": "g"}), json!({"file_or_url": "f", "file": "g"}));
+    check(json!({"stranger": 1}), json!({"stranger": 1}));
+    check(json!([1]), json!([1]));
+}
+
+#[tokio::test]
+async fn two_names_of_one_argument_are_refused_with_the_place_of_the_second() {
+    let bench = Bench::script("echo", TWO);
+    let (pointer, message) = refusal(bench.call(json!({"file_or_url": "g", "src": "f"})).await);
+    assert_eq!(pointer, "/src");
+    assert_eq!(
+        message,
+        "`src` is another name of `file_or_url`, which is given too; give one of them"
+    );
+    let (pointer, message) = refusal(bench.call(json!({"file": "g", "tile_zom": 1})).await);
+    assert_eq!(pointer, "/tile_zom");
+    assert_eq!(message, "no argument is called `tile_zom`, did you mean `tile-zoom`?");
+    assert_eq!(refusal(bench.call(json!({})).await).0, "/file_or_url");
+    let output = bench.call(json!({"src": "f"})).await.unwrap();
+    assert_eq!(words(&output), ["f"]);
+}
+
+#[test]
+fn a_tool_says_what_its_file_says() {
+    let bench = Bench::script("echo", "title = \"Why\"\nargv = [\"{options}\"]\n\
+        passthrough = true\ndeadline_ms = 5000\nidempotent = true\neffects = \"reads\"\n\
+        at_once = 2\npriority = -1\n[command.\"x.y\".args]\n\
+        input = \"string!\"\nlevels = { type = \"integer = 10\", about = \"How many.\" }\n\
+        width = { type = \"integer\", assumed = 1024 }\nformat = \"png|svg\"\n\
+        when = { schema = { type = \"string\", format = \"date\" }, required = true }\n");
+    let spec = bench.tool("x.y").spec();
+    assert_eq!(
+        spec.input_schema,
+        json!({
+            "type": "object",
+            "properties": {
+                "input": {"type": "string"},
+                "levels": {"type": "integer", "description": "How many.", "default": 10},
+                "width": {"type": "integer", "default": 1024},
+                "format": {"type": "string", "enum": ["png", "svg"]},
+                "when": {"format": "date", "type": "string"},
+                "argv": {
+                    "type": "array", "items": {"type": "string"},
+                    "description": "Further words for the program, after all others, as they are."
+                },
+            },
+            "required": ["input", "when"],
+            "additionalProperties": false,
+        })
+    );
+    assert_eq!(spec.title, "Why");
+    assert_eq!((spec.effects, spec.idempotent), (Effects::Reads, true));
+    assert_eq!((spec.at_once, spec.priority), (Some(2), -1));
+    assert_eq!(spec.deadline.unwrap().as_secs(), 15);
+    let output = spec.output_schema.as_ref().unwrap();
+    let fields: Vec<&str> =
+        output["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(["exit_code", "stdout_extent", "argv", "artefacts"].iter().all(|f| fields.contains(f)));
+}

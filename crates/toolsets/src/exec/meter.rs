@@ -1,0 +1,73 @@
+//! How far a program says it is, read off what it prints.
+
+use grep_matcher::{Captures, Matcher};
+use grep_regex::{RegexCaptures, RegexMatcher};
+
+/// Reads progress by a pattern with one group (a percentage) or two (done and total).
+pub(crate) struct Meter<'m> {
+    pattern: &'m RegexMatcher,
+    captures: RegexCaptures,
+    /// The share that was last read, which only grows.
+    share: f64,
+}
+
+impl<'m> Meter<'m> {
+    /// A meter that has read nothing yet; a pattern without groups reads nothing.
+    pub(crate) fn new(pattern: &'m RegexMatcher) -> Option<Self> {
+        let captures = pattern.new_captures().ok()?;
+        Some(Self { pattern, captures, share: -1.0 })
+    }
+
+    /// How much is done, of how much, by the last line of `text` that says so; `None` unless
+    /// that is more than was read before.
+    pub(crate) fn read(&mut self, text: &str) -> Option<(f64, f64)> {
+        let (done, total) =
+            text.rsplit(['\n', '\r']).find_map(|line| self.last_in(line.as_bytes()))?;
+        let is_sound = total > 0.0 && (0.0..=total).contains(&done);
+        if !is_sound || done / total <= self.share {
+            return None;
+        }
+        self.share = done / total;
+        Some((done, total))
+    }
+
+    /// What the last match in `line` says.
+    fn last_in(&mut self, line: &[u8]) -> Option<(f64, f64)> {
+        let mut last = None;
+        let number = |captures: &RegexCaptures, group| {
+            let found = captures.get(group)?;
+            std::str::from_utf8(&line[found]).ok()?.trim().parse::<f64>().ok()
+        };
+        let _ = self.pattern.captures_iter(line, &mut self.captures, |captures| {
+            if let Some(done) = number(captures, 1) {
+                last = Some((done, number(captures, 2).unwrap_or(100.0)));
+            }
+            true
+        });
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, texts: &[&str]) -> Vec<Option<(f64, f64)>> {
+        let pattern = RegexMatcher::new(pattern).unwrap();
+        let mut meter = Meter::new(&pattern).unwrap();
+        texts.iter().map(|text| meter.read(text)).collect()
+    }
+
+    #[test]
+    fn the_last_match_counts_and_only_if_it_is_more() {
+        let read = check(r"(\d+)%", &["1% 5%\n", "a\rb 7%\rc", "3%", "", "100%", "200%"]);
+        let percent = |done| Some((done, 100.0));
+        assert_eq!(read, [percent(5.0), percent(7.0), None, None, percent(100.0), None]);
+    }
+
+    #[test]
+    fn two_groups_are_done_and_total() {
+        let read = check(r"frame (\d+) of (\d+)", &["frame 1 of 8", "frame 2 of 8", "frame 1 of 0"]);
+        assert_eq!(read, [Some((1.0, 8.0)), Some((2.0, 8.0)), None]);
+    }
+}

@@ -1,0 +1,152 @@
+//! What every tool that runs programs shares: where, under which settings, and what is kept.
+
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use toolgate_contract::{Ctx, Fault, ToolError};
+
+use super::Settings;
+use super::echo::Echo;
+use super::kept::{Kept, Streams};
+use super::meter::Meter;
+use super::outcome::{Outcome, exit};
+use super::shown::shown;
+use crate::world::processes::{Ended, Start, Stopped};
+use crate::world::{Processes, Root};
+
+/// How long what a watched program prints is gathered.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Runs programs in a workspace, and keeps what results had to leave out. Cheap to clone.
+#[derive(Clone)]
+pub struct Programs {
+    pub(crate) root: Root,
+    pub(crate) processes: Processes,
+    pub(crate) settings: Arc<Settings>,
+    pub(super) kept: Arc<Kept>,
+}
+
+/// Whose fault it is that a program that was found does not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blamed {
+    /// The program's: it is not one, or may not be executed.
+    Program,
+    /// Its arguments': there are too many.
+    Arguments,
+}
+
+impl Programs {
+    /// Programs that start in `root` under `settings`.
+    pub fn new(root: &Root, processes: &Processes, settings: &Settings) -> Self {
+        Self {
+            root: root.clone(),
+            processes: processes.clone(),
+            settings: Arc::new(settings.clone()),
+            kept: Arc::new(Kept::new(settings.kept_runs_max, settings.kept_bytes_max)),
+        }
+    }
+
+    /// Runs a program to its end and passes on what it prints. One that does not start is
+    /// `blamed`: it says so to the caller in its own terms.
+    pub(crate) async fn run(
+        &self,
+        ctx: &Ctx,
+        start: Start,
+        meter: Option<Meter<'_>>,
+        blamed: impl Fn(Blamed, String) -> ToolError,
+    ) -> Result<Outcome, ToolError> {
+        let name = start.program.name.clone();
+        let ended =
+            self.watched(ctx, start, meter).await.map_err(|err| not_run(&name, &err, blamed))?;
+        match ended.stopped {
+            Some(Stopped::Canceled) => Err(ToolError::canceled()),
+            Some(Stopped::TimedOut) | None => Ok(self.outcome(ctx, ended)),
+        }
+    }
+
+    /// Runs a program, and passes on what it prints meanwhile if anybody listens.
+    async fn watched(
+        &self,
+        ctx: &Ctx,
+        start: Start,
+        meter: Option<Meter<'_>>,
+    ) -> io::Result<Ended> {
+        if !ctx.events.is_watched() {
+            return self.processes.run(start, &ctx.cancel, &|_, _| {}).await;
+        }
+        let echo = Mutex::new(Echo::new(ctx, meter));
+        let echo = || echo.lock().unwrap_or_else(PoisonError::into_inner);
+        let watch = |stream, bytes: &[u8]| echo().take(stream, bytes);
+        let mut run = pin!(self.processes.run(start, &ctx.cancel, &watch));
+        let mut tick = interval_at(Instant::now() + TICK, TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                ended = &mut run => {
+                    echo().say_all();
+                    return ended;
+                }
+                _ = tick.tick() => echo().say(),
+            }
+        }
+    }
+
+    /// The result of a program that has ended, with what it leaves out kept.
+    fn outcome(&self, ctx: &Ctx, ended: Ended) -> Outcome {
+        let Ended { status, stopped, took, stdout, stderr } = ended;
+        let timed_out = stopped == Some(Stopped::TimedOut);
+        let (exit_code, signal) = exit(status, timed_out);
+        let (stdout_shown, stdout_extent) = shown(&stdout);
+        let (stderr_shown, stderr_extent) = shown(&stderr);
+        let is_cut = stdout_extent.cut.is_some() || stderr_extent.cut.is_some();
+        let keep = || self.kept.keep(&ctx.caller, Arc::new(Streams { stdout, stderr }));
+        Outcome {
+            exit_code,
+            signal,
+            timed_out,
+            duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            stdout: stdout_shown,
+            stdout_extent,
+            stderr: stderr_shown,
+            stderr_extent,
+            output_id: is_cut.then(keep).flatten(),
+        }
+    }
+}
+
+/// Why the kernel would not run a program that was found.
+fn not_run(
+    name: &str,
+    err: &io::Error,
+    blamed: impl Fn(Blamed, String) -> ToolError,
+) -> ToolError {
+    let name = name.escape_debug();
+    match err.kind() {
+        io::ErrorKind::Interrupted => ToolError::canceled(),
+        io::ErrorKind::NotFound => blamed(
+            Blamed::Program,
+            format!("`{name}` cannot be run: the interpreter it names is not there"),
+        ),
+        io::ErrorKind::PermissionDenied => {
+            blamed(Blamed::Program, format!("`{name}` may not be executed"))
+        }
+        io::ErrorKind::ArgumentListTooLong => blamed(
+            Blamed::Arguments,
+            format!("`{name}` cannot take that many bytes of arguments; use `stdin` or a file"),
+        ),
+        io::ErrorKind::ExecutableFileBusy => ToolError::new(
+            Fault::Unavailable,
+            format!("`{name}` is being written; try again when it is finished"),
+        ),
+        io::ErrorKind::TimedOut => {
+            ToolError::because(format!("`{name}` was killed, and does not end"), err)
+        }
+        _ if err.raw_os_error() == Some(libc::ENOEXEC) => {
+            blamed(Blamed::Program, format!("`{name}` is not a program this machine can run"))
+        }
+        _ => ToolError::because(format!("`{name}` could not be started"), err),
+    }
+}

@@ -1,0 +1,344 @@
+//! A process that outlives the server by a moment, to end what the server could not.
+//!
+//! When the server is killed its programs die with it, but not what those started:
+//! that falls to init. So before its first program the server forks a keeper, which
+//! does nothing until the server is gone, however it went, and then kills all that
+//! bears the server's mark. A program that has lowered the limit the mark stands in is
+//! found by the server while that lives, and by nobody once it was killed.
+
+#![allow(
+    unsafe_code,
+    reason = "a fork of many threads may make system calls only, some of which rustix lacks"
+)]
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, Mode, OFlags, RawDir, openat};
+use rustix::io::{Errno, read};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, setsid, waitpid,
+};
+
+use super::mark::{Mark, Worn};
+use super::spawn::descriptors;
+
+/// How long the kernel may take to end what was killed.
+const DEATH: Duration = Duration::from_secs(10);
+
+/// How long what was killed is left alone before the next look.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// So many looks in a row must find nothing: one alone can be passed by what forks meanwhile.
+const LOOKS: u32 = 2;
+
+/// More than `/proc/<pid>/limits` is long.
+const LIMITS_BYTES: usize = 4096;
+
+/// The process that ends what bears `mark`, once it is needed.
+///
+/// It belongs to the thread that starts programs, and is its child: children of the first
+/// thread would be taken for [lost](super::strays::end_lost).
+pub(super) struct Keeper {
+    mark: Mark,
+    on_duty: Option<OnDuty>,
+}
+
+struct OnDuty {
+    pid: Pid,
+    /// Nothing is ever said on it: that nobody holds it any more is what the keeper waits for.
+    lifeline: OwnedFd,
+}
+
+impl Keeper {
+    pub(super) fn of(mark: Mark) -> Self {
+        Self { mark, on_duty: None }
+    }
+
+    /// Sees to it that a keeper is there; another, where somebody killed it.
+    pub(super) fn watch(&mut self) -> io::Result<()> {
+        if self.on_duty.as_ref().is_some_and(|keeper| !keeper.is_buried()) {
+            return Ok(());
+        }
+        // Its number may be another's by now.
+        self.on_duty = None;
+        self.on_duty = Some(OnDuty::begin(self.mark)?);
+        Ok(())
+    }
+}
+
+impl Drop for Keeper {
+    /// Lets it go, which ends all that bears the mark, and buries it.
+    fn drop(&mut self) {
+        if let Some(OnDuty { pid, lifeline }) = self.on_duty.take() {
+            drop(lifeline);
+            // It may be buried.
+            let _ = waitpid(Some(pid), WaitOptions::empty());
+        }
+    }
+}
+
+impl OnDuty {
+    fn begin(mark: Mark) -> io::Result<Self> {
+        let (watched, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
+        let pid = fork(|| keep(mark, watched.as_raw_fd()))?;
+        // It has closed all it inherited once nobody holds this.
+        drop(getting_ready);
+        while read(&ready, &mut [0]) == Err(Errno::INTR) {}
+        Ok(Self { pid, lifeline })
+    }
+
+    /// Whether it has ended, and if so buries it.
+    fn is_buried(&self) -> bool {
+        !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
+    }
+}
+
+/// Forks a process that does `work`, which must make system calls only, with no signal but
+/// SIGKILL and SIGSTOP ever reaching it.
+fn fork(work: impl FnOnce()) -> io::Result<Pid> {
+    let mut all = MaybeUninit::uninit();
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: sigfillset fills `all` and pthread_sigmask `before`. The child makes system
+    // calls only, and never returns. A signal it got before they are blocked would run the
+    // server's handler and be told to the server.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let pid = libc::fork();
+        if pid == 0 {
+            work();
+            libc::_exit(0);
+        }
+        let forked = if pid < 0 { None } else { Pid::from_raw(pid) };
+        let forked = forked.ok_or_else(io::Error::last_os_error);
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        forked
+    }
+}
+
+/// What the keeper does. System calls only.
+fn keep(mark: Mark, lifeline: RawFd) {
+    // Where one of these fails the keeper is of use all the same.
+    let _ = setsid();
+    // What bears the mark of a server above this one is killed with it, the keeper must not be.
+    let _ = Worn::take_off();
+    // SAFETY: the name is a string that ends. Of the descriptors none is used after but the
+    // first, which is the lifeline.
+    let lifeline = unsafe {
+        libc::prctl(libc::PR_SET_NAME, c"toolgate-keeper".as_ptr());
+        libc::dup2(lifeline, 0);
+        if libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) != 0 {
+            // Linux before 5.9 does not know it, and a sandbox may refuse it.
+            for fd in descriptors(1) {
+                libc::close(fd);
+            }
+        }
+        BorrowedFd::borrow_raw(0)
+    };
+    while read(lifeline, &mut [0]) == Err(Errno::INTR) {}
+    end_marked(mark);
+}
+
+/// Kills all that bears `mark`, and what it starts meanwhile; whether there was anything.
+///
+/// System calls only: it runs in a fork of many threads.
+pub(super) fn end_marked(mark: Mark) -> bool {
+    let begun = Instant::now();
+    let mut was_any = false;
+    let mut looks_in_vain = 0;
+    while looks_in_vain < LOOKS && begun.elapsed() < DEATH {
+        match kill_marked(mark) {
+            Ok(false) => looks_in_vain += 1,
+            Ok(true) => {
+                was_any = true;
+                looks_in_vain = 0;
+                let _ = poll(&mut [], Some(&LOOK));
+            }
+            // The system may have no descriptors left for a moment.
+            Err(_) => _ = poll(&mut [], Some(&LOOK)),
+        }
+    }
+    was_any
+}
+
+/// Kills what bears `mark` now; whether anything did and had not ended yet.
+fn kill_marked(mark: Mark) -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let proc = openat(CWD, c"/proc", flags, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&proc, &mut buffer);
+    let mut was_any = false;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().ok().and_then(|name| Pid::from_raw(name.parse().ok()?))
+        else {
+            continue;
+        };
+        // With the handle open before the look, the signal cannot reach another.
+        let Some(handle) = unless_gone(pidfd_open(pid, PidfdFlags::empty()))? else { continue };
+        let mut limits = [0; LIMITS_BYTES];
+        if mark.is_on(Worn::read(limits_of(&proc, name, &mut limits)?)) && !has_ended(&handle) {
+            was_any = true;
+            // It may have ended by itself, or be another user's.
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        }
+    }
+    Ok(was_any)
+}
+
+/// What stands in `<pid>/limits`; nothing once the process is gone.
+fn limits_of<'a>(
+    proc: &OwnedFd,
+    pid: &CStr,
+    limits: &'a mut [u8; LIMITS_BYTES],
+) -> rustix::io::Result<&'a [u8]> {
+    let mut path = [0; 32];
+    let written = pid.to_bytes().iter().chain(b"/limits");
+    path.iter_mut().zip(written).for_each(|(to, from)| *to = *from);
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return Ok(&[]) };
+    let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let Some(file) = unless_gone(file)? else { return Ok(&[]) };
+    let read = unless_gone(read(&file, &mut limits[..]))?;
+    Ok(limits.get(..read.unwrap_or_default()).unwrap_or_default())
+}
+
+/// `None` where there is no such process, or it is none of ours; an error where another try may
+/// tell more.
+fn unless_gone<T>(result: rustix::io::Result<T>) -> rustix::io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(err @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(err),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Whether all of the process has ended, buried or not.
+fn has_ended(handle: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&AT_ONCE)) != Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Child, Command, ExitStatus};
+
+    use rustix::process::{getpid, kill_process};
+
+    use super::super::Processes;
+    use super::*;
+
+    /// A program that goes on for long, and is gone with the test.
+    struct Sleep(Child);
+
+    impl Sleep {
+        fn of(mark: Mark) -> Self {
+            let mut command = Command::new("sleep");
+            // SAFETY: the closure makes a system call only.
+            unsafe { command.arg("300").pre_exec(move || mark.tag(7).put_on()) };
+            Self(command.spawn().unwrap())
+        }
+
+        fn lives(&mut self) -> bool {
+            self.0.try_wait().unwrap().is_none()
+        }
+
+        fn ended(&mut self) -> ExitStatus {
+            self.0.wait().unwrap()
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn watched(keeper: &mut Keeper) -> Pid {
+        keeper.watch().unwrap();
+        keeper.on_duty.as_ref().unwrap().pid
+    }
+
+    #[test]
+    fn a_keeper_let_go_ends_what_bears_its_mark_and_nothing_else() {
+        let (mark, other) = (Mark::new().unwrap(), Mark::new().unwrap());
+        let mut keeper = Keeper::of(mark);
+        let pid = watched(&mut keeper);
+        let (mut ours, mut theirs) = (Sleep::of(mark), Sleep::of(other));
+        assert_eq!(watched(&mut keeper), pid);
+        assert!(ours.lives());
+        drop(keeper);
+        assert_eq!(ours.ended().signal(), Some(libc::SIGKILL));
+        assert!(theirs.lives());
+        assert!(!fs::exists(format!("/proc/{pid}")).unwrap(), "the keeper is left");
+    }
+
+    #[test]
+    fn a_keeper_that_was_killed_is_followed_by_another() {
+        let mark = Mark::new().unwrap();
+        let mut keeper = Keeper::of(mark);
+        let first = watched(&mut keeper);
+        let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
+        kill_process(first, Signal::KILL).unwrap();
+        poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+        assert_ne!(watched(&mut keeper), first);
+        assert!(!fs::exists(format!("/proc/{first}")).unwrap(), "it is not buried");
+        let mut sleep = Sleep::of(mark);
+        drop(keeper);
+        assert_eq!(sleep.ended().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_keeper_has_nothing_of_the_server_and_hears_no_signal() {
+        let mut keeper = Keeper::of(Mark::new().unwrap());
+        let pid = watched(&mut keeper);
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+        assert_eq!(read("comm"), "toolgate-keeper\n");
+        assert_eq!(fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(), 1);
+        assert_eq!(Worn::read(read("limits").as_bytes()).tags().count(), 2);
+        assert!(read("limits").contains("Max file locks            0                    0  "));
+        // Its session and its group, after its parent.
+        let stat = read("stat");
+        assert_eq!(stat.split(' ').nth(3), Some(&*getpid().to_string()));
+        assert_eq!(stat.split(' ').nth(5), Some(&*pid.to_string()));
+        let status = read("status");
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+        let blocked = u64::from_str_radix(blocked, 16).unwrap();
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::PIPE, Signal::USR1] {
+            assert_eq!(blocked >> (signal.as_raw() - 1) & 1, 1, "{signal:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_that_is_gone_left_is_ended_by_the_next() {
+        let processes = Processes::new([]).unwrap();
+        let (gone, other) = (Mark::new().unwrap(), Mark::new().unwrap());
+        let (mut left, mut stranger) = (Sleep::of(gone), Sleep::of(other));
+        let begun = Instant::now();
+        assert!(processes.end_left_by(gone));
+        assert!(begun.elapsed() < DEATH / 2, "it waits for the dead to be buried");
+        assert_eq!(left.ended().signal(), Some(libc::SIGKILL));
+        assert!(!processes.end_left_by(gone));
+        assert!(stranger.lives());
+    }
+
+    #[test]
+    fn a_server_does_not_end_its_own_programs_for_left_ones() {
+        let processes = Processes::new([]).unwrap();
+        let mut own = Sleep::of(processes.mark());
+        assert!(!processes.end_left_by(processes.mark()));
+        assert!(own.lives());
+    }
+}

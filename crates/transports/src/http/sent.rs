@@ -1,0 +1,198 @@
+//! What is sent back: nothing, one message, a file piece by piece, or events as they come.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use toolgate_contract::{Body, OpenFile, Reply};
+
+use super::EventStyle;
+
+/// A response's body.
+pub(super) enum Sent {
+    Whole(Option<Bytes>),
+    File(Pieces),
+    Events(Box<Events>),
+}
+
+/// `reply` as a response.
+pub(super) fn whole(reply: Reply) -> Response<Sent> {
+    let Reply { status, headers, body } = reply;
+    let (sent, kind) = match body {
+        Body::Empty => (Sent::Whole(None), None),
+        Body::Json(bytes) => {
+            (Sent::Whole(Some(bytes)), Some(HeaderValue::from_static("application/json")))
+        }
+        Body::File(file) => {
+            let kind = HeaderValue::from_str(&file.media_type).ok();
+            (Sent::File(Pieces::of(file)), kind)
+        }
+    };
+    let mut response = Response::new(sent);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if let Some(kind) = kind {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
+    response
+}
+
+/// `text` as a response.
+pub(super) fn plain(status: StatusCode, text: &str) -> Response<Sent> {
+    let mut response = Response::new(Sent::Whole(Some(Bytes::copy_from_slice(text.as_bytes()))));
+    *response.status_mut() = status;
+    let text = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, text);
+    response
+}
+
+/// `events` as a response.
+pub(super) fn streamed(
+    events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+    style: EventStyle,
+    keep_alive: Duration,
+) -> Response<Sent> {
+    let keep_alive = ticks(keep_alive);
+    let mut response = Response::new(Sent::Events(Box::new(Events { events, style, keep_alive })));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// A file, read piece by piece as the client takes them.
+pub(super) struct Pieces {
+    handle: Arc<File>,
+    /// How much was handed over.
+    offset: u64,
+    /// How much is owed.
+    bytes: u64,
+    /// The piece being read.
+    reading: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+/// How much of a file is read at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+impl Pieces {
+    fn of(file: OpenFile) -> Self {
+        let OpenFile { handle, bytes, media_type: _ } = file;
+        Self { handle, offset: 0, bytes, reading: None }
+    }
+
+    /// The next piece; a failure, by which the connection is cut, if the file is shorter than said.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.offset == self.bytes {
+            return Poll::Ready(None);
+        }
+        let reading = match &mut self.reading {
+            Some(reading) => reading,
+            None => {
+                let (handle, offset) = (self.handle.clone(), self.offset);
+                let left = usize::try_from(self.bytes - offset).unwrap_or(usize::MAX);
+                let read = move || {
+                    let mut piece = vec![0; left.min(PIECE_BYTES)];
+                    handle.read_exact_at(&mut piece, offset)?;
+                    Ok(piece.into())
+                };
+                self.reading.insert(spawn_blocking(read))
+            }
+        };
+        let piece = ready!(Pin::new(reading).poll(cx)).map_err(io::Error::other).flatten();
+        self.reading = None;
+        match &piece {
+            Ok(piece) => self.offset += piece.len() as u64,
+            Err(err) => tracing::warn!("a file was not sent whole: {err}"),
+        }
+        Poll::Ready(Some(piece))
+    }
+}
+
+/// Messages as server-sent events, with a comment now and then while it is quiet.
+pub(super) struct Events {
+    events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
+    style: EventStyle,
+    keep_alive: Interval,
+}
+
+impl Events {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match self.events.as_mut().poll_next(cx) {
+            Poll::Ready(Some(message)) => {
+                self.keep_alive.reset();
+                Poll::Ready(Some(event(self.style, &message)))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                self.keep_alive.poll_tick(cx).map(|_| Some(Bytes::from_static(b":\n\n")))
+            }
+        }
+    }
+}
+
+fn ticks(every: Duration) -> Interval {
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// `message`, which holds no line break, as one event.
+fn event(style: EventStyle, message: &[u8]) -> Bytes {
+    let before: &[u8] = match style {
+        EventStyle::Named => b"event: message\ndata: ",
+        EventStyle::Plain => b"data: ",
+    };
+    [before, message, b"\n\n"].concat().into()
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let bytes = match self.get_mut() {
+            Self::Whole(bytes) => bytes.take().map(Ok),
+            Self::File(pieces) => ready!(pieces.poll_piece(cx)),
+            Self::Events(events) => ready!(events.poll_event(cx)).map(Ok),
+        };
+        Poll::Ready(bytes.map(|bytes| bytes.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_none(),
+            Self::File(pieces) => pieces.offset == pieces.bytes,
+            Self::Events(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
+            }
+            Self::File(pieces) => SizeHint::with_exact(pieces.bytes - pieces.offset),
+            Self::Events(_) => SizeHint::default(),
+        }
+    }
+}

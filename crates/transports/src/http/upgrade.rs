@@ -1,0 +1,98 @@
+//! The first words of a WebSocket, which are HTTP's: who asks for one, and how it is granted.
+
+use http::header::{
+    CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use toolgate_contract::Reply;
+
+use super::sent::{Sent, plain, whole};
+
+/// A request for a WebSocket that can be granted.
+#[derive(Debug)]
+pub(super) struct Asked {
+    accept: HeaderValue,
+}
+
+/// A request for a WebSocket that cannot.
+#[derive(Debug)]
+pub(super) enum Misasked {
+    /// It is for another version.
+    Version,
+    /// It has no key, or no good one.
+    Key,
+}
+
+impl Asked {
+    /// What `request` asks for; `None` if that is no WebSocket.
+    pub(super) fn by<B>(request: &Request<B>) -> Result<Option<Self>, Misasked> {
+        let headers = request.headers();
+        let asks = request.method() == Method::GET
+            && request.version() == Version::HTTP_11
+            && lists(headers, CONNECTION, "upgrade")
+            && lists(headers, UPGRADE, "websocket");
+        if !asks {
+            return Ok(None);
+        }
+        if only(headers, SEC_WEBSOCKET_VERSION) != Some(b"13") {
+            return Err(Misasked::Version);
+        }
+        let key = only(headers, SEC_WEBSOCKET_KEY).filter(|key| is_key(key));
+        let accept = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok());
+        accept.map(|accept| Some(Self { accept })).ok_or(Misasked::Key)
+    }
+}
+
+impl Misasked {
+    /// What the client is told.
+    pub(super) fn refusal(&self) -> Response<Sent> {
+        match self {
+            Self::Version => {
+                let why = "the version of WebSockets spoken here is 13\n";
+                let mut refusal = plain(StatusCode::UPGRADE_REQUIRED, why);
+                let headers = refusal.headers_mut();
+                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                refusal
+            }
+            Self::Key => {
+                let why = "a WebSocket is asked for with one `Sec-WebSocket-Key` of 16 bytes\n";
+                plain(StatusCode::BAD_REQUEST, why)
+            }
+        }
+    }
+}
+
+/// The answer after which no HTTP is spoken any more.
+pub(super) fn switching(asked: &Asked) -> Response<Sent> {
+    let mut response = whole(Reply::empty(101));
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, asked.accept.clone());
+    response
+}
+
+/// Whether the header `name`, a list, has `word` in it.
+fn lists(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
+    let lists = headers.get_all(name).into_iter().filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|entry| entry.trim().eq_ignore_ascii_case(word))
+}
+
+/// The value of the header `name`, if it is there once.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
+    let mut values = headers.get_all(name).into_iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Some(value.as_bytes().trim_ascii()),
+        (Some(_), Some(_)) | (None, _) => None,
+    }
+}
+
+/// Whether `key` looks like sixteen bytes in base 64.
+fn is_key(key: &[u8]) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(digit)
+}

@@ -1,0 +1,104 @@
+//! What many quiet clients cost; alone in its process, for the memory is that of all of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{BoxFuture, Reply};
+use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, serve};
+use toolgate_transports::websocket::{Close, Socket, Talk};
+
+const SOCKETS: usize = 1_000;
+const KIB_EACH_MAX: usize = 40;
+
+struct Listens;
+
+impl Talk for Listens {
+    fn talk(self: Box<Self>, mut socket: Socket) -> BoxFuture<'static, Close> {
+        Box::pin(async move {
+            while let Some(message) = socket.inbox.next().await {
+                let _ = socket.outbox.say(message);
+            }
+            Close::normal()
+        })
+    }
+}
+
+impl Exchange for Listens {
+    fn serves(&self, _path: &str) -> bool {
+        true
+    }
+
+    fn paths(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn exchange(&self, _incoming: Incoming) -> BoxFuture<'_, Outgoing> {
+        Box::pin(async { Outgoing::Socket(Box::new(Self)) })
+    }
+
+    fn too_large(&self, _path: &str, _limit: usize) -> Reply {
+        Reply::empty(413)
+    }
+}
+
+/// A client that says hello, hears it said back, and is quiet.
+async fn greeted(addr: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.expect("a connection");
+    let head = format!(
+        "GET / HTTP/1.1\r\nhost: {addr}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    let packet = [head.as_bytes(), b"\x81\x82\0\0\0\0hi"].concat();
+    stream.write_all(&packet).await.expect("sent");
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\x81\x02hi") {
+        heard.push(stream.read_u8().await.expect("a greeting"));
+    }
+    stream
+}
+
+/// The memory this process holds, in KiB.
+#[allow(clippy::disallowed_methods, reason = "the test looks at its own process")]
+fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
+
+#[tokio::test]
+async fn a_thousand_quiet_clients_cost_little() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    let shutdown = CancellationToken::new();
+    let minute = Duration::from_secs(60);
+    let bounds = Bounds {
+        body_bytes_max: 4 << 20,
+        body_time_max: minute,
+        head_time_max: minute,
+        write_time_max: minute,
+        connections_max: SOCKETS + 8,
+        keep_alive: minute,
+        drain: minute,
+        socket_waiting_messages: 1024,
+        socket_waiting_bytes: 1 << 20,
+    };
+    let admission = Admission::new(addr, &[], &[]);
+    let server =
+        tokio::spawn(serve(listener, Arc::new(Listens), admission, bounds, shutdown.clone()));
+    // The first ones pay for what all share.
+    let mut clients = vec![greeted(addr).await];
+    let before = resident_kib();
+    while clients.len() <= SOCKETS {
+        clients.push(greeted(addr).await);
+    }
+    let each = (resident_kib() - before) as f64 / SOCKETS as f64;
+    println!("{each:.1} KiB a socket, both ends");
+    assert!(each < KIB_EACH_MAX as f64, "{each:.1} KiB a socket");
+    drop(clients);
+    shutdown.cancel();
+    server.await.expect("no panic").expect("served");
+}

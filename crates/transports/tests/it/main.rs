@@ -1,0 +1,9 @@
+//! HTTP as clients meet it: over real sockets on the loopback.
+
+mod served;
+mod upgrades;
+mod talking;
+mod slowness;
+mod closing;
+mod frames;
+mod replies;

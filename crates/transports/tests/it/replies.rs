@@ -1,0 +1,135 @@
+//! What requests are answered with: files and events.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use toolgate_contract::{Body, OpenFile, Reply};
+use toolgate_transports::http::{Bounds, EventStyle, Outgoing};
+
+use crate::served::{Server, bounds, read_head, soon};
+
+/// A file of `length` letters, said to have `bytes`.
+fn file(length: usize, bytes: u64) -> Reply {
+    let mut handle: File = tempfile::tempfile().expect("a file");
+    handle.write_all(&letters(length)).expect("written");
+    let file = OpenFile { handle: Arc::new(handle), bytes, media_type: "image/png".to_owned() };
+    Reply { body: Body::File(file), ..Reply::empty(200) }
+}
+
+fn letters(length: usize) -> Vec<u8> {
+    (b'a'..=b'z').cycle().take(length).collect()
+}
+
+/// The head and the body of the answer to `line` where it is answered with `reply`.
+async fn ask(line: &str, reply: Reply) -> (String, String) {
+    let server = Server::start(bounds(), move |_| Outgoing::Whole(reply.clone())).await;
+    let answer = server.ask(line, "").await;
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+/// What an answer of events is, byte for byte.
+async fn events(style: EventStyle) -> String {
+    let server = Server::start(bounds(), move |_| {
+        let events = stream::iter(["{}", "[1]"]).map(Bytes::from).boxed();
+        Outgoing::Events { events, style }
+    })
+    .await;
+    let answer = server.ask("GET /talk", "").await;
+    assert!(answer.contains("content-type: text/event-stream\r\n"), "{answer}");
+    answer.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+#[tokio::test]
+async fn a_file_is_sent_whole_with_its_length_and_kind() {
+    for length in [0, 1, 64 << 10, (64 << 10) + 1, 1_000_000] {
+        let (head, body) = ask("GET /file", file(length, length as u64)).await;
+        assert!(head.contains("content-type: image/png"), "{head}");
+        assert!(head.contains(&format!("content-length: {length}")), "{head}");
+        assert!(body.as_bytes() == letters(length), "{length}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_file_that_grew_what_was_promised_is_sent() {
+    let (head, body) = ask("GET /file", file(100_000, 70_000)).await;
+    assert!(head.contains("content-length: 70000"), "{head}");
+    assert!(body.as_bytes() == letters(70_000));
+}
+
+#[tokio::test]
+async fn a_file_that_shrank_cuts_the_connection() {
+    for length in [0, 10, 100_000] {
+        let server = Server::start(bounds(), move |_| Outgoing::Whole(file(length, 200_000))).await;
+        let answer = server.ask("GET /file", "").await;
+        // The head may be cut off with the rest.
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        assert!(head.is_empty() || head.contains("content-length: 200000"), "{head}");
+        assert!(body.len() <= length && letters(length).starts_with(body.as_bytes()));
+    }
+}
+
+#[tokio::test]
+async fn a_reply_may_say_itself_what_its_file_is() {
+    let (head, _) = ask("GET /file", file(5, 5).with_header("content-type", "text/html")).await;
+    assert!(head.contains("content-type: text/html"), "{head}");
+    assert!(!head.contains("image/png"), "{head}");
+}
+
+#[tokio::test]
+async fn who_asks_for_the_head_of_a_file_gets_no_body() {
+    let (head, body) = ask("HEAD /file", file(100_000, 100_000)).await;
+    assert!(head.contains("content-length: 100000"), "{head}");
+    assert!(head.contains("content-type: image/png"), "{head}");
+    assert_eq!(body, "");
+}
+
+#[tokio::test]
+async fn named_events_bear_their_name() {
+    let all =
+        "19\r\nevent: message\ndata: {}\n\n\r\n1A\r\nevent: message\ndata: [1]\n\n\r\n0\r\n\r\n";
+    assert_eq!(events(EventStyle::Named).await, all);
+}
+
+#[tokio::test]
+async fn plain_events_are_nothing_but_their_message() {
+    assert_eq!(
+        events(EventStyle::Plain).await,
+        "A\r\ndata: {}\n\n\r\nB\r\ndata: [1]\n\n\r\n0\r\n\r\n"
+    );
+}
+
+#[tokio::test]
+async fn quiet_events_say_that_they_live() {
+    for style in [EventStyle::Named, EventStyle::Plain] {
+        let brief = Bounds { keep_alive: Duration::from_millis(20), ..bounds() };
+        let server = Server::start(brief, move |_| Outgoing::Events {
+            events: stream::pending().boxed(),
+            style,
+        })
+        .await;
+        let mut answer = server.send_head("GET /talk", "").await;
+        read_head(&mut answer).await;
+        let mut comments = [0; 16];
+        soon(answer.read_exact(&mut comments)).await.expect("comments");
+        assert_eq!(&comments, b"3\r\n:\n\n\r\n3\r\n:\n\n\r\n");
+    }
+}
+
+#[tokio::test]
+async fn requests_without_a_body_take_no_room_for_one_while_they_wait() {
+    let server = Server::start(bounds(), |_| Outgoing::Whole(Reply::json("{}"))).await;
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        waiting.push(server.send_head("GET /never", "").await);
+    }
+    let json = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
+    let mut asking = server.send_head("POST /talk", json).await;
+    asking.write_all(b"2\r\n{}\r\n0\r\n\r\n").await.expect("sent");
+    assert!(read_head(&mut asking).await.starts_with("HTTP/1.1 200 "));
+}

@@ -1,0 +1,242 @@
+//! A server with a given room behind it, and clients for it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::{WebSocketStream, client_async};
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{BoxFuture, Head, Reply};
+use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, serve};
+use toolgate_transports::websocket::{Close, Socket, Talk};
+
+/// Bounds no test meets by chance.
+pub(crate) fn bounds() -> Bounds {
+    Bounds {
+        body_bytes_max: 64 << 10,
+        body_time_max: Duration::from_secs(10),
+        head_time_max: Duration::from_secs(10),
+        write_time_max: Duration::from_secs(10),
+        connections_max: 64,
+        keep_alive: Duration::from_secs(60),
+        drain: Duration::from_secs(10),
+        socket_waiting_messages: 1024,
+        socket_waiting_bytes: 1 << 20,
+    }
+}
+
+/// What `future` comes to, which it must soon.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(20), future).await.expect("this takes far too long")
+}
+
+/// Whether `future` is far from its end.
+pub(crate) async fn waits(future: impl Future) -> bool {
+    timeout(Duration::from_millis(300), future).await.is_err()
+}
+
+/// A server on the loopback, where `/nowhere` is nothing and `/never` an answer that never comes.
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Answers every message with `answer`.
+    pub(crate) async fn start(
+        bounds: Bounds,
+        answer: impl Fn(Incoming) -> Outgoing + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let shutdown = CancellationToken::new();
+        let room = Arc::new(Room(Box::new(answer)));
+        let admission = Admission::new(addr, &[], &[]);
+        let serving = serve(listener, room, admission, bounds, shutdown.clone());
+        let task = tokio::spawn(async move { serving.await.expect("served") });
+        Self { addr, shutdown, task }
+    }
+
+    /// Has every client talk with `talk`.
+    pub(crate) async fn talking<Talking>(
+        bounds: Bounds,
+        talk: impl Fn(Socket) -> Talking + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        Talking: Future<Output = Close> + Send + 'static,
+    {
+        Self::start(bounds, move |_| socket(talk.clone())).await
+    }
+
+    pub(crate) async fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.addr).await.expect("a connection");
+        let url = format!("ws://{}/talk", self.addr);
+        Client(client_async(url, stream).await.expect("a WebSocket").0)
+    }
+
+    /// A connection with `head` sent over it, and the host it needs.
+    pub(crate) async fn send_head(&self, line: &str, headers: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.addr).await.expect("a connection");
+        let head = format!("{line} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", self.addr);
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        stream
+    }
+
+    /// A WebSocket of which the client's frames are written by hand.
+    pub(crate) async fn connect_raw(&self) -> TcpStream {
+        let mut stream = self.send_head("GET /talk", ASKING).await;
+        let head = read_head(&mut stream).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        stream
+    }
+
+    /// The answer to a request, to the end of its connection.
+    pub(crate) async fn ask(&self, line: &str, headers: &str) -> String {
+        let mut stream = self.send_head(line, &format!("{headers}connection: close\r\n")).await;
+        let mut answer = Vec::new();
+        soon(stream.read_to_end(&mut answer)).await.expect("an answer");
+        String::from_utf8(answer).expect("text")
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        soon(self.task).await.expect("the server stops");
+    }
+}
+
+/// The headers with which a WebSocket is asked for.
+pub(crate) const ASKING: &str = "connection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
+    sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// The head of a response, lower-case.
+pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(soon(stream.read_u8()).await.expect("a head"));
+    }
+    String::from_utf8(head).expect("text")
+}
+
+/// A conversation held by `talk`.
+pub(crate) fn socket<Talking>(talk: impl FnOnce(Socket) -> Talking + Send + 'static) -> Outgoing
+where
+    Talking: Future<Output = Close> + Send + 'static,
+{
+    Outgoing::Socket(Box::new(Talker(move |socket| -> BoxFuture<'static, Close> {
+        Box::pin(talk(socket))
+    })))
+}
+
+/// Says back what it hears.
+pub(crate) async fn echo(mut socket: Socket) -> Close {
+    loop {
+        tokio::select! {
+            message = socket.inbox.next() => match message {
+                Some(message) => drop(socket.outbox.send(message).await),
+                None => return Close::normal(),
+            },
+            () = socket.stopping.cancelled() => return Close::going_away("the server is stopping"),
+        }
+    }
+}
+
+struct Talker<F>(F);
+
+impl<F: FnOnce(Socket) -> BoxFuture<'static, Close> + Send> Talk for Talker<F> {
+    fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close> {
+        (self.0)(socket)
+    }
+}
+
+type Answer = Box<dyn Fn(Incoming) -> Outgoing + Send + Sync>;
+
+struct Room(Answer);
+
+impl Exchange for Room {
+    fn serves(&self, path: &str) -> bool {
+        path != "/nowhere"
+    }
+
+    fn paths(&self) -> Vec<&str> {
+        vec!["/talk"]
+    }
+
+    fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
+        Box::pin(async {
+            match &incoming.frame.head {
+                Head::Http { path, .. } if path == "/never" => std::future::pending().await,
+                Head::Http { .. } | Head::Line => (self.0)(incoming),
+            }
+        })
+    }
+
+    fn too_large(&self, _path: &str, _limit: usize) -> Reply {
+        Reply::empty(413)
+    }
+}
+
+/// A client that keeps the rules.
+pub(crate) struct Client(pub(crate) WebSocketStream<TcpStream>);
+
+/// What a client hears at last.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Goodbye {
+    pub(crate) code: u16,
+    pub(crate) reason: String,
+}
+
+pub(crate) fn goodbye(code: u16, reason: &str) -> Goodbye {
+    Goodbye { code, reason: reason.to_owned() }
+}
+
+impl Client {
+    pub(crate) async fn say(&mut self, text: &str) {
+        soon(self.0.send(Message::text(text))).await.expect("said");
+    }
+
+    /// The next text; pings are answered meanwhile.
+    pub(crate) async fn hear(&mut self) -> String {
+        match self.next().await {
+            Ok(text) => text,
+            Err(goodbye) => panic!("there is a text, not {goodbye:?}"),
+        }
+    }
+
+    /// What is said until goodbye, and that goodbye.
+    pub(crate) async fn hear_out(&mut self) -> (Vec<String>, Goodbye) {
+        let mut texts = Vec::new();
+        loop {
+            match self.next().await {
+                Ok(text) => texts.push(text),
+                Err(goodbye) => return (texts, goodbye),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Result<String, Goodbye> {
+        loop {
+            match soon(self.0.next()).await.expect("a goodbye").expect("a message") {
+                Message::Text(text) => return Ok(text.to_string()),
+                Message::Close(Some(frame)) => {
+                    let code = CloseCode::into(frame.code);
+                    let goodbye = Goodbye { code, reason: frame.reason.to_string() };
+                    // The connection ends as it should, too.
+                    while let Some(rest) = soon(self.0.next()).await {
+                        assert!(rest.is_ok(), "{rest:?}");
+                    }
+                    return Err(goodbye);
+                }
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("there is a text, not {other:?}"),
+            }
+        }
+    }
+}

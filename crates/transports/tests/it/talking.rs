@@ -1,0 +1,195 @@
+//! Messages both ways, and what happens beside them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use tokio::sync::{Notify, mpsc};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use toolgate_transports::http::Bounds;
+use toolgate_transports::websocket::Close;
+
+use crate::served::{Server, bounds, echo, goodbye, soon, waits};
+
+#[tokio::test]
+async fn what_is_said_is_heard() {
+    let server = Server::talking(bounds(), echo).await;
+    let mut client = server.connect().await;
+    for text in ["one", "", "zwölf", &"x".repeat(64 << 10)] {
+        client.say(text).await;
+        assert_eq!(client.hear().await, text);
+    }
+    soon(client.0.send(Message::binary(&b"as bytes"[..]))).await.expect("said");
+    assert_eq!(client.hear().await, "as bytes");
+}
+
+#[tokio::test]
+async fn a_large_message_arrives_whole_and_others_in_their_order() {
+    let large = "x".repeat(3 << 20);
+    let said = large.clone();
+    let server = Server::talking(bounds(), move |socket| {
+        let large = said.clone();
+        async move {
+            socket.outbox.say("before".into()).expect("there");
+            socket.outbox.say(large.into()).expect("there");
+            Close::normal()
+        }
+    })
+    .await;
+    let heard = server.connect().await.hear_out().await;
+    assert!(heard == (vec!["before".to_owned(), large], goodbye(1000, "")));
+}
+
+#[tokio::test]
+async fn a_message_in_pieces_is_one_even_with_a_ping_between_them() {
+    let server = Server::talking(bounds(), echo).await;
+    let mut client = server.connect().await;
+    let piece = |bytes: &'static [u8], code, last| {
+        Message::Frame(Frame::message(bytes, OpCode::Data(code), last))
+    };
+    // The letter is cut in two.
+    client.0.feed(piece(b"zw\xc3", Data::Text, false)).await.expect("sent");
+    client.0.feed(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
+    client.0.feed(piece(b"\xb6l", Data::Continue, false)).await.expect("sent");
+    client.0.send(piece(b"f", Data::Continue, true)).await.expect("sent");
+    let pong = soon(client.0.next()).await.expect("a pong").expect("a pong");
+    assert_eq!(pong, Message::Pong(Bytes::from_static(b"there?")));
+    assert_eq!(client.hear().await, "zwölf");
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_while_the_talker_is_busy() {
+    let done = Arc::new(Notify::new());
+    let work = done.clone();
+    let server = Server::talking(bounds(), move |socket| {
+        let work = work.clone();
+        async move {
+            let _inbox = socket.inbox;
+            work.notified().await;
+            Close::normal()
+        }
+    })
+    .await;
+    let mut client = server.connect().await;
+    client.say("work").await;
+    client.0.send(Message::Ping(Bytes::from_static(b"1"))).await.expect("sent");
+    let pong = soon(client.0.next()).await.expect("a pong").expect("a pong");
+    assert_eq!(pong, Message::Pong(Bytes::from_static(b"1")));
+    done.notify_one();
+    assert_eq!(client.hear_out().await, (vec![], goodbye(1000, "")));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_message_in_vain_misses_none() {
+    let server = Server::talking(bounds(), |mut socket| async move {
+        loop {
+            tokio::select! {
+                biased;
+                message = socket.inbox.next() => match message {
+                    Some(message) => drop(socket.outbox.send(message).await),
+                    None => return Close::normal(),
+                },
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    })
+    .await;
+    let mut client = server.connect().await;
+    for n in 0..200 {
+        client.say(&n.to_string()).await;
+        assert_eq!(client.hear().await, n.to_string());
+    }
+}
+
+#[tokio::test]
+async fn nothing_more_is_read_while_the_talker_has_enough_to_read() {
+    let go = Arc::new(Notify::new());
+    let gone = go.clone();
+    let server = Server::talking(bounds(), move |socket| {
+        let go = gone.clone();
+        async move {
+            go.notified().await;
+            echo(socket).await
+        }
+    })
+    .await;
+    let (mut says, mut hears) = server.connect().await.0.split();
+    // Far more than sockets hold.
+    let texts = || (0..400).map(|n| format!("{n:060000}"));
+    let mut saying = tokio::spawn(async move {
+        for text in texts() {
+            says.send(Message::text(text)).await.expect("said");
+        }
+    });
+    assert!(waits(&mut saying).await, "24 MB were taken from a client whom nobody reads");
+    go.notify_one();
+    for text in texts() {
+        let message = soon(hears.next()).await.expect("a message").expect("a message");
+        assert!(message == Message::text(text));
+    }
+    soon(saying).await.expect("all was said");
+}
+
+#[tokio::test]
+async fn a_quiet_client_that_answers_pings_stays() {
+    let keep_alive = Duration::from_millis(300);
+    let server = Server::talking(Bounds { keep_alive, ..bounds() }, echo).await;
+    let mut client = server.connect().await;
+    for _ in 0..5 {
+        let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
+        assert!(message.is_ping(), "{message:?}");
+    }
+    client.say("still there").await;
+    assert_eq!(client.hear().await, "still there");
+}
+
+#[tokio::test]
+async fn a_client_that_answers_no_ping_is_given_up() {
+    let keep_alive = Duration::from_millis(60);
+    let (ended, mut over) = mpsc::channel(1);
+    let server = Server::talking(Bounds { keep_alive, ..bounds() }, move |mut socket| {
+        let ended = ended.clone();
+        async move {
+            assert_eq!(socket.inbox.next().await, None);
+            socket.outbox.closed().await;
+            ended.send(()).await.expect("the test listens");
+            Close::normal()
+        }
+    })
+    .await;
+    let since = std::time::Instant::now();
+    let _silent = server.connect_raw().await;
+    soon(over.recv()).await.expect("the talk ends");
+    assert!(since.elapsed() >= keep_alive * 3, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_client_whom_nobody_reads_is_not_blamed_for_silence() {
+    let keep_alive = Duration::from_millis(300);
+    let go = Arc::new(Notify::new());
+    let gone = go.clone();
+    let server = Server::talking(Bounds { keep_alive, ..bounds() }, move |socket| {
+        let go = gone.clone();
+        async move {
+            go.notified().await;
+            echo(socket).await
+        }
+    })
+    .await;
+    let mut client = server.connect().await;
+    for n in 0..20 {
+        client.say(&n.to_string()).await;
+    }
+    // Its answers are not read either.
+    for _ in 0..5 {
+        let message = soon(client.0.next()).await.expect("a ping").expect("a ping");
+        assert!(message.is_ping(), "{message:?}");
+    }
+    go.notify_one();
+    for n in 0..20 {
+        assert_eq!(client.hear().await, n.to_string());
+    }
+}

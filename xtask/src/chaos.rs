@@ -1,0 +1,122 @@
+//! Kills the server at every bad moment while jobs come in, and sees whether it keeps its word.
+//!
+//! The server is the real one, in a folder of its own, over HTTP. What it must keep is looked at
+//! from outside: what its clients were told, what the jobs' own programs wrote down, and what
+//! still runs on this machine.
+
+mod chance;
+mod work;
+mod wire;
+mod server;
+mod clients;
+mod storm;
+mod check;
+mod left;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::shell::{cargo, checkout, run};
+use chance::Chance;
+use server::Stage;
+
+/// How many jobs there are at least, however few kills.
+const JOBS_MIN: usize = 200;
+/// How often the server is killed where nobody says.
+const KILLS: usize = 200;
+
+/// What `cargo xtask chaos` is asked for.
+pub(crate) struct Wanted {
+    pub(crate) kills: usize,
+    pub(crate) seed: u64,
+    pub(crate) profile: Profile,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    Release,
+    Debug,
+}
+
+/// What went wrong, a line each.
+#[derive(Default)]
+struct Wrong {
+    /// Accepted jobs that are not there, do not end, or end otherwise than they must.
+    lost: Vec<String>,
+    /// Programs that ran twice and must not, and jobs that are there twice.
+    doubled: Vec<String>,
+    /// Processes that outlived the last server.
+    left: Vec<String>,
+}
+
+/// Does what `words` say: `--kills N`, `--seed S`, `--debug`; or is the program of a job.
+pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+    if let [first, rest @ ..] = words
+        && first == work::WORD
+    {
+        return work::run(rest);
+    }
+    let mut wanted = Wanted { kills: KILLS, seed: chance::seed(), profile: Profile::Release };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut number = || words.next().with_context(|| format!("`{word}` needs a number"));
+        match word.as_str() {
+            "--kills" => wanted.kills = number()?.parse().context("--kills")?,
+            "--seed" => wanted.seed = number()?.parse().context("--seed")?,
+            "--debug" => wanted.profile = Profile::Debug,
+            other => bail!("`{other}` is none of --kills N, --seed S, --debug"),
+        }
+    }
+    wreak(&wanted)
+}
+
+/// Kills the server as often as wanted, says what came of it in a line, and fails if that is bad.
+pub(crate) fn wreak(wanted: &Wanted) -> anyhow::Result<()> {
+    let Wanted { kills, seed, profile } = *wanted;
+    let toolgate = built(profile)?;
+    let begun = Instant::now();
+    let stage = Stage::set(&toolgate, seed)?;
+    eprintln!("{kills} kills with --seed {seed}, in {}", stage.folder.display());
+
+    let outcome = storm::rage(&stage, kills, &mut Chance::of(seed))
+        .and_then(|ledger| Ok((check::settled(&stage, &ledger)?, ledger)));
+    // Whatever went wrong, nothing is left behind.
+    let left = left::waited_for(&stage.marker);
+    left::end(&left);
+    let (mut wrong, ledger) = outcome.with_context(|| kept(&stage.folder))?;
+    wrong.left = left.iter().map(ToString::to_string).collect();
+
+    let jobs = ledger.accepted().count();
+    for (what, lines) in
+        [("lost", &wrong.lost), ("doubled", &wrong.doubled), ("left running", &wrong.left)]
+    {
+        lines.iter().for_each(|line| eprintln!("{what}: {line}"));
+    }
+    let Wrong { lost, doubled, left } = &wrong;
+    let (lost, doubled, left) = (lost.len(), doubled.len(), left.len());
+    eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
+    println!("{kills} kills, {jobs} jobs, {lost} lost, {doubled} doubled, {left} left running");
+    ensure!(lost + doubled + left == 0, "jobs were not kept as they must; {}", kept(&stage.folder));
+    std::fs::remove_dir_all(&stage.folder).context("what was made cannot be removed")
+}
+
+fn kept(folder: &Path) -> String {
+    format!("all is kept in {}", folder.display())
+}
+
+/// The server, freshly built.
+fn built(profile: Profile) -> anyhow::Result<PathBuf> {
+    let build = ["build", "--locked", "--package", "toolgate"];
+    match profile {
+        Profile::Release => {
+            run(&cargo(), &[&build[..], &["--release"]].concat())?;
+            Ok(checkout().join("target/release/toolgate"))
+        }
+        Profile::Debug => {
+            run(&cargo(), &build)?;
+            Ok(checkout().join("target/debug/toolgate"))
+        }
+    }
+}
