@@ -35,8 +35,17 @@ impl Child {
 
     /// What the process keeps in memory.
     pub(crate) fn resident_mib(&self) -> anyhow::Result<f64> {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most the process ever kept in memory.
+    pub(crate) fn peak_mib(&self) -> anyhow::Result<f64> {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, name: &str) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let line = status.lines().find(|line| line.starts_with(name)).context("no such figure")?;
         let kib: f64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
         Ok(kib / 1024.0)
     }
@@ -62,10 +71,10 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
     Ok(Server { child, address })
 }
 
-/// The program as it runs by default, but for where its records go.
+/// The program as it runs by default, but for where its records and its jobs go.
 fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
-    let audit = std::env::temp_dir().join(format!("toolgate-bench-{}.jsonl", std::process::id()));
-    command.args(args).env("TOOLGATE_AUDIT_TO", audit).env("TOOLGATE_LOG_LEVEL", "error");
+    let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));
+    command.args(args).env("XDG_STATE_HOME", state).env("TOOLGATE_LOG_LEVEL", "error");
     command
 }

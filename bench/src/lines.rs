@@ -70,12 +70,17 @@ pub(crate) fn rate(
     Ok(f64::from(answered) / begun.elapsed().as_secs_f64())
 }
 
-/// Milliseconds from before `start` to the end of the first answer.
-pub(crate) fn first_answer(start: impl FnOnce() -> anyhow::Result<Child>) -> anyhow::Result<f64> {
+/// Milliseconds from before `start` to the end of the answer to a first `request`, which must hold
+/// `expected`.
+pub(crate) fn first_answer(
+    start: impl FnOnce() -> anyhow::Result<Child>,
+    request: &dyn Fn(u64, &mut Vec<u8>),
+    expected: &[u8],
+) -> anyhow::Result<f64> {
     let begun = Instant::now();
     let mut child = start()?;
     let mut out = Vec::new();
-    crate::requests::read_stateless(1, &mut out);
+    request(1, &mut out);
     child.input.as_mut().context("no input")?.write_all(&out)?;
     let mut line = Vec::new();
     let mut byte = [0; 4096];
@@ -85,11 +90,8 @@ pub(crate) fn first_answer(start: impl FnOnce() -> anyhow::Result<Child>) -> any
         line.extend_from_slice(&byte[..read]);
     }
     let taken = begun.elapsed();
-    ensure!(
-        line.windows(18).any(|w| w == b"toolgate toolgate "),
-        "a wrong answer: {}",
-        shown(&line)
-    );
+    let right = line.windows(expected.len()).any(|w| w == expected);
+    ensure!(right, "a wrong answer: {}", shown(&line));
     Ok(taken.as_secs_f64() * 1000.0)
 }
 

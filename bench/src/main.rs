@@ -11,6 +11,7 @@
 )]
 
 mod child;
+mod jobs;
 mod lines;
 mod requests;
 
@@ -37,6 +38,8 @@ enum Asked {
     Over(f64),
     /// Ours, at most.
     Most(f64),
+    /// Nothing: it is only shown.
+    Shown,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -88,6 +91,7 @@ fn main() -> anyhow::Result<()> {
     }
     rows.push(cold_start(folder.path(), &file, if quick { 7 } else { 31 })?);
     rows.extend(idle_memory(folder.path())?);
+    rows.extend(jobs::measure(quick)?);
     print_table(&rows);
     Ok(())
 }
@@ -114,12 +118,16 @@ fn cold_start(folder: &Path, file: &Path, rounds: usize) -> anyhow::Result<Row> 
     eprintln!("measuring: cold start");
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        floors.push(lines::first_answer(|| {
-            Child::stdio(&program("floor")?, &["stdio", &text(file)])
-        })?);
-        ours.push(lines::first_answer(|| {
-            Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])
-        })?);
+        floors.push(lines::first_answer(
+            || Child::stdio(&program("floor")?, &["stdio", &text(file)]),
+            &requests::read_stateless,
+            b"toolgate toolgate ",
+        )?);
+        ours.push(lines::first_answer(
+            || Child::stdio(&program("toolgate")?, &["stdio", &text(folder)]),
+            &requests::read_stateless,
+            b"toolgate toolgate ",
+        )?);
     }
     let (ours, floor) = (median(ours), median(floors));
     Ok(Row {
@@ -178,6 +186,7 @@ fn print_table(rows: &[Row]) {
             Asked::Ratio(least) => (format!("ratio ≥ {least}"), ours / floor >= *least),
             Asked::Over(most) => (format!("≤ floor + {most}{unit}"), ours - floor <= *most),
             Asked::Most(most) => (format!("≤ {most}{unit}"), ours <= most),
+            Asked::Shown => ("–".to_owned(), true),
         };
         let ratio = if *floor > 0.0 { format!("{:.2}", ours / floor) } else { "–".to_owned() };
         let held = if held { "held" } else { "MISSED" };

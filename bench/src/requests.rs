@@ -27,6 +27,13 @@ pub(crate) fn read_stateless(id: u64, out: &mut Vec<u8>) {
     );
 }
 
+pub(crate) fn list_jobs(id: u64, out: &mut Vec<u8>) {
+    let _ = writeln!(
+        out,
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{{META},"name":"jobs_list","arguments":{{}}}}}}"#
+    );
+}
+
 /// One call of the echo tool in the stateless revision.
 pub(crate) fn echo_stateless(address: &str) -> Vec<u8> {
     let body = format!(
@@ -113,7 +120,7 @@ fn with_id(request: &[u8], connection: u8) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Sends one request and reads one answer whole.
-async fn exchange(
+pub(crate) async fn exchange(
     stream: &mut TcpStream,
     request: &[u8],
     buffer: &mut Vec<u8>,
@@ -132,6 +139,6 @@ async fn exchange(
     }
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

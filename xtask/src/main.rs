@@ -12,6 +12,7 @@ mod test;
 mod codegen;
 mod tidy;
 mod bench;
+mod chaos;
 mod demo;
 
 use std::process::ExitCode;
@@ -26,6 +27,9 @@ cargo xtask WORD
   setup                install what the tests need, into .tools
   bench [--quick]      measure against the floors, in one run, print the table and keep it
                        in docs/reference (not with --quick)
+  chaos [--kills N] [--seed S] [--debug]
+                       kill the server N times, at every bad moment, while jobs come in, and
+                       see that none is lost, none runs twice and nothing is left running
   codegen [--check]    write docs/reference from the code, or say what is stale
   tidy                 the rules no compiler knows: arrows between crates, licences, files
 ";
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
         Some("test") => test::everything(flag("--quick")),
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
+        Some("chaos") => chaos::from_words(&words[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
 use toolgate_transports::http::Bounds;
 use toolgate_transports::websocket::{Close, Gone};
 
@@ -91,20 +92,21 @@ async fn what_a_client_said_before_it_vanished_is_heard() {
 
 #[tokio::test]
 async fn a_talker_that_stays_after_its_client_left_is_dropped() {
-    let (alive, mut dropped) = mpsc::channel::<()>(1);
+    let dropped = CancellationToken::new();
+    let tells = dropped.clone();
     let brief = Bounds { drain: Duration::from_millis(50), ..bounds() };
     let server = Server::talking(brief, move |_socket| {
-        let alive = alive.clone();
+        let guard = tells.clone().drop_guard();
         async move {
-            let _alive = alive;
+            let _guard = guard;
             std::future::pending().await
         }
     })
     .await;
-    drop(server.connect().await);
-    // The server itself holds one end, and lets go of it when it stops.
-    server.stop().await;
-    assert_eq!(soon(dropped.recv()).await, None);
+    let client = server.connect().await;
+    assert!(waits(dropped.cancelled()).await, "its client is there");
+    drop(client);
+    soon(dropped.cancelled()).await;
 }
 
 #[tokio::test]

@@ -75,6 +75,19 @@ async fn a_client_for_whom_too_many_bytes_wait_is_dropped_and_the_others_are_not
 }
 
 #[tokio::test]
+async fn a_client_that_is_dropped_ends_its_talk_though_it_never_reads() {
+    let minute = Duration::from_secs(60);
+    let patient = Bounds { write_time_max: minute, drain: minute, ..bounds() };
+    let lectern = Lectern::start(patient).await;
+    let (_slow, to_slow) = lectern.seat().await;
+    while to_slow.say("x".repeat(60_000).into()).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    // Nothing else would end before a minute.
+    lectern.server.stop().await;
+}
+
+#[tokio::test]
 async fn an_answer_waits_for_a_slow_client() {
     let narrow = Bounds { socket_waiting_messages: 2, socket_waiting_bytes: 1000, ..bounds() };
     let text = |n: usize| format!("{n:050000}");
@@ -122,6 +135,25 @@ async fn a_client_that_reads_nothing_is_cut_in_the_end() {
         async move {
             let text = Bytes::from("x".repeat(100_000));
             while socket.outbox.send(text.clone()).await.is_ok() {}
+            while socket.inbox.next().await.is_some() {}
+            ended.send(()).await.expect("the test listens");
+            Close::normal()
+        }
+    })
+    .await;
+    let _client = server.connect().await;
+    soon(over.recv()).await.expect("the talk ends");
+}
+
+#[tokio::test]
+async fn a_client_that_stops_in_the_middle_of_a_message_is_cut() {
+    let impatient = Bounds { write_time_max: Duration::from_millis(200), ..bounds() };
+    let (ended, mut over) = mpsc::channel(1);
+    let server = Server::talking(impatient, move |mut socket| {
+        let ended = ended.clone();
+        async move {
+            // More than sockets hold, and nothing after it.
+            socket.outbox.say("x".repeat(30 << 20).into()).expect("there");
             while socket.inbox.next().await.is_some() {}
             ended.send(()).await.expect("the test listens");
             Close::normal()

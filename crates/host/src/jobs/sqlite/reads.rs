@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, ToolId};
 
-use super::schema::{Trouble, nanos, timestamp};
+use super::schema::{EVENTS_MAX, Trouble, nanos, timestamp};
 
 /// How many jobs are forgotten at once.
 const DUE_MAX: i64 = 1000;
@@ -32,10 +32,11 @@ pub(super) fn events(
     after: u64,
     bytes_max: usize,
 ) -> Result<Vec<JobEvent>, Trouble> {
-    let sql = "SELECT seq, at, what FROM events WHERE job = (SELECT n FROM jobs WHERE id = ?1) \
-               AND seq > ?2 ORDER BY seq";
+    let sql = "SELECT place & 4294967295, at, what FROM events \
+               WHERE place > ?2 + (SELECT n << 32 FROM jobs WHERE id = ?1) \
+               AND place < (SELECT (n + 1) << 32 FROM jobs WHERE id = ?1) ORDER BY place";
     let mut statement = db.prepare_cached(sql)?;
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let after = i64::try_from(after).unwrap_or(EVENTS_MAX).min(EVENTS_MAX);
     let mut rows = statement.query(params![id.bits().to_be_bytes(), after])?;
     let mut events = Vec::new();
     let mut bytes = 0;

@@ -15,6 +15,8 @@ use crate::jobs::store::StoreError;
 const APPLICATION: i64 = 0x7467_4a31;
 /// What brings a file from the version that is its place here to the next.
 const STEPS: [&str; 1] = [include_str!("schema/1.sql")];
+/// The number of the last event a job can have: a place is 32 bits of job and 32 of event.
+pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
 /// How long to wait while another server writes.
 const BUSY: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 5000 });
 
@@ -89,7 +91,7 @@ pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
     db.busy_timeout(BUSY)?;
     db.set_prepared_statement_cache_capacity(48);
     // Pages in memory, in KiB; and how long the journal stays after a burst.
-    db.execute_batch("PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 8388608")?;
+    db.execute_batch("PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 8388608")?;
     Ok(db)
 }
 

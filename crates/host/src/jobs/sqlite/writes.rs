@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolgate_contract::{Caller, Happened, JobId, JobState};
 
 use super::reads::{id_of, parsed, state_of, tool_of, unfit};
-use super::schema::{Trouble, nanos, nanos_of};
+use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of};
 use super::servers::Gone;
 use super::threads::Session;
 use crate::jobs::store::{Adopted, Begun, End, NewJob, Orphan, Said};
@@ -176,11 +176,14 @@ fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> 
 
 /// Adds what happened after event `last`.
 fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Trouble> {
-    let sql = "INSERT INTO events (job, seq, at, what) VALUES (?1, ?2, ?3, ?4)";
+    let sql = "INSERT INTO events (place, at, what) VALUES ((?1 << 32) + ?2, ?3, ?4)";
     let mut insert = session.db.prepare_cached(sql)?;
     let mut seq = last;
     for (at, what) in &lines.rows {
         seq += 1;
+        if seq > EVENTS_MAX {
+            return Err(Trouble::Said("a job has too many events".to_owned()));
+        }
         insert.execute(params![n, seq, at, what])?;
     }
     let Some((updated, _)) = lines.rows.last() else { return Ok(()) };
@@ -247,8 +250,8 @@ pub(super) fn sweep(session: &Session) -> Result<bool, Trouble> {
         let sql = "SELECT job FROM forgotten LIMIT 1";
         let found = db.prepare_cached(sql)?.query_row((), |row| row.get::<_, i64>(0));
         let Some(n) = found.optional()? else { return Ok(false) };
-        let sql = "DELETE FROM events WHERE job = ?1 AND seq IN \
-                   (SELECT seq FROM events WHERE job = ?1 ORDER BY seq LIMIT ?2)";
+        let sql = "DELETE FROM events WHERE place IN (SELECT place FROM events \
+                   WHERE place > ?1 << 32 AND place < (?1 + 1) << 32 ORDER BY place LIMIT ?2)";
         let limit = i64::try_from(room).unwrap_or(i64::MAX);
         let removed = db.prepare_cached(sql)?.execute([n, limit])?;
         if removed < room {

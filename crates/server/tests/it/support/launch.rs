@@ -47,6 +47,17 @@ impl Launch {
         self
     }
 
+    /// With a variable that is no setting of ours.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// With what it remembers in a folder that outlives it.
+    pub(crate) fn remembering(self, state: &TempDir) -> Self {
+        self.env("XDG_STATE_HOME", state.path())
+    }
+
     pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().into());
         self

@@ -4,13 +4,17 @@ mod workspace;
 mod launch;
 mod stdio;
 mod wire;
+mod socket;
 mod message;
 mod client;
+mod commands;
+mod zyra;
 mod processes;
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
+pub(crate) use commands::{COMMANDS, go, ran};
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
 pub(crate) use launch::{Launch, Server, binary, path};
 pub(crate) use message::{
@@ -18,22 +22,34 @@ pub(crate) use message::{
     sleeps, structured, text, waits_for_go,
 };
 pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
+pub(crate) use socket::{Ended, Socket};
 pub(crate) use stdio::Stdio;
 pub(crate) use wire::{Connection, Post, Response, Served, closed};
 pub(crate) use workspace::Workspace;
+pub(crate) use zyra::{accepted, zyra};
 
 /// How long anything may take that takes no time: long, since other tests run beside this one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What `look` finds, looked for again and again until it does.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_long_for(PATIENCE, what, look)
+}
+
+/// The same for what takes its time.
+#[track_caller]
+pub(crate) fn wait_long_for<T>(
+    patience: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        assert!(begun.elapsed() < patience, "waited {patience:?} in vain: {what}");
         sleep(Duration::from_millis(3));
     }
 }

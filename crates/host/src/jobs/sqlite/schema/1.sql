@@ -34,13 +34,13 @@ CREATE TABLE inputs (
     input TEXT NOT NULL             -- JSON
 ) STRICT;
 
+-- One number as key: in a table WITHOUT ROWID, to find the place of a row SQLite reads all of
+-- the rows beside it, however long they are.
 CREATE TABLE events (
-    job INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
+    place INTEGER PRIMARY KEY,      -- the job's n << 32, + the event's number
     at INTEGER NOT NULL,
-    what TEXT NOT NULL,             -- JSON
-    PRIMARY KEY (job, seq)
-) STRICT, WITHOUT ROWID;
+    what TEXT NOT NULL              -- JSON
+) STRICT;
 
 -- Jobs that are gone, whose events and inputs are not yet.
 CREATE TABLE forgotten (job INTEGER PRIMARY KEY) STRICT;

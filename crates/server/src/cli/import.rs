@@ -1,0 +1,75 @@
+//! `toolgate import`: a pack of commands, written from what a program says of itself.
+
+mod pack;
+mod usage;
+mod zyra;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use toolgate_toolsets::commands;
+
+use super::{complain, print};
+use pack::Imported;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate import zyra --to packs/zyra
+  toolgate import zyra --from .tools/zyra/bin/zyra --to packs/zyra
+  toolgate import zyra --from capabilities.json --to packs/zyra
+
+It runs the program to ask what it can do; a listing in a file says less than the program.
+Offer what it wrote with `commands.packs = [\"packs/zyra\"]` in toolgate.toml.")]
+pub(super) struct Args {
+    /// Which program
+    importer: Importer,
+    /// The program, or a file with its listing; by default the program in PATH
+    #[arg(long, value_name = "FILE|PROGRAM")]
+    from: Option<PathBuf>,
+    /// The folder of the pack
+    #[arg(long, value_name = "FOLDER")]
+    to: PathBuf,
+}
+
+/// The programs that can be imported: a new one is a file here and a line below.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Importer {
+    /// Zyra: environmental data, from acquiring to visualising it
+    Zyra,
+}
+
+impl Importer {
+    fn import(self, from: Option<&Path>) -> anyhow::Result<Imported> {
+        match self {
+            Self::Zyra => zyra::import(from),
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let Imported { name, text, commands, left_out } = args.importer.import(args.from.as_deref())?;
+    let file = args.to.join(format!("{name}.toml"));
+    write(&file, &text)?;
+    let settings = commands::Settings { packs: vec![file.clone()], ..Default::default() };
+    let read = commands::declared(&settings, None)
+        .context("the pack that was written cannot be read: a fault of the importer")?;
+    print(&format!("{}: {} commands\n", file.display(), read.len()))?;
+    for id in commands {
+        print(&format!("  {id}\n"))?;
+    }
+    for note in left_out {
+        complain(&format!("not taken over: {note}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+    }
+    std::fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))
+}

@@ -1,0 +1,119 @@
+//! What a usage line of Python's argparse tells: how many values each option takes.
+
+use std::collections::BTreeMap;
+
+/// How many values an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Values {
+    None,
+    One,
+    /// One or none.
+    Perhaps,
+    Exactly(usize),
+    /// One or more, or any number.
+    Many,
+}
+
+/// A usage line, read.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    /// By the option as the line has it, and by `--its-value` as the option may be called in full.
+    pub(super) options: BTreeMap<String, Values>,
+    /// Options of which just one must be given.
+    pub(super) choices: Vec<Vec<String>>,
+}
+
+impl Usage {
+    /// Reads what a program printed, from `usage:` to the empty line after it.
+    pub(super) fn read(printed: &str) -> Option<Self> {
+        let (_, usage) = printed.split_once("usage: ")?;
+        let usage = usage.split("\n\n").next().unwrap_or_default();
+        // An error stands in a line of its own, which is not indented.
+        let mut lines = usage.lines();
+        let first = lines.next().unwrap_or_default();
+        let more = lines.take_while(|line| line.starts_with(' '));
+        let usage: Vec<&str> = std::iter::once(first).chain(more).collect();
+        let usage = usage.join(" ");
+        let mut spaced = String::new();
+        for c in usage.chars() {
+            match c {
+                '[' | ']' | '(' | ')' | '|' => spaced.extend([' ', c, ' ']),
+                other => spaced.push(other),
+            }
+        }
+        let tokens: Vec<&str> = spaced.split_whitespace().collect();
+        let mut this = Self::default();
+        this.read_options(&tokens);
+        this.read_choices(&tokens);
+        Some(this)
+    }
+
+    fn read_options(&mut self, tokens: &[&str]) {
+        for (at, option) in tokens.iter().enumerate().filter(|(_, token)| token.starts_with('-')) {
+            let after = &tokens[at + 1..];
+            let name = after.first().copied().unwrap_or_default();
+            let is_value = |token: &str| !token.starts_with(['-', '[', ']', '(', ')', '|']);
+            let values = match after {
+                ["[", _, "...", "]", ..] => Values::Many,
+                ["[", inner, "]", ..] if is_value(inner) => Values::Perhaps,
+                [first, "[", _, "...", "]", ..] if is_value(first) => Values::Many,
+                [first, ..] if is_value(first) => {
+                    match after.iter().take_while(|token| *token == first).count() {
+                        1 => Values::One,
+                        more => Values::Exactly(more),
+                    }
+                }
+                _ => Values::None,
+            };
+            self.options.insert((*option).to_owned(), values);
+            if values != Values::None && !option.starts_with("--") {
+                let full = format!("--{}", name.to_lowercase().replace('_', "-"));
+                self.options.entry(full).or_insert(values);
+            }
+        }
+    }
+
+    /// The groups in parentheses.
+    fn read_choices(&mut self, tokens: &[&str]) {
+        for group in tokens.split(|token| *token == "(").skip(1) {
+            let group = group.split(|token| *token == ")").next().unwrap_or_default();
+            let options = group.iter().filter(|token| token.starts_with('-'));
+            self.choices.push(options.map(|option| (*option).to_owned()).collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usage_line_tells_how_many_values_options_take() {
+        let usage = Usage::read(
+            "usage: zyra x [-h] -i INPUT [--raw] [--inputs INPUTS [INPUTS ...]]\n\
+             \x20             [--extent EXTENT EXTENT EXTENT EXTENT] [--tint [TINT]] [--any [ANY ...]]\n\
+             \x20             (--url URL | --bucket BUCKET) [-o OUTPUT]\n\
+             \x20             [file] {netcdf,geotiff}\n\nAbout --this.\n",
+        )
+        .unwrap();
+        let of = |option: &str| usage.options.get(option).copied();
+        assert_eq!(of("-h"), Some(Values::None));
+        assert_eq!(of("--input"), Some(Values::One));
+        assert_eq!(of("--raw"), Some(Values::None));
+        assert_eq!(of("--inputs"), Some(Values::Many));
+        assert_eq!(of("--extent"), Some(Values::Exactly(4)));
+        assert_eq!(of("--tint"), Some(Values::Perhaps));
+        assert_eq!(of("--any"), Some(Values::Many));
+        assert_eq!(of("--output"), Some(Values::One));
+        assert_eq!(of("--this"), None);
+        assert_eq!(usage.choices, [["--url", "--bucket"]]);
+    }
+
+    #[test]
+    fn an_error_after_it_is_no_part_of_it() {
+        let printed = "usage: zyra x [-h] --dir DIR\nzyra x: error: required: --dir --other\n";
+        let usage = Usage::read(printed).unwrap();
+        assert_eq!(usage.options.len(), 2);
+        assert_eq!(Usage::read("Traceback"), None);
+    }
+}

@@ -1,0 +1,333 @@
+//! Zyra: from `zyra generate-manifest`, and from the usage of each command.
+//!
+//! The manifest says names, types, choices and defaults; how many values an option
+//! takes only the usage says. Other names of arguments, and the two searches, are in
+//! neither: they are what its own API does before it calls the command line.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+
+use super::pack::{Argument, Command, Imported};
+use super::usage::{Usage, Values};
+
+const HEAD: &str = r#"# Zyra's commands, as `toolgate import zyra` wrote them; edit a copy, or import again.
+#
+# Install the program with `pip install -r requirements.txt`, then say where it is:
+#   [commands]
+#   packs = ["packs/zyra"]
+#   programs = { zyra = "/opt/zyra/bin/zyra" }
+# Credentials (AWS, Vimeo, FTP) are not passed on unless [defaults] names them in env_keep.
+
+[defaults]
+program = "zyra"
+program_env = "ZYRA_PROGRAM"
+deadline_ms = 600000
+env = { MPLBACKEND = "Agg", PYTHONUNBUFFERED = "1" }
+"#;
+
+/// Other names that its API takes for arguments of all commands (`_normalize_args`).
+const ALIASES: [(&str, &str); 5] = [
+    ("file", "file_or_url"),
+    ("src", "input"),
+    ("destination", "output"),
+    ("dest", "output"),
+    ("target", "output"),
+];
+
+/// And for those of one.
+const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
+    ("process decode-grib2", &[("input", "file_or_url")]),
+    (
+        "process extract-variable",
+        &[("input", "file_or_url"), ("var", "pattern"), ("regex", "pattern")],
+    ),
+    (
+        "process convert-format",
+        &[("input", "file_or_url"), ("output_path", "output"), ("files", "inputs")],
+    ),
+    ("acquire http", &[("input", "url")]),
+    ("acquire ftp", &[("input", "path")]),
+    ("acquire s3", &[("input", "url"), ("s3_url", "url"), ("bucket_name", "bucket"), ("object_key", "key")]),
+    ("decimate local", &[("output", "path"), ("output_path", "path")]),
+    ("decimate s3", &[("s3_url", "url"), ("bucket_name", "bucket"), ("object_key", "key")]),
+    ("decimate ftp", &[("output", "path")]),
+];
+
+/// Arguments that name a file or a folder it writes.
+const FILES: [&str; 6] = ["output", "to_video", "combine_to", "log_file", "state_file", "path"];
+const FOLDERS: [&str; 3] = ["output_dir", "sync_dir", "log_dir"];
+
+/// What its API does with `search`, whose own listing has only a command within it.
+const SEARCHES: [(&str, &str, &[&str]); 2] = [
+    (
+        "search.query",
+        "Searches datasets in the bundled catalogue, in a profile's sources or at OGC services.",
+        &["search", "--json"],
+    ),
+    (
+        "search.semantic",
+        "Searches datasets and has a language model rank and explain what is found.",
+        &["search", "--json", "--semantic-analyze"],
+    ),
+];
+
+/// Writes its pack from what the program `from` says, or a file with its manifest.
+pub(super) fn import(from: Option<&Path>) -> anyhow::Result<Imported> {
+    let from = from.unwrap_or(Path::new("zyra"));
+    let (manifest, program) = match manifest_in(from)? {
+        Some(manifest) => (manifest, None),
+        None => (manifest_of(from)?, Some(from)),
+    };
+    let mut commands = Vec::new();
+    let mut left_out = Vec::new();
+    for (words, said) in &manifest {
+        if words == "search api" {
+            left_out.push("`search api`: not one of the tools of its API".to_owned());
+            continue;
+        }
+        let usage = program.map(|program| usage(program, words)).transpose()?.flatten();
+        if usage.is_none() {
+            left_out.push(format!("`{words}`: how many values its options take; it is guessed"));
+        }
+        let usage = usage.unwrap_or_default();
+        for choice in &usage.choices {
+            left_out.push(format!("`{words}`: that one of {} must be given", choice.join(", ")));
+        }
+        commands.push(command(words, said, &usage));
+    }
+    commands.extend(SEARCHES.map(|(id, about, argv)| search(id, about, argv)));
+    commands.sort_by(|one, other| one.id.cmp(&other.id));
+    let mut text = HEAD.to_owned();
+    text.extend(commands.iter().map(Command::write));
+    let commands = commands.into_iter().map(|command| command.id).collect();
+    Ok(Imported { name: "zyra", text, commands, left_out })
+}
+
+/// The manifest in the file `from`; `None` if that is none, and so perhaps the program.
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+fn manifest_in(from: &Path) -> anyhow::Result<Option<Map<String, Value>>> {
+    if from.extension().is_none_or(|it| it != "json") {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(from)
+        .with_context(|| format!("the listing {} cannot be read", from.display()))?;
+    parse(&text).with_context(|| format!("in {}", from.display())).map(Some)
+}
+
+fn parse(text: &str) -> anyhow::Result<Map<String, Value>> {
+    let manifest: Map<String, Value> =
+        serde_json::from_str(text).context("the listing is not a JSON object of commands")?;
+    if !manifest.values().all(|said| said["options"].is_object()) {
+        bail!("the listing is none of Zyra's: a command in it has no `options`");
+    }
+    Ok(manifest)
+}
+
+/// The manifest that the program writes.
+#[allow(clippy::disallowed_methods, reason = "a file of our own, read once")]
+fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
+    let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let file: PathBuf = folder.join("manifest.json");
+    let words = ["generate-manifest", "-o"].map(Into::into).into_iter().chain([file.clone().into()]);
+    let printed = run(program, words.collect());
+    let text = std::fs::read_to_string(&file);
+    std::fs::remove_dir_all(&folder)?;
+    let text = text.with_context(|| {
+        let printed = printed.as_deref().unwrap_or("nothing");
+        format!("`zyra generate-manifest` wrote no listing; it printed {printed}")
+    });
+    printed.as_ref().map_err(|err| anyhow::anyhow!("{err:#}"))?;
+    parse(&text?)
+}
+
+/// The usage of a command; some cannot print their help, and say it with what is missing.
+fn usage(program: &Path, words: &str) -> anyhow::Result<Option<Usage>> {
+    let words = || words.split(' ').map(Into::into);
+    let help = run(program, words().chain(["--help".into()]).collect())?;
+    if let Some(usage) = Usage::read(&help) {
+        return Ok(Some(usage));
+    }
+    Ok(Usage::read(&run(program, words().collect())?))
+}
+
+/// What the program prints on both outputs.
+#[allow(clippy::disallowed_methods, reason = "the program the person named, to ask what it can do")]
+fn run(program: &Path, words: Vec<std::ffi::OsString>) -> anyhow::Result<String> {
+    let output = Process::new(program)
+        .args(words)
+        // No line is broken, not even at a hyphen.
+        .env("COLUMNS", "10000")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| {
+            format!("`{}` cannot be run; give the program with --from", program.display())
+        })?;
+    let printed = [output.stdout, output.stderr].concat();
+    Ok(String::from_utf8_lossy(&printed).into_owned())
+}
+
+/// The command `words`, as the manifest says it.
+fn command(words: &str, said: &Value, usage: &Usage) -> Command {
+    let (stage, name) = words.split_once(' ').unwrap_or((words, words));
+    let mut argv: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    let mut arguments = Vec::new();
+    for positional in said["positionals"].as_array().into_iter().flatten() {
+        let argument = placed(positional);
+        let name = &argument.name;
+        argv.push(match (argument.note.contains("[]"), argument.note.ends_with('!')) {
+            (true, _) => format!("{{{name}...}}"),
+            (false, true) => format!("{{{name}}}"),
+            (false, false) => format!("{{{name}?}}"),
+        });
+        arguments.push(argument);
+    }
+    argv.push("{options}".to_owned());
+    let options = said["options"].as_object().into_iter().flatten();
+    arguments.extend(
+        options
+            .filter(|(option, _)| *option != "--help")
+            .map(|(option, said)| optional(option, said, usage)),
+    );
+    alias(words, &mut arguments);
+    let named = |names: &[&str], argument: &&Argument| names.contains(&argument.name.as_str());
+    let files = arguments.iter().filter(|argument| named(&FILES, argument));
+    let files = files.filter(|argument| argument.name != "path" || words == "decimate local");
+    let folders = arguments.iter().filter(|argument| named(&FOLDERS, argument));
+    let artefacts = files.map(|argument| format!("{{{}?}}", argument.name));
+    let artefacts = artefacts.chain(folders.map(|argument| format!("{{{}?}}/**", argument.name)));
+    let about = said["description"].as_str().unwrap_or_default();
+    let about = match about.strip_prefix("zyra ") {
+        Some(_) | None if about.is_empty() => format!("Runs `zyra {words}`."),
+        Some(rest) if rest == words => format!("Runs `zyra {words}`."),
+        Some(_) | None => about.to_owned(),
+    };
+    Command { id: format!("{stage}.{name}"), about, argv, artefacts: artefacts.collect(), arguments }
+}
+
+/// An argument that has a place.
+fn placed(said: &Value) -> Argument {
+    let is_many = matches!(said["nargs"].as_str(), Some("*" | "+"));
+    let list = if is_many { "[]" } else { "" };
+    let required = if said["required"] == true { "!" } else { "" };
+    let is_choice = said["choices"].is_array();
+    Argument {
+        name: text(&said["name"]),
+        note: format!("{}{list}{required}", kind(said)),
+        about: text(&said["help"]),
+        assumed: None,
+        aliases: Vec::new(),
+        is_spread: false,
+        // It reads standard input there, as in a pipe.
+        is_dash: !is_choice,
+    }
+}
+
+/// An argument that is an option.
+fn optional(option: &str, said: &Value, usage: &Usage) -> Argument {
+    let help = said.as_str().map_or_else(|| text(&said["help"]), str::to_owned);
+    let default = Some(&said["default"]).filter(|default| !default.is_null());
+    let of_default = match default.and_then(Value::as_array) {
+        Some(items) if items.is_empty() => Values::One,
+        Some(items) => Values::Exactly(items.len()),
+        None if said["type"] == "bool" => Values::None,
+        None if option == "--inputs" => Values::Many,
+        None => Values::One,
+    };
+    let values = usage.options.get(option).copied().unwrap_or(of_default);
+    let is_repeated = help.contains("repeat") || default.is_some_and(Value::is_array);
+    let (note, is_spread) = match values {
+        Values::None => ("flag".to_owned(), false),
+        Values::One | Values::Perhaps if is_repeated => (format!("{}[]", kind(said)), false),
+        Values::One | Values::Perhaps => (kind(said), false),
+        Values::Exactly(count) => (format!("{}[{count}]", kind(said)), true),
+        Values::Many => (format!("{}[]", kind(said)), true),
+    };
+    let required = if said["required"] == true { "!" } else { "" };
+    let is_told = |default: &&Value| {
+        **default != false && **default != "" && default.as_array().is_none_or(|it| !it.is_empty())
+    };
+    Argument {
+        name: option.trim_start_matches('-').replace('-', "_"),
+        note: format!("{note}{required}"),
+        about: help,
+        assumed: default.filter(is_told).cloned(),
+        aliases: Vec::new(),
+        is_spread,
+        is_dash: false,
+    }
+}
+
+/// The type note of one value.
+fn kind(said: &Value) -> String {
+    if let Some(choices) = said["choices"].as_array() {
+        let choices: Vec<String> = choices.iter().map(text).collect();
+        return choices.join("|");
+    }
+    match said["type"].as_str() {
+        Some("int") => "integer",
+        Some("float") => "number",
+        Some("bool") => "flag",
+        Some("path") => "path",
+        Some(_) | None => "string",
+    }
+    .to_owned()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Gives arguments the other names that its API takes for them.
+fn alias(words: &str, arguments: &mut [Argument]) {
+    let own = ALIASES_OF.iter().find(|(command, _)| *command == words);
+    let own = own.map_or(&[][..], |(_, aliases)| aliases);
+    // What is `output` to all may be `path` here.
+    let here = |name: &'static str| {
+        own.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, target)| *target)
+    };
+    let shared = ALIASES.iter().map(|(alias, target)| (*alias, here(target)));
+    for (alias, target) in own.iter().copied().chain(shared) {
+        if arguments.iter().any(|argument| argument.name == alias) {
+            continue;
+        }
+        if let Some(argument) = arguments.iter_mut().find(|argument| argument.name == target) {
+            argument.aliases.push(alias.to_owned());
+        }
+    }
+}
+
+/// A search, as its API asks for it.
+fn search(id: &str, about: &str, argv: &[&str]) -> Command {
+    let argument = |name: &str, note: &str, about: &str| Argument {
+        name: name.to_owned(),
+        note: note.to_owned(),
+        about: about.to_owned(),
+        assumed: None,
+        aliases: Vec::new(),
+        is_spread: false,
+        is_dash: false,
+    };
+    let limit = Argument { assumed: Some(10.into()), ..argument("limit", "integer", "At most so many results.") };
+    Command {
+        id: id.to_owned(),
+        about: about.to_owned(),
+        argv: argv.iter().copied().chain(["{options}"]).map(str::to_owned).collect(),
+        artefacts: Vec::new(),
+        arguments: vec![
+            argument("query", "string!", "What to look for in titles, keywords and descriptions."),
+            limit,
+            argument("profile", "string", "A bundled profile of sources, e.g. sos."),
+            argument("profile_file", "path", "A JSON profile of sources."),
+            argument("include_local", "flag", "Search the local catalogue besides remote sources."),
+            argument("remote_only", "flag", "Search remote sources only."),
+            argument("ogc_wms", "string", "The GetCapabilities URL of a WMS to search."),
+            argument("ogc_records", "string", "The items URL of an OGC API - Records to search."),
+            argument("offline", "flag", "Fetch nothing over the network to enrich results."),
+            argument("https_only", "flag", "Probe remote sources over HTTPS only."),
+        ],
+    }
+}

@@ -1,0 +1,97 @@
+//! Commands declared for jobs to run, and how tests see and steer them.
+
+use super::Workspace;
+
+/// Each command that waits does so for the file `go`, and writes its `name` to the file `ran` when
+/// it begins.
+pub(crate) const COMMANDS: &str = r#"
+[command."work.wait"]
+about = "Waits."
+program = "sh"
+argv = ["-c", "echo $0 >> ran; echo began; until [ -e go ]; do sleep 0.02; done; echo went", "{name}"]
+args = { name = "string!" }
+
+[command."work.again"]
+about = "Waits, and may be run twice."
+program = "sh"
+argv = ["-c", "echo $0 >> ran; echo began; until [ -e go ]; do sleep 0.02; done; echo went", "{name}"]
+args = { name = "string!" }
+idempotent = true
+
+[command."work.alone"]
+about = "Waits, one at a time, and notes it when it was not alone."
+program = "sh"
+argv = ["-c", """
+    mkdir held || echo $0 >> together
+    echo $0 >> ran; until [ -e go ]; do sleep 0.02; done; sleep 0.05; rmdir held""", "{name}"]
+args = { name = "string!" }
+at_once = 1
+
+[command."work.first"]
+about = "Goes before others."
+program = "sh"
+argv = ["-c", "echo $0 >> ran", "{name}"]
+args = { name = "string!" }
+priority = 10
+
+[command."work.late"]
+about = "Goes after others."
+program = "sh"
+argv = ["-c", "echo $0 >> ran", "{name}"]
+args = { name = "string!" }
+priority = -10
+
+[command."work.endless"]
+about = "Does not end."
+program = "sleep"
+argv = ["{name}"]
+args = { name = "string!" }
+deadline_ms = 300
+
+[command."work.missing"]
+about = "Runs what is not there."
+program = "no-such-program-7f3a"
+argv = []
+
+[command."draw.one"]
+about = "Leaves one file."
+program = "sh"
+argv = ["-c", "mkdir -p out; printf '%s' drawn > 'out/plot.png'; echo done"]
+artefacts = ["out/plot.png"]
+
+[command."draw.many"]
+about = "Leaves files, some of one name."
+program = "sh"
+argv = ["-c", """
+    mkdir -p out/a out/b; printf one > out/a/page.txt; printf another > out/b/page.txt
+    printf '\\377\\000' > 'out/Größe 1.bin'"""]
+artefacts = ["out/**"]
+
+[command."tell.steps"]
+about = "Tells how far it is, on both streams, and waits for the file `go` half way."
+program = "sh"
+argv = ["-c", """
+    echo $0 >> ran; echo 'step 1/4'; echo slow >&2
+    until [ -e go ]; do sleep 0.02; done; echo 'step 3/4'; echo last; exit $1""", "{name}", "{code}"]
+args = { name = "string!", code = "string=0" }
+progress = 'step (\d+)/(\d+)'
+"#;
+
+/// Lets whatever waits go on.
+pub(crate) fn go(workspace: &Workspace) {
+    workspace.put("go", "");
+}
+
+/// The names of what began, in that order.
+pub(crate) fn ran(workspace: &Workspace) -> Vec<String> {
+    let ran = workspace.path("ran");
+    let ran = if ran.exists() { workspace.read("ran") } else { String::new() };
+    ran.lines().map(str::to_owned).collect()
+}
+
+impl Workspace {
+    /// With [`COMMANDS`] declared.
+    pub(crate) fn with_commands() -> Self {
+        Self::new().file("toolgate.toml", COMMANDS)
+    }
+}

@@ -1,0 +1,141 @@
+//! A client over a WebSocket, which reads nothing until it is asked to.
+
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::Value;
+use tokio_tungstenite::tungstenite::client::{IntoClientRequest, client_with_config};
+use tokio_tungstenite::tungstenite::handshake::HandshakeError;
+use tokio_tungstenite::tungstenite::http::StatusCode;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message, WebSocket};
+
+use super::{Connection, PATIENCE, Served};
+
+/// A WebSocket, open.
+pub(crate) struct Socket {
+    line: WebSocket<TcpStream>,
+}
+
+/// How a socket ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// With a closing handshake, and this code.
+    Closed(u16),
+    /// Cut.
+    Cut,
+}
+
+impl Served {
+    /// Opens the WebSocket at `target`.
+    #[track_caller]
+    pub(crate) fn socket(&self, target: &str) -> Socket {
+        Socket::open(self.addr, target).unwrap_or_else(|status| panic!("{target}: {status}"))
+    }
+
+    /// The status with which the WebSocket at `target` is refused.
+    #[track_caller]
+    pub(crate) fn refused_socket(&self, target: &str) -> u16 {
+        match Socket::open(self.addr, target) {
+            Ok(_) => panic!("{target} was opened"),
+            Err(status) => status.as_u16(),
+        }
+    }
+}
+
+impl Socket {
+    #[track_caller]
+    fn open(addr: SocketAddr, target: &str) -> Result<Self, StatusCode> {
+        let stream = Connection::to(addr).stream;
+        let request = format!("ws://{addr}{target}").into_client_request().unwrap();
+        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        match client_with_config(request, stream, Some(config)) {
+            Ok((line, response)) => {
+                assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+                Ok(Self { line })
+            }
+            Err(HandshakeError::Failure(Error::Http(response))) => Err(response.status()),
+            Err(err) => panic!("{target}: {err}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn send(&mut self, message: &Value) {
+        self.say(&message.to_string());
+    }
+
+    /// Sends a text that may be no message.
+    #[track_caller]
+    pub(crate) fn say(&mut self, text: &str) {
+        self.line.send(Message::text(text)).unwrap();
+    }
+
+    /// The next message; how it ended, if it did.
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> Result<Value, Ended> {
+        loop {
+            match self.line.read() {
+                Ok(Message::Text(text)) => return Ok(serde_json::from_str(&text).unwrap()),
+                Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                Ok(Message::Close(frame)) => {
+                    // Our own goes out with the next read or flush.
+                    let _ = self.line.flush();
+                    return Err(Ended::Closed(frame.map_or(1005, |frame| frame.code.into())));
+                }
+                Ok(other) => panic!("not a message: {other:?}"),
+                Err(Error::Io(err))
+                    if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    panic!("nothing came within {PATIENCE:?}")
+                }
+                Err(_gone) => return Err(Ended::Cut),
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn receive(&mut self) -> Value {
+        self.next().unwrap_or_else(|ended| panic!("it ended: {ended:?}"))
+    }
+
+    /// Sends a request and gives back what comes next.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, message: &Value) -> Value {
+        self.send(message);
+        self.receive()
+    }
+
+    /// All messages that still come, and how it ends.
+    #[track_caller]
+    pub(crate) fn rest(&mut self) -> (Vec<Value>, Ended) {
+        let mut messages = Vec::new();
+        loop {
+            match self.next() {
+                Ok(message) => messages.push(message),
+                Err(ended) => return (messages, ended),
+            }
+        }
+    }
+
+    /// All messages up to and with the first that `is_last`.
+    #[track_caller]
+    pub(crate) fn until(&mut self, is_last: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            let message = self.receive();
+            let last = is_last(&message);
+            messages.push(message);
+            if last {
+                return messages;
+            }
+        }
+    }
+
+    /// Closes it in order, and waits until the server has too.
+    #[track_caller]
+    pub(crate) fn close(&mut self) {
+        self.line.close(None).unwrap();
+        let _ = self.line.get_mut().flush();
+        while self.next().is_ok() {}
+    }
+}

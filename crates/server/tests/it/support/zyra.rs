@@ -1,0 +1,76 @@
+//! Zyra's wire, as its clients speak it; and the program Zyra.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{Post, Response, Served, wait_for};
+
+/// A call that is to be a job.
+pub(crate) fn accepted(tool: &str, arguments: Value) -> Value {
+    json!({ "name": tool, "arguments": arguments, "mode": "async" })
+}
+
+/// The real program Zyra.
+#[track_caller]
+pub(crate) fn zyra() -> PathBuf {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let zyra = checkout.join(".tools/zyra/bin/zyra");
+    assert!(zyra.exists(), "{} is missing: run `cargo xtask setup`", zyra.display());
+    zyra
+}
+
+impl Served {
+    /// Sends one request to `/v1/mcp`.
+    #[track_caller]
+    pub(crate) fn rpc(&self, method: &str, params: Value) -> Response {
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        self.send(&post.without("accept"))
+    }
+
+    /// The result of one request to `/v1/mcp`.
+    #[track_caller]
+    pub(crate) fn result(&self, method: &str, params: Value) -> Value {
+        let mut answer = self.rpc(method, params).json();
+        assert!(answer.get("error").is_none(), "{answer}");
+        answer["result"].take()
+    }
+
+    /// Starts a job and gives back its id.
+    #[track_caller]
+    pub(crate) fn begin(&self, tool: &str, arguments: Value) -> String {
+        let result = self.result("tools/call", accepted(tool, arguments));
+        assert_eq!(result["status"], "accepted", "{result}");
+        result["job_id"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, target: &str) -> Response {
+        self.send(&Post::bare("GET", target))
+    }
+
+    #[track_caller]
+    pub(crate) fn delete(&self, target: &str) -> Response {
+        self.send(&Post::bare("DELETE", target))
+    }
+
+    /// The job `id` as it is.
+    #[track_caller]
+    pub(crate) fn job(&self, id: &str) -> Value {
+        let response = self.get(&format!("/jobs/{id}"));
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
+    }
+
+    /// The job `id` once it is in `state`.
+    #[track_caller]
+    pub(crate) fn job_in(&self, state: &str, id: &str) -> Value {
+        wait_for(&format!("job {id} is {state}"), || {
+            let job = self.job(id);
+            let ended = ["succeeded", "failed", "canceled"].iter().any(|end| job["status"] == *end);
+            assert!(!ended || job["status"] == state, "not {state}: {job}");
+            (job["status"] == state).then_some(job)
+        })
+    }
+}

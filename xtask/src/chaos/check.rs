@@ -1,0 +1,283 @@
+//! What must be true in the end, job by job.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use super::Wrong;
+use super::clients::{Fate, Ledger};
+use super::server::Stage;
+use super::wire::{call, get};
+use super::work::{Kind, Plan};
+
+/// How long all jobs may take to end once nobody is killed any more.
+const SETTLE: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_millis(20);
+/// What a job says that was cut short and is not run again.
+const INTERRUPTED: &str = "the server ended while it ran";
+
+/// A job as the server lists it.
+struct Listed {
+    id: String,
+    tool: String,
+    attempts: u64,
+}
+
+/// What the programs of one job wrote down.
+#[derive(Default)]
+struct Wrote {
+    starts: u64,
+    ends: u64,
+}
+
+/// Starts the server a last time, waits until all jobs have ended, and says what is wrong.
+pub(super) fn settled(stage: &Stage, ledger: &Ledger) -> anyhow::Result<Wrong> {
+    let begun = Instant::now();
+    let mut server = stage.start(0)?;
+    let at = server.address()?;
+    let jobs = listed(at)?;
+    let ended = jobs.iter().map(|job| ended(at, &job.id, begun)).collect::<Result<Vec<_>, _>>()?;
+    eprintln!("{} jobs had ended after {:.1} s", jobs.len(), begun.elapsed().as_secs_f64());
+    // Listed again: how often a job began is known only now.
+    let check = Check::new(stage, ledger, at, listed(at)?)?;
+    let wrong = check.all(&jobs, ended)?;
+    server.stop()?;
+    Ok(wrong)
+}
+
+/// Every job there is.
+fn listed(at: SocketAddr) -> anyhow::Result<Vec<Listed>> {
+    let mut all = Vec::new();
+    let mut arguments = json!({});
+    loop {
+        let page = call(at, "jobs_list", &arguments)?;
+        for job in page["jobs"].as_array().context("no jobs in the list")? {
+            let text = |name: &str| job[name].as_str().unwrap_or_default().to_owned();
+            let attempts = job["attempts"].as_u64().unwrap_or_default();
+            all.push(Listed { id: text("job_id"), tool: text("tool"), attempts });
+        }
+        match page["next"].as_str() {
+            Some(next) => arguments = json!({ "after": next }),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// The job `id` once it has ended; as it is, where that takes too long.
+fn ended(at: SocketAddr, id: &str, begun: Instant) -> anyhow::Result<Value> {
+    loop {
+        let answer = get(at, &format!("/jobs/{id}"))?;
+        let job = answer.json()?;
+        if answer.status != 200 {
+            bail!("job {id} is listed, and asked for: {} {job}", answer.status);
+        }
+        let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
+        if has_ended || begun.elapsed() > SETTLE {
+            return Ok(job);
+        }
+        sleep(LOOK);
+    }
+}
+
+struct Check<'c> {
+    stage: &'c Stage,
+    ledger: &'c Ledger,
+    at: SocketAddr,
+    wrote: HashMap<u64, Wrote>,
+    attempts: HashMap<String, u64>,
+    wrong: Wrong,
+    interrupted: usize,
+}
+
+impl<'c> Check<'c> {
+    fn new(
+        stage: &'c Stage,
+        ledger: &'c Ledger,
+        at: SocketAddr,
+        jobs: Vec<Listed>,
+    ) -> anyhow::Result<Self> {
+        let mut wrote: HashMap<u64, Wrote> = HashMap::new();
+        for kind in Kind::ALL {
+            for line in fs::read_to_string(stage.log(kind))?.lines() {
+                let mut words = line.split(' ');
+                let n = words.next().unwrap_or_default().parse().with_context(|| {
+                    format!("`{line}` is in {}, which nobody writes", stage.log(kind).display())
+                })?;
+                let wrote = wrote.entry(n).or_default();
+                match words.next_back() {
+                    Some("start") => wrote.starts += 1,
+                    _ => wrote.ends += 1,
+                }
+            }
+        }
+        let attempts = jobs.into_iter().map(|job| (job.id, job.attempts)).collect();
+        let wrong = Wrong::default();
+        Ok(Self { stage, ledger, at, wrote, attempts, wrong, interrupted: 0 })
+    }
+
+    fn all(mut self, jobs: &[Listed], ended: Vec<Value>) -> anyhow::Result<Wrong> {
+        let known: HashMap<&str, u64> =
+            self.ledger.accepted().map(|(id, submission)| (id, submission.n)).collect();
+        self.all_are_there(jobs, &known);
+        let mut numbers = HashMap::new();
+        for (job, ended) in jobs.iter().zip(ended) {
+            let said = ended["stderr"].as_str().unwrap_or_default();
+            let Some(n) = known.get(job.id.as_str()).copied().or_else(|| Plan::number(said)) else {
+                // Nobody was told of it, and it does not say which it is.
+                self.nameless(job, &ended);
+                continue;
+            };
+            if let Some(first) = numbers.insert(n, &job.id) {
+                self.wrong.doubled.push(format!("job {n} is there twice: {first}, {}", job.id));
+            }
+            self.one(job, &ended, &Plan::of(self.stage.seed, n))?;
+        }
+        self.none_ran_twice();
+        self.tell(jobs.len());
+        Ok(self.wrong)
+    }
+
+    /// No more than was asked for, no less than was promised, and nothing twice.
+    fn all_are_there(&mut self, jobs: &[Listed], known: &HashMap<&str, u64>) {
+        let mut there = HashSet::new();
+        for job in jobs {
+            if !there.insert(job.id.as_str()) {
+                self.wrong.doubled.push(format!("job {} is listed twice", job.id));
+            }
+        }
+        let mut told = HashSet::new();
+        for (id, submission) in self.ledger.accepted() {
+            let n = submission.n;
+            if !there.contains(id) {
+                self.wrong.lost.push(format!("job {n} was accepted as {id} and is not there"));
+            }
+            if !told.insert(id) {
+                self.wrong.doubled.push(format!("job {n} was given the id {id} of another"));
+            }
+        }
+        for kind in Kind::ALL {
+            let tool = kind.tool();
+            let untold = jobs
+                .iter()
+                .filter(|job| job.tool == tool && !known.contains_key(job.id.as_str()))
+                .count();
+            let asked = self.ledger.0.iter().filter(|submission| {
+                submission.kind == kind && matches!(submission.fate, Fate::Unknown(_))
+            });
+            let asked = asked.count();
+            if untold > asked {
+                self.wrong.doubled.push(format!(
+                    "{untold} jobs of {tool} are there that nobody was told of, and only {asked} \
+                     can be"
+                ));
+            }
+        }
+    }
+
+    /// A job that may only be one that was interrupted.
+    fn nameless(&mut self, job: &Listed, ended: &Value) {
+        if job.tool == Kind::Once.tool() && is_interrupted(ended) {
+            self.interrupted += 1;
+        } else {
+            self.wrong.lost.push(format!("job {} is nobody's: {}", job.id, shown(ended)));
+        }
+    }
+
+    /// Whether the job ended as its plan says.
+    fn one(&mut self, job: &Listed, ended: &Value, plan: &Plan) -> anyhow::Result<()> {
+        let Plan { n, kind, exit_code, .. } = *plan;
+        let Wrote { starts, ends } = self.wrote.remove(&n).unwrap_or_default();
+        let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
+        let mut lost = |why: String| {
+            let id = &job.id;
+            self.wrong.lost.push(format!("job {n} ({id}, {}): {why}", kind.name()));
+        };
+        if job.tool != kind.tool() {
+            lost(format!("it is of {}", job.tool));
+        }
+        if starts > attempts || kind == Kind::Once && attempts > 1 {
+            let id = &job.id;
+            self.wrong.doubled.push(format!(
+                "job {n} ({id}, {}) ran {starts} times, and was begun {attempts} times",
+                kind.name()
+            ));
+            return Ok(());
+        }
+        if is_interrupted(ended) && !kind.is_idempotent() {
+            self.interrupted += 1;
+            return Ok(());
+        }
+        if ends == 0 {
+            lost(format!("it never ran to its end: {}", shown(ended)));
+            return Ok(());
+        }
+        let status = if exit_code == 0 { "succeeded" } else { "failed" };
+        if ended["status"] != status || ended["exit_code"] != exit_code {
+            lost(format!("it should have {status} with {exit_code}: {}", shown(ended)));
+            return Ok(());
+        }
+        for (name, whole) in [("stdout", plan.printed()), ("stderr", plan.complaint())] {
+            let kept = ended[name].as_str().unwrap_or_default();
+            if kept != whole {
+                let (kept, whole) = (kept.len(), whole.len());
+                lost(format!("{kept} bytes of {name} are not the {whole} that it printed"));
+            }
+        }
+        if let Some((name, text)) = plan.artefact() {
+            let answer = get(self.at, &format!("/jobs/{}/download?file={name}", job.id))?;
+            if answer.status != 200 || answer.body != text.as_bytes() {
+                let (status, kept, whole) = (answer.status, answer.body.len(), text.len());
+                lost(format!("{status}, {kept} bytes of {name} are not the {whole} it wrote"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Of what ran and is of no job that could be told, nothing ran twice that must not.
+    fn none_ran_twice(&mut self) {
+        for (n, Wrote { starts, .. }) in &self.wrote {
+            if Plan::of(self.stage.seed, *n).kind == Kind::Once && *starts > 1 {
+                self.wrong.doubled.push(format!("job {n} ran {starts} times"));
+            }
+        }
+    }
+
+    fn tell(&self, there: usize) {
+        let count = |is: fn(&Fate) -> bool| self.ledger.0.iter().filter(|it| is(&it.fate)).count();
+        let unknown = count(|fate| matches!(fate, Fate::Unknown(_)));
+        let refused = count(|fate| matches!(fate, Fate::Refused(_)));
+        eprintln!(
+            "{there} jobs are there; of {unknown} more nobody knew whether they were accepted, \
+             {refused} were refused, {} were interrupted and are not run again",
+            self.interrupted
+        );
+        let mut refusals: Vec<_> = self.ledger.0.iter().filter_map(refusal).collect();
+        refusals.sort_unstable();
+        refusals.dedup();
+        refusals.iter().take(5).for_each(|why| eprintln!("refused: {why}"));
+    }
+}
+
+fn refusal(submission: &super::clients::Submission) -> Option<&str> {
+    match &submission.fate {
+        Fate::Refused(why) => Some(why),
+        Fate::Accepted(_) | Fate::Unknown(_) => None,
+    }
+}
+
+fn is_interrupted(ended: &Value) -> bool {
+    let said = ended["stderr"].as_str().unwrap_or_default();
+    ended["status"] == "failed" && ended["exit_code"].is_null() && said.contains(INTERRUPTED)
+}
+
+/// A job in a line.
+fn shown(job: &Value) -> String {
+    let text = |name: &str| job[name].as_str().unwrap_or_default().chars().take(200).collect();
+    let (status, stderr): (String, String) = (text("status"), text("stderr"));
+    format!("{status}, exit code {}, {stderr:?}", job["exit_code"])
+}
