@@ -31,13 +31,15 @@ const KILLS: usize = 200;
 pub(crate) struct Wanted {
     pub(crate) kills: usize,
     pub(crate) seed: u64,
-    pub(crate) profile: Profile,
+    pub(crate) server: Which,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
+/// Which server is killed.
+pub(crate) enum Which {
     Release,
     Debug,
+    /// One that was built before.
+    Built(PathBuf),
 }
 
 /// What went wrong, a line each.
@@ -51,22 +53,23 @@ struct Wrong {
     left: Vec<String>,
 }
 
-/// Does what `words` say: `--kills N`, `--seed S`, `--debug`; or is the program of a job.
+/// Does what `words` say: `--kills N`, `--seed S`, `--debug` or `--server FILE`; or is the program of a job.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     if let [first, rest @ ..] = words
         && first == work::WORD
     {
         return work::run(rest);
     }
-    let mut wanted = Wanted { kills: KILLS, seed: chance::seed(), profile: Profile::Release };
+    let mut wanted = Wanted { kills: KILLS, seed: chance::seed(), server: Which::Release };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut number = || words.next().with_context(|| format!("`{word}` needs a number"));
+        let mut value = || words.next().with_context(|| format!("what comes after `{word}`?"));
         match word.as_str() {
-            "--kills" => wanted.kills = number()?.parse().context("--kills")?,
-            "--seed" => wanted.seed = number()?.parse().context("--seed")?,
-            "--debug" => wanted.profile = Profile::Debug,
-            other => bail!("`{other}` is none of --kills N, --seed S, --debug"),
+            "--kills" => wanted.kills = value()?.parse().context("--kills")?,
+            "--seed" => wanted.seed = value()?.parse().context("--seed")?,
+            "--debug" => wanted.server = Which::Debug,
+            "--server" => wanted.server = Which::Built(value()?.into()),
+            other => bail!("`{other}` is none of --kills N, --seed S, --debug, --server FILE"),
         }
     }
     wreak(&wanted)
@@ -74,8 +77,8 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 
 /// Kills the server as often as wanted, says what came of it in a line, and fails if that is bad.
 pub(crate) fn wreak(wanted: &Wanted) -> anyhow::Result<()> {
-    let Wanted { kills, seed, profile } = *wanted;
-    let toolgate = built(profile)?;
+    let Wanted { kills, seed, ref server } = *wanted;
+    let toolgate = built(server)?;
     let begun = Instant::now();
     let stage = Stage::set(&toolgate, seed)?;
     eprintln!("{kills} kills with --seed {seed}, in {}", stage.folder.display());
@@ -106,17 +109,18 @@ fn kept(folder: &Path) -> String {
     format!("all is kept in {}", folder.display())
 }
 
-/// The server, freshly built.
-fn built(profile: Profile) -> anyhow::Result<PathBuf> {
+/// The server's file, freshly built.
+fn built(which: &Which) -> anyhow::Result<PathBuf> {
     let build = ["build", "--locked", "--package", "toolgate"];
-    match profile {
-        Profile::Release => {
+    match which {
+        Which::Release => {
             run(&cargo(), &[&build[..], &["--release"]].concat())?;
             Ok(checkout().join("target/release/toolgate"))
         }
-        Profile::Debug => {
+        Which::Debug => {
             run(&cargo(), &build)?;
             Ok(checkout().join("target/debug/toolgate"))
         }
+        Which::Built(file) => Ok(file.clone()),
     }
 }

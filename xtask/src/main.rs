@@ -27,7 +27,7 @@ cargo xtask WORD
   setup                install what the tests need, into .tools
   bench [--quick]      measure against the floors, in one run, print the table and keep it
                        in docs/reference (not with --quick)
-  chaos [--kills N] [--seed S] [--debug]
+  chaos [--kills N] [--seed S] [--debug | --server FILE]
                        kill the server N times, at every bad moment, while jobs come in, and
                        see that none is lost, none runs twice and nothing is left running
   codegen [--check]    write docs/reference from the code, or say what is stale

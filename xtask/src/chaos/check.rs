@@ -167,7 +167,7 @@ impl<'c> Check<'c> {
                 .filter(|job| job.tool == tool && !known.contains_key(job.id.as_str()))
                 .count();
             let asked = self.ledger.0.iter().filter(|submission| {
-                submission.kind == kind && matches!(submission.fate, Fate::Unknown(_))
+                submission.kind == kind && matches!(submission.fate, Fate::Unknown)
             });
             let asked = asked.count();
             if untold > asked {
@@ -249,7 +249,7 @@ impl<'c> Check<'c> {
 
     fn tell(&self, there: usize) {
         let count = |is: fn(&Fate) -> bool| self.ledger.0.iter().filter(|it| is(&it.fate)).count();
-        let unknown = count(|fate| matches!(fate, Fate::Unknown(_)));
+        let unknown = count(|fate| matches!(fate, Fate::Unknown));
         let refused = count(|fate| matches!(fate, Fate::Refused(_)));
         eprintln!(
             "{there} jobs are there; of {unknown} more nobody knew whether they were accepted, \
@@ -266,7 +266,7 @@ impl<'c> Check<'c> {
 fn refusal(submission: &super::clients::Submission) -> Option<&str> {
     match &submission.fate {
         Fate::Refused(why) => Some(why),
-        Fate::Accepted(_) | Fate::Unknown(_) => None,
+        Fate::Accepted(_) | Fate::Unknown => None,
     }
 }
 

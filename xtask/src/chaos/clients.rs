@@ -36,8 +36,8 @@ pub(super) enum Fate {
     Accepted(String),
     /// It was refused: why.
     Refused(String),
-    /// Nobody said: why.
-    Unknown(String),
+    /// Nobody said: it may be there or not.
+    Unknown,
 }
 
 /// All that was asked for.
@@ -49,7 +49,7 @@ impl Ledger {
     pub(super) fn accepted(&self) -> impl Iterator<Item = (&str, &Submission)> {
         self.0.iter().filter_map(|submission| match &submission.fate {
             Fate::Accepted(id) => Some((id.as_str(), submission)),
-            Fate::Refused(_) | Fate::Unknown(_) => None,
+            Fate::Refused(_) | Fate::Unknown => None,
         })
     }
 }
@@ -147,7 +147,7 @@ pub(super) fn ask_on(stage: &Stage, shared: &Shared, client: u64) {
                 sleep(LOOK);
                 continue;
             }
-            Told::Unknown(why) => Fate::Unknown(why),
+            Told::Unknown(_) => Fate::Unknown,
             Told::Answer(answer) => match answer.json() {
                 Ok(said) => match said["result"]["job_id"].as_str() {
                     Some(id) => Fate::Accepted(id.to_owned()),
