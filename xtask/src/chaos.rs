@@ -53,6 +53,13 @@ struct Wrong {
     left: Vec<String>,
 }
 
+impl Wanted {
+    /// A short run that nobody waits for long.
+    pub(crate) fn few(kills: usize) -> Self {
+        Self { kills, seed: chance::seed(), server: Which::Debug }
+    }
+}
+
 /// Does what `words` say: `--kills N`, `--seed S`, `--debug` or `--server FILE`; or is the program of a job.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     if let [first, rest @ ..] = words

@@ -10,6 +10,7 @@ use crate::shell::{cargo, checkout, run, tools, works};
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     python()?;
+    zyra()?;
     node()
 }
 
@@ -29,14 +30,25 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
 fn python() -> anyhow::Result<()> {
     debian("python3", &["-c", "import venv, ensurepip"], &["python3-venv", "python3-pip"])?;
     let wanted = checkout().join("tests/clients/requirements.txt");
-    let home = tools().join("python");
-    once(&home, &wanted, || {
-        eprintln!("installing the Python clients into .tools/python");
+    environment("python", &wanted, "the Python clients")
+}
+
+/// A Python environment in `.tools/NAME` with what the list `wanted` names.
+fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
+    let home = tools().join(name);
+    once(&home, wanted, || {
+        eprintln!("installing {what} into .tools/{name}");
         let home = home.display().to_string();
         run("python3", &["-m", "venv", "--clear", &home])?;
         let wanted = wanted.display().to_string();
         run(&format!("{home}/bin/pip"), &["install", "--quiet", "--requirement", &wanted])
     })
+}
+
+/// Zyra, whose commands the pack in `packs/zyra` declares, in an environment of its own.
+fn zyra() -> anyhow::Result<()> {
+    let wanted = checkout().join("packs/zyra/requirements.txt");
+    environment("zyra", &wanted, "Zyra (about 900 MB, two minutes)")
 }
 
 /// The Node clients, and the newer Node they need.

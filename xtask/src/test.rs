@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use crate::shell::{cargo, run, run_with};
-use crate::{codegen, setup, tidy};
+use crate::{chaos, codegen, setup, tidy};
+
+/// How often the server is killed; more often with `cargo xtask chaos`.
+const KILLS: usize = 5;
 
 fn all(quick: bool) -> anyhow::Result<()> {
     let cargo = cargo();
@@ -20,6 +23,9 @@ fn all(quick: bool) -> anyhow::Result<()> {
     )?;
     let filter = if quick { "not test(/^clients::/)" } else { "all()" };
     run(&cargo, &["nextest", "run", "--workspace", "--locked", "-E", filter])?;
+    if !quick {
+        chaos::wreak(&chaos::Wanted::few(KILLS))?;
+    }
     run(&cargo, &["test", "--workspace", "--locked", "--doc", "--quiet"])?;
     let strict = [("RUSTDOCFLAGS", "--deny warnings")];
     run_with(&cargo, &["doc", "--workspace", "--no-deps", "--locked", "--quiet"], &strict)?;

@@ -11,6 +11,7 @@ use toolgate_host::{
     Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Limits, Policy,
     Settings, job_tools,
 };
+use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Processes, Root};
 use toolgate_toolsets::{commands, exec, files};
 
@@ -121,8 +122,15 @@ fn jobs(
         ended_max: config.ended,
         output_bytes_max: config.output_bytes,
         files_bytes_max: config.files_bytes,
-        mark: 0,
-        end_left: Arc::new(|_mark| ()),
+        mark: processes.mark().number(),
+        end_left: {
+            let processes = processes.clone();
+            Arc::new(move |mark| {
+                if Mark::of(mark).is_some_and(|mark| processes.end_left_by(mark)) {
+                    tracing::info!("ended what programs of a server that is gone had left running");
+                }
+            })
+        },
     }))
 }
 

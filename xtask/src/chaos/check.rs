@@ -18,6 +18,8 @@ use super::work::{Kind, Plan};
 /// How long all jobs may take to end once nobody is killed any more.
 const SETTLE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(20);
+/// Of so many jobs that began once, one is asked for what was told while it ran.
+const SAMPLE: u64 = 8;
 /// What a job says that was cut short and is not run again.
 const INTERRUPTED: &str = "the server ended while it ran";
 
@@ -33,6 +35,10 @@ struct Listed {
 struct Wrote {
     starts: u64,
     ends: u64,
+    /// The program that started last.
+    last: String,
+    /// Whether one went on when the next had started.
+    overlap: bool,
 }
 
 /// Starts the server a last time, waits until all jobs have ended, and says what is wrong.
@@ -47,6 +53,7 @@ pub(super) fn settled(stage: &Stage, ledger: &Ledger) -> anyhow::Result<Wrong> {
     let check = Check::new(stage, ledger, at, listed(at)?)?;
     let wrong = check.all(&jobs, ended)?;
     server.stop()?;
+    stage.complaints()?.iter().for_each(|said| eprintln!("a server said: {said}"));
     Ok(wrong)
 }
 
@@ -84,6 +91,38 @@ fn ended(at: SocketAddr, id: &str, begun: Instant) -> anyhow::Result<Value> {
     }
 }
 
+impl Wrote {
+    fn take(&mut self, pid: &str, is_end: bool) {
+        if is_end {
+            self.ends += 1;
+            self.overlap |= self.last != pid;
+        } else {
+            self.starts += 1;
+            pid.clone_into(&mut self.last);
+        }
+    }
+}
+
+/// What the job `id` printed to standard output, as it was told while it ran.
+fn streamed(at: SocketAddr, id: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let mut after = 0;
+    loop {
+        let arguments = json!({ "job_id": id, "after": after, "max_bytes": 1 << 20 });
+        let page = call(at, "jobs_output", &arguments)?;
+        for piece in page["pieces"].as_array().context("no pieces")? {
+            if piece["stream"] == "stdout" {
+                text.push_str(piece["text"].as_str().unwrap_or_default());
+            }
+        }
+        let next = page["next"].as_u64().context("no next")?;
+        if page["ended"] == true || next == after {
+            return Ok(text);
+        }
+        after = next;
+    }
+}
+
 struct Check<'c> {
     stage: &'c Stage,
     ledger: &'c Ledger,
@@ -108,11 +147,8 @@ impl<'c> Check<'c> {
                 let n = words.next().unwrap_or_default().parse().with_context(|| {
                     format!("`{line}` is in {}, which nobody writes", stage.log(kind).display())
                 })?;
-                let wrote = wrote.entry(n).or_default();
-                match words.next_back() {
-                    Some("start") => wrote.starts += 1,
-                    _ => wrote.ends += 1,
-                }
+                let pid = words.next().unwrap_or_default();
+                wrote.entry(n).or_default().take(pid, words.next() == Some("end"));
             }
         }
         let attempts = jobs.into_iter().map(|job| (job.id, job.attempts)).collect();
@@ -191,7 +227,7 @@ impl<'c> Check<'c> {
     /// Whether the job ended as its plan says.
     fn one(&mut self, job: &Listed, ended: &Value, plan: &Plan) -> anyhow::Result<()> {
         let Plan { n, kind, exit_code, .. } = *plan;
-        let Wrote { starts, ends } = self.wrote.remove(&n).unwrap_or_default();
+        let Wrote { starts, ends, overlap, .. } = self.wrote.remove(&n).unwrap_or_default();
         let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
         let mut lost = |why: String| {
             let id = &job.id;
@@ -200,7 +236,7 @@ impl<'c> Check<'c> {
         if job.tool != kind.tool() {
             lost(format!("it is of {}", job.tool));
         }
-        if starts > attempts || kind == Kind::Once && attempts > 1 {
+        if overlap || starts > attempts || kind == Kind::Once && attempts > 1 {
             let id = &job.id;
             self.wrong.doubled.push(format!(
                 "job {n} ({id}, {}) ran {starts} times, and was begun {attempts} times",
@@ -220,6 +256,14 @@ impl<'c> Check<'c> {
         if ended["status"] != status || ended["exit_code"] != exit_code {
             lost(format!("it should have {status} with {exit_code}: {}", shown(ended)));
             return Ok(());
+        }
+        if attempts > 1 || n % SAMPLE == 0 {
+            // What attempts before it said stands before it.
+            let (kept, whole) = (streamed(self.at, &job.id)?, plan.printed());
+            if !kept.ends_with(&whole) {
+                let (kept, whole) = (kept.len(), whole.len());
+                lost(format!("{kept} bytes were told as they came, not the {whole} it printed"));
+            }
         }
         for (name, whole) in [("stdout", plan.printed()), ("stderr", plan.complaint())] {
             let kept = ended[name].as_str().unwrap_or_default();
@@ -259,7 +303,8 @@ impl<'c> Check<'c> {
         let mut refusals: Vec<_> = self.ledger.0.iter().filter_map(refusal).collect();
         refusals.sort_unstable();
         refusals.dedup();
-        refusals.iter().take(5).for_each(|why| eprintln!("refused: {why}"));
+        refusals.truncate(5);
+        refusals.iter().for_each(|why| eprintln!("refused: {why}"));
     }
 }
 

@@ -15,13 +15,13 @@ use super::wire::{Told, submit};
 use super::work::{Kind, Plan};
 
 /// How many clients there are.
-pub(super) const CLIENTS: u64 = 4;
+pub(super) const CLIENTS: u64 = 6;
 /// How many accepted jobs may be waiting for their turn; then nobody asks for more.
 const WAITING_MAX: usize = 300;
 /// How many of the long ones may be there that have not ended.
 const LONG_MAX: usize = 6;
 /// How long a client waits between jobs, at most, in milliseconds.
-const PAUSE_MS: u64 = 100;
+const PAUSE_MS: u64 = 60;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A job that was asked for, and what came of asking.

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use super::work::{self, Kind};
 
 /// The variable by which all that is ours is known.
-const MARKER: &str = "TOOLGATE_CHAOS_MARKER";
+const MARKER: &str = "CHAOS_MARKER";
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long a server may take to listen.
@@ -91,9 +91,22 @@ impl Stage {
         let mut settings = toml::toml! {
             server = { drain_ms = 500 }
             exec = { output_bytes = 1048576 }
+            jobs = { running = 16 }
         };
         settings.insert("command".to_owned(), command.into());
         Ok(toml::to_string(&settings)?)
+    }
+
+    /// What servers said that no server should ever have to say.
+    pub(super) fn complaints(&self) -> anyhow::Result<Vec<String>> {
+        let mut complaints = Vec::new();
+        for log in fs::read_dir(self.folder.join("servers"))? {
+            let path = log?.path();
+            let said = fs::read_to_string(&path)?;
+            let bad = said.lines().filter(|it| it.contains("panicked") || it.contains(" ERROR "));
+            complaints.extend(bad.map(|line| format!("{}: {line}", path.display())));
+        }
+        Ok(complaints)
     }
 
     /// Starts the server for the `life`th time.

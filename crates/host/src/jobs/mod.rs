@@ -102,12 +102,17 @@ impl Jobs {
         let jobs = &self.0;
         while !jobs.stopping.is_cancelled() {
             // A folder in which no job ever was stays as it is.
-            if jobs.store.initialized() || jobs.was_used() {
+            if self.any() {
                 jobs.adopt().await;
                 jobs.forget().await;
             }
             let _ = tokio::time::timeout(TEND, jobs.stopping.cancelled()).await;
         }
+    }
+
+    /// Whether there are, or were, jobs. Nothing is made to find out.
+    pub fn any(&self) -> bool {
+        self.0.store.initialized() || self.0.was_used()
     }
 
     /// Starts no more jobs and stops those that run; they are run again by the next server, or end

@@ -57,6 +57,11 @@ impl Inner {
         );
         let tool = begun.tool.clone();
         let (outcome, pump) = self.call(store, &live, begun).await;
+        let outcome = match outcome {
+            // A tool that was told to stop may give another reason for not having done it.
+            Err(_) if live.cancel.is_cancelled() => Err(CallError::Canceled),
+            done => done,
+        };
         let cut_short = matches!(outcome, Err(CallError::Canceled)) && !live.is_unwanted();
         if cut_short && self.may_run_again(&tool) {
             let again = store.requeue(live.id, Timestamp::now()).await;

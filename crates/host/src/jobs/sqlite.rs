@@ -4,7 +4,10 @@
 //! One thread writes. What came while it committed it commits together, so a thousand jobs cost
 //! a few waits for the disk, and one alone costs one. Others read, each from the last commit, so
 //! that nobody who looks waits for who writes.
-#![allow(clippy::disallowed_methods, reason = "the jobs' folder is the host's own, outside every root")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the jobs' folder is the host's own, outside every root"
+)]
 
 mod threads;
 mod writes;
@@ -21,7 +24,7 @@ use toolgate_contract::{BoxFuture, Caller, Job, JobEvent, JobId, JobPage};
 
 use super::store::{Adopted, Begun, End, NewJob, Said, Store, StoreError};
 use servers::Server;
-use threads::{Durability, Readers, Session, Writer};
+use threads::{BATCH_BYTES, Durability, Readers, Session, Writer};
 
 /// The jobs, in the folder.
 const FILE: &str = "jobs.db";
@@ -75,34 +78,37 @@ impl Store for SqliteStore {
     fn accept(&self, job: NewJob) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let input = job.input.to_string();
+            let bytes = input.len();
             let work = move |session: &Session| writes::accept(session, &job, &input);
-            self.writer.ask(Durability::Durable, work).await
+            self.writer.ask(Durability::Durable, bytes, work).await
         })
     }
 
     fn begin(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<Option<Begun>, StoreError>> {
         let work = move |session: &Session| writes::begin(session, id, at);
-        Box::pin(self.writer.ask(Durability::Durable, work))
+        Box::pin(self.writer.ask(Durability::Durable, 0, work))
     }
 
     fn requeue(&self, id: JobId, at: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
         let work = move |session: &Session| writes::requeue(session, id, at);
-        Box::pin(self.writer.ask(Durability::Durable, work))
+        Box::pin(self.writer.ask(Durability::Durable, 0, work))
     }
 
     fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(async move {
             let lines = writes::Lines::of(&what).map_err(|err| self.readers.told(&err))?;
+            let bytes = lines.bytes();
             let work = move |session: &Session| writes::append(session, id, &lines);
-            self.writer.ask(Durability::Written, work).await
+            self.writer.ask(Durability::Written, bytes, work).await
         })
     }
 
     fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>> {
         Box::pin(async move {
             let ending = writes::Ending::of(end).map_err(|err| self.readers.told(&err))?;
+            let bytes = ending.bytes();
             let work = move |session: &Session| writes::finish(session, id, &ending);
-            self.writer.ask(Durability::Durable, work).await
+            self.writer.ask(Durability::Durable, bytes, work).await
         })
     }
 
@@ -133,7 +139,7 @@ impl Store for SqliteStore {
             gone.into_iter().for_each(servers::Gone::bury);
             adopted
         };
-        Box::pin(self.writer.ask_then(Durability::Durable, writes::adopt, then))
+        Box::pin(self.writer.ask_then(Durability::Durable, 0, writes::adopt, then))
     }
 
     fn forget(
@@ -146,10 +152,10 @@ impl Store for SqliteStore {
             let mut forgotten = Vec::with_capacity(ids.len());
             for step in ids.chunks(FORGET_STEP).map(<[JobId]>::to_vec) {
                 let work = move |session: &Session| writes::forget(session, &step);
-                forgotten.extend(self.writer.ask(Durability::Written, work).await?);
+                forgotten.extend(self.writer.ask(Durability::Written, BATCH_BYTES, work).await?);
             }
-            while self.writer.ask(Durability::Written, writes::sweep).await? {}
-            while self.writer.ask(Durability::Written, writes::shrink).await? {}
+            while self.writer.ask(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
+            while self.writer.ask(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
             Ok(forgotten)
         })
     }

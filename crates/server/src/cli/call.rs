@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -13,6 +14,7 @@ use toolgate_contract::{
 };
 use toolgate_host::Asked;
 
+use super::follow::Follow;
 use super::{Folder, complain, print, remote, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
@@ -23,6 +25,7 @@ Examples:
   toolgate call files_write @note.json         the arguments from a file
   toolgate call exec_run - < args.json         or from standard input
   toolgate call files_read '{\"path\":\"README.md\"}' --url http://127.0.0.1:8000/mcp
+  toolgate call exec_run '{\"command\":\"make\"}' --follow    how far it is, and what it prints
 
 The result goes to standard output, what there is to know about it to standard error.
 It exits with 0 when the tool did its work, 1 when it was refused or could not,
@@ -42,6 +45,10 @@ pub(super) struct Args {
     /// Print the structured result as JSON
     #[arg(long)]
     json: bool,
+    /// Show on standard error what it says while it runs: a bar and its last lines, or, where that
+    /// is no terminal, a line for each thing; a server tells how far it is and its last line
+    #[arg(long, verbatim_doc_comment)]
+    follow: bool,
     #[command(flatten)]
     folder: Folder,
 }
@@ -49,9 +56,10 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = arguments(&args.arguments)?;
     let outcome = run_to_end(small_runtime()?, async {
+        let stop = toolgate::shutdown::on_signal()?;
         match &args.url {
-            Some(url) => remote::call(url, &args.tool, input).await,
-            None => in_process(args, input).await,
+            Some(url) => at_server(args, url, input, stop).await,
+            None => in_process(args, input, stop).await,
         }
     })?;
     match outcome {
@@ -64,29 +72,53 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The output, or why there is none.
-async fn in_process(args: &Args, input: Value) -> anyhow::Result<Result<Output, String>> {
+async fn in_process(
+    args: &Args,
+    input: Value,
+    stop: CancellationToken,
+) -> anyhow::Result<Result<Output, String>> {
     let loaded = args.folder.load_to_serve(&args.root)?;
     let workspace = Workspace::open(&args.root, &loaded.config)?;
-    let cancel = CancellationToken::new();
+    let follow = follow(args);
     let asked = Asked {
         request: Request::CallTool { tool: args.tool.clone(), input },
         caller: Caller::local(),
         dialect: "cli",
-        cancel: cancel.clone(),
-        events: EventSink::none(),
+        cancel: stop,
+        events: follow.as_ref().map_or_else(EventSink::none, Follow::sink),
     };
-    let stop = toolgate::shutdown::on_signal()?;
-    tokio::spawn(async move {
-        stop.cancelled().await;
-        cancel.cancel();
-    });
     let answer = workspace.host.answer(asked).await;
     workspace.close().await;
+    if let Some(follow) = follow {
+        follow.end().await;
+    }
     Ok(match answer {
         Ok(Answer::Output(output)) => Ok(output),
         Ok(_) => bail!("a call was answered with something else"),
         Err(error) => Err(told(&error)),
     })
+}
+
+/// The same at a running server, which sees that nobody waits any more when this one leaves.
+async fn at_server(
+    args: &Args,
+    url: &str,
+    input: Value,
+    stop: CancellationToken,
+) -> anyhow::Result<Result<Output, String>> {
+    let follow = follow(args);
+    let outcome = tokio::select! {
+        outcome = remote::call(url, &args.tool, input, follow.as_ref()) => outcome,
+        () = stop.cancelled() => Ok(Err(CallError::Canceled.to_string())),
+    };
+    if let Some(follow) = follow {
+        follow.end().await;
+    }
+    outcome
+}
+
+fn follow(args: &Args) -> Option<Follow> {
+    args.follow.then(|| Follow::begin(&fold(&args.tool), Duration::ZERO))
 }
 
 /// The refusal with its cause: who calls in this process may read the log too.

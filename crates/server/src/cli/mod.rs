@@ -4,8 +4,11 @@ mod serve;
 mod stdio;
 mod call;
 mod remote;
+mod follow;
+mod jobs;
 mod tools;
 mod check_config;
+mod import;
 mod reference;
 mod shape;
 
@@ -24,6 +27,7 @@ Examples:
   toolgate tools                               what is on offer
   toolgate call files_read '{\"path\":\"README.md\"}'
   toolgate call exec_run '{\"command\":\"cargo\",\"args\":[\"test\"]}'
+  toolgate jobs                                calls that go on by themselves, and how far they are
 
 Every setting has a default. docs/reference/config.md lists them all.";
 
@@ -43,8 +47,12 @@ enum Command {
     Stdio(stdio::Args),
     /// Call one tool and print its result
     Call(call::Args),
+    /// List the jobs of a folder, or watch one
+    Jobs(jobs::Args),
     /// List the tools on offer
     Tools(tools::Args),
+    /// Write a pack of commands from what a program says of itself
+    Import(import::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
     /// Print a completion script for a shell
@@ -100,7 +108,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Stdio(args) => stdio::run(&args),
         Command::Call(args) => call::run(&args),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Tools(args) => tools::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

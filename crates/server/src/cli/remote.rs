@@ -1,5 +1,7 @@
 //! One call to a running server, in the stateless revision of MCP.
 
+mod events;
+
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -7,6 +9,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Request, Uri};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -14,22 +17,29 @@ use tokio::time::timeout;
 use toolgate_contract::{Ending, Output, Text, ToolId, fold};
 use toolgate_dialects::mcp::{Era, Revision};
 
+use super::follow::{Follow, Said};
+use events::Events;
+
 /// How long to wait for a connection, and for an answer. No tool of ours takes longer.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// What the progress of the call is called.
+const PROGRESS_TOKEN: u64 = 1;
 
-/// Calls `tool` at the MCP endpoint `url`: its output, or why there is none.
+/// Calls `tool` at the MCP endpoint `url`: its output, or why there is none. What the server says
+/// of it on the way is shown in `follow`. Dropped, the call is called off.
 pub(super) async fn call(
     url: &str,
     tool: &str,
     input: Value,
+    follow: Option<&Follow>,
 ) -> anyhow::Result<Result<Output, String>> {
     // An id is spelled as MCP spells it; any other name is the server's own.
     let name = ToolId::new(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()));
     let endpoint = Endpoint::read(url)?;
-    let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(&name, input)).await;
+    let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(&name, input, follow)).await;
     let answer = answer.with_context(|| format!("{url} did not answer"))??;
     if let Some(error) = answer.get("error") {
         let message = error["message"].as_str().unwrap_or("the server refused the call");
@@ -68,9 +78,14 @@ impl Endpoint {
     }
 
     /// Makes one call and gives back the JSON-RPC message that answers it.
-    async fn ask(&self, tool: &str, input: Value) -> anyhow::Result<Value> {
+    async fn ask(
+        &self,
+        tool: &str,
+        input: Value,
+        follow: Option<&Follow>,
+    ) -> anyhow::Result<Value> {
         let revision = Revision::newest(Era::Stateless).name;
-        let meta = json!({
+        let mut meta = json!({
             "io.modelcontextprotocol/protocolVersion": revision,
             "io.modelcontextprotocol/clientInfo": {
                 "name": "toolgate",
@@ -78,6 +93,10 @@ impl Endpoint {
             },
             "io.modelcontextprotocol/clientCapabilities": {},
         });
+        if follow.is_some() {
+            meta["progressToken"] = json!(PROGRESS_TOKEN);
+            meta["io.modelcontextprotocol/logLevel"] = json!("info");
+        }
         let params = json!({ "_meta": meta, "name": tool, "arguments": input });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         let request = Request::post(&self.path)
@@ -104,10 +123,14 @@ impl Endpoint {
         let status = response.status();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|err| anyhow::anyhow!("the answer broke off: {err}"))?.to_bytes();
-        let text = String::from_utf8_lossy(&body);
-        let answer = if streams { last_event(&text) } else { serde_json::from_str(&text).ok() };
+        let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        let (answer, text) = if streams {
+            last_event(&mut body, follow).await?
+        } else {
+            let body = body.collect().await.map_err(broke_off)?.to_bytes();
+            let text = String::from_utf8_lossy(&body).into_owned();
+            (serde_json::from_str(&text).ok(), text)
+        };
         answer.filter(is_answer).with_context(|| {
             let start: String = text.trim().chars().take(500).collect();
             format!("{server} answered {status}, and not as an MCP server does: {start}")
@@ -115,10 +138,49 @@ impl Endpoint {
     }
 }
 
-/// The message in the last event of a stream; progress may come before.
-fn last_event(text: &str) -> Option<Value> {
-    let last = text.lines().rev().find_map(|line| line.strip_prefix("data:"))?;
-    serde_json::from_str(last).ok()
+/// The message in the last event of a stream, and what was read of it; progress may come before,
+/// and is shown.
+async fn last_event(
+    body: &mut Limited<Incoming>,
+    follow: Option<&Follow>,
+) -> anyhow::Result<(Option<Value>, String)> {
+    let mut events = Events::default();
+    let mut last = None;
+    while let Some(frame) = body.frame().await {
+        let Ok(bytes) = frame.map_err(broke_off)?.into_data() else { continue };
+        for text in events.take(&bytes) {
+            let message: Option<Value> = serde_json::from_str(&text).ok();
+            let said = message.as_ref().and_then(said);
+            if let (Some(follow), Some(said)) = (follow, said) {
+                follow.say(said).await;
+            }
+            last = Some((message, text));
+        }
+    }
+    let (message, text) = last.unwrap_or_default();
+    Ok((message, text))
+}
+
+/// What a notification says of the call.
+fn said(message: &Value) -> Option<Said> {
+    let params = message.get("params")?;
+    match message.get("method")?.as_str()? {
+        "notifications/progress" if params["progressToken"] == PROGRESS_TOKEN => {
+            let message = params["message"].as_str().map(str::to_owned);
+            Some(Said::progress(params["progress"].as_f64()?, params["total"].as_f64(), message))
+        }
+        "notifications/message" => {
+            let level = serde_json::from_value(params["level"].clone()).ok()?;
+            let data = &params["data"];
+            let message = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
+            Some(Said::Log { level, message })
+        }
+        _ => None,
+    }
+}
+
+fn broke_off(err: Box<dyn std::error::Error + Send + Sync>) -> anyhow::Error {
+    anyhow::anyhow!("the answer broke off: {err}")
 }
 
 /// Whether a message answers what was asked: it has our id, and a result or an error.

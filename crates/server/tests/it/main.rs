@@ -19,4 +19,6 @@ mod shutdown;
 mod http;
 mod bad_input;
 mod cli;
+mod jobs;
+mod zyra;
 mod clients;

@@ -90,8 +90,12 @@ pub(super) fn connect(file: &Path) -> Result<Connection, Trouble> {
     let db = Connection::open_with_flags(file, flags)?;
     db.busy_timeout(BUSY)?;
     db.set_prepared_statement_cache_capacity(48);
-    // Pages in memory, in KiB; and how long the journal stays after a burst.
-    db.execute_batch("PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 8388608")?;
+    // KiB of pages in memory; what undoes a request, in memory too; and the bytes of journal that
+    // stay on the disk after a burst.
+    db.execute_batch(
+        "PRAGMA cache_size = -1024; PRAGMA temp_store = MEMORY; \
+         PRAGMA journal_size_limit = 8388608",
+    )?;
     Ok(db)
 }
 

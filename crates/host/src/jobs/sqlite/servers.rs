@@ -33,7 +33,8 @@ impl Server {
         let made = path.with_extension("new");
         for _ in 0..TRIES {
             // Nobody may see it under its name before it is locked: it would be buried alive.
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
             file.lock()?;
             file.write_all(mark.to_string().as_bytes())?;
             match std::fs::rename(&made, &path) {

@@ -81,9 +81,8 @@ fn other(name: &str, starter: &[&str], folder: &Path) -> Child {
 /// How many transactions are in the journal.
 fn commits(folder: &TempDir) -> usize {
     let journal = std::fs::read(folder.path().join("jobs.db-wal")).expect("a journal");
-    let number = |from: usize| {
-        u32::from_be_bytes(journal[from..from + 4].try_into().expect("four bytes"))
-    };
+    let number =
+        |from: usize| u32::from_be_bytes(journal[from..from + 4].try_into().expect("four bytes"));
     let frame = 24 + usize::try_from(number(8)).expect("a page size");
     let frames = (32..journal.len()).step_by(frame).filter(|from| from + frame <= journal.len());
     // What is left of an earlier round has another salt; and only a commit says how long the file is.
@@ -139,7 +138,10 @@ async fn a_job_begins_once_and_ends_once() {
 
     let begun = join_all((0..8).map(|_| store.begin(id(1), at(1)))).await;
     let begun: Vec<Begun> = begun.into_iter().filter_map(|begun| begun.expect("one")).collect();
-    assert_eq!(begun.iter().map(|begun| (begun.attempt, begun.event)).collect::<Vec<_>>(), [(1, 2)]);
+    assert_eq!(
+        begun.iter().map(|begun| (begun.attempt, begun.event)).collect::<Vec<_>>(),
+        [(1, 2)]
+    );
     let ends = (0..8).map(|_| store.finish(id(1), end(2, vec![(at(2), printed("last"))])));
     let first: Vec<Option<u64>> =
         join_all(ends).await.into_iter().map(|end| end.expect("an answer")).collect();
@@ -160,7 +162,8 @@ async fn events_are_numbered_without_gaps() {
     store.accept(job(1)).await.expect("it is accepted");
     store.accept(job(2)).await.expect("it is accepted");
     store.begin(id(1), at(1)).await.expect("it begins");
-    let three = || vec![(at(2), printed("one")), (at(2), printed("two")), (at(2), printed("three"))];
+    let three =
+        || vec![(at(2), printed("one")), (at(2), printed("two")), (at(2), printed("three"))];
     let added = join_all((0..20).map(|_| store.append(id(1), three()))).await;
     let mut first: Vec<u64> = added.into_iter().map(|first| first.expect("it is added")).collect();
     first.sort_unstable();
@@ -176,7 +179,11 @@ async fn events_are_numbered_without_gaps() {
         seen.extend(page.iter().map(|event| event.seq));
     }
     assert_eq!(seen, (1..=62).collect::<Vec<u64>>());
-    assert_eq!(store.events(id(2), 0, 300).await.expect("events").len(), 1, "another's are not here");
+    assert_eq!(
+        store.events(id(2), 0, 300).await.expect("events").len(),
+        1,
+        "another's are not here"
+    );
     assert_eq!(store.events(id(1), u64::MAX, 300).await.expect("events"), []);
 }
 
@@ -304,7 +311,15 @@ async fn one_that_fails_does_not_fail_those_it_is_committed_with() {
     let numbers = [1, 2, 1, 3];
     let accepted = join_all(numbers.map(|number| store.accept(job(number)))).await;
     assert_eq!(accepted.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
-    assert_eq!(store.list(None, None, 10).await.expect("a page").jobs.len(), 3);
+    // One that fails half way.
+    let half = store.writer.ask(Durability::Written, 0, |session: &Session| {
+        session.db.execute("INSERT INTO forgotten (job) VALUES (1)", ())?;
+        Err::<(), _>(schema::Trouble::Said("half".to_owned()))
+    });
+    let (half, whole) = tokio::join!(half, store.accept(job(4)));
+    assert!(half.is_err() && whole.is_ok());
+    while store.writer.ask(Durability::Written, 0, writes::sweep).await.expect("it sweeps") {}
+    assert_eq!(store.list(None, None, 10).await.expect("a page").jobs.len(), 4);
     assert_eq!(store.events(id(1), 0, 100).await.expect("events").len(), 1);
 }
 
@@ -318,7 +333,7 @@ async fn only_what_must_be_durable_waits_for_the_disk() {
         (Durability::Written, 1),
         (Durability::Durable, 2),
     ] {
-        let asked = store.writer.ask(durability, |session: &Session| {
+        let asked = store.writer.ask(durability, 0, |session: &Session| {
             Ok(session.db.query_row("PRAGMA synchronous", (), |row| row.get::<_, i64>(0))?)
         });
         assert_eq!(asked.await.expect("a level"), level);

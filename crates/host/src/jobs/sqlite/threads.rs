@@ -17,6 +17,9 @@ use crate::jobs::store::StoreError;
 
 /// How many requests may wait in each queue; whoever comes then waits for a place.
 const QUEUE: usize = 256;
+/// How much one transaction writes, or little more: what fits in the connection's cache is
+/// written once.
+pub(super) const BATCH_BYTES: usize = 512 << 10;
 /// How many threads read.
 const READERS: usize = 2;
 /// How long whoever ends waits for what is not written yet.
@@ -41,6 +44,8 @@ pub(super) struct Writer {
 /// A request to write, with others in one transaction.
 struct Write {
     durability: Durability,
+    /// About how much it writes.
+    bytes: usize,
     work: Box<Work>,
 }
 
@@ -70,19 +75,21 @@ impl Writer {
         Ok(Self { queue, _end: end })
     }
 
-    /// Has `work` done, all or nothing, and committed.
+    /// Has `work`, which writes about `bytes`, done, all or nothing, and committed.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         durability: Durability,
+        bytes: usize,
         work: impl FnOnce(&Session) -> Result<T, Trouble> + Send + 'static,
     ) -> impl Future<Output = Result<T, StoreError>> + Send {
-        self.ask_then(durability, work, |done| done)
+        self.ask_then(durability, bytes, work, |done| done)
     }
 
     /// The same, with `then` done by the writer once it is committed.
     pub(super) fn ask_then<T: Send + 'static, U: Send + 'static>(
         &self,
         durability: Durability,
+        bytes: usize,
         work: impl FnOnce(&Session) -> Result<T, Trouble> + Send + 'static,
         then: impl FnOnce(T) -> U + Send + 'static,
     ) -> impl Future<Output = Result<U, StoreError>> + Send {
@@ -97,7 +104,7 @@ impl Writer {
             Tried { failed, answer }
         });
         async move {
-            self.queue.send(Write { durability, work }).await.map_err(|_| ended())?;
+            self.queue.send(Write { durability, bytes, work }).await.map_err(|_| ended())?;
             answer.await.unwrap_or_else(|_| Err(ended()))
         }
     }
@@ -113,27 +120,39 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Does what waits, in one transaction unless that comes to nothing half way.
+    /// Does what waits, in as few transactions as its size allows.
     fn write(&mut self, waiting: &mut Vec<Write>) {
-        let Some(durability) = waiting.iter().map(|write| write.durability).max() else { return };
-        let mut waiting = waiting.drain(..);
-        while waiting.len() > 0 {
-            let mut tried = Vec::with_capacity(waiting.len());
-            let mut outcome = self.start(durability);
-            for write in waiting.by_ref() {
-                tried.push((write.work)(outcome.clone().map(|()| &*self)));
-                // Where the disk fails, SQLite gives up the transaction with all that is in it.
-                if outcome.is_ok() && self.db.is_autocommit() {
-                    let failed = tried.last_mut().and_then(|last| last.failed.take());
-                    outcome = Err(failed.unwrap_or_else(ended));
-                    break;
-                }
+        while !waiting.is_empty() {
+            let mut bytes = 0;
+            let fits = |write: &&Write| {
+                let fits = bytes < BATCH_BYTES;
+                bytes += write.bytes;
+                fits
+            };
+            let count = waiting.iter().take_while(fits).count();
+            self.transact(waiting.drain(..count).collect());
+        }
+    }
+
+    /// Does `batch` in one transaction.
+    fn transact(&mut self, batch: Vec<Write>) {
+        let durability = batch.iter().map(|write| write.durability).max();
+        let mut outcome = self.start(durability.unwrap_or(Durability::Written));
+        let mut answers = Vec::with_capacity(batch.len());
+        for write in batch {
+            let tried = (write.work)(outcome.clone().map(|()| &*self));
+            answers.push(tried.answer);
+            // Where the disk fails, SQLite gives up the transaction with all that is in it.
+            if outcome.is_ok() && self.db.is_autocommit() {
+                outcome = Err(tried.failed.unwrap_or_else(ended));
             }
-            let outcome = outcome.and_then(|()| self.run("COMMIT"));
-            if !self.db.is_autocommit() {
-                let _ = self.run("ROLLBACK");
-            }
-            tried.into_iter().for_each(|tried| (tried.answer)(outcome.clone()));
+        }
+        let outcome = outcome.and_then(|()| self.run("COMMIT"));
+        if !self.db.is_autocommit() {
+            let _ = self.run("ROLLBACK");
+        }
+        for answer in answers {
+            answer(outcome.clone());
         }
     }
 
@@ -152,10 +171,7 @@ impl Session {
     }
 
     /// Does `work` or, if it fails, nothing.
-    fn whole<T>(
-        &self,
-        work: impl FnOnce(&Self) -> Result<T, Trouble>,
-    ) -> Result<T, StoreError> {
+    fn whole<T>(&self, work: impl FnOnce(&Self) -> Result<T, Trouble>) -> Result<T, StoreError> {
         self.run("SAVEPOINT one")?;
         let done = work(self).map_err(|err| err.about(&self.file));
         let undone = if done.is_ok() { Ok(()) } else { self.run("ROLLBACK TO one") };

@@ -53,10 +53,12 @@ pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Optio
     let sql = "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1 \
                WHERE id = ?1 AND state = 'queued' AND owner = ?3 \
                RETURNING n, last_event, tool, caller, dialect, attempts";
-    let found = session.db.prepare_cached(sql)?.query_row(
-        params![id.bits().to_be_bytes(), nanos(at), session.server.owner],
-        |row| Ok((row.get(0)?, row.get(1)?, begun(row)?)),
-    );
+    let found = session
+        .db
+        .prepare_cached(sql)?
+        .query_row(params![id.bits().to_be_bytes(), nanos(at), session.server.owner], |row| {
+            Ok((row.get(0)?, row.get(1)?, begun(row)?))
+        });
     let Some((n, last, begun)) = found.optional()? else { return Ok(None) };
     let (tool, caller, dialect, attempt) = begun;
     add(session, n, last, &Lines::of(&[(at, Happened::Started { attempt })])?)?;
@@ -110,6 +112,11 @@ impl Lines {
         }
         Ok(Self { rows, progress })
     }
+
+    /// About how much that is.
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.iter().map(|(_, what)| what.len()).sum()
+    }
 }
 
 pub(super) fn append(session: &Session, id: JobId, lines: &Lines) -> Result<u64, Trouble> {
@@ -144,6 +151,11 @@ impl Ending {
             lines: Lines::of(&said)?,
         })
     }
+
+    /// About how much that is.
+    pub(super) fn bytes(&self) -> usize {
+        self.outcome.len() + self.artefacts.len() + self.lines.bytes()
+    }
 }
 
 pub(super) fn finish(
@@ -170,7 +182,8 @@ pub(super) fn finish(
 fn unended(session: &Session, id: JobId) -> Result<Option<(i64, i64)>, Trouble> {
     let sql = "SELECT n, last_event FROM jobs WHERE id = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare_cached(sql)?;
-    let found = statement.query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
+    let found =
+        statement.query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)));
     Ok(found.optional()?)
 }
 

@@ -41,6 +41,16 @@ pub(super) struct Tag(u64);
 pub(super) struct Worn([Option<u64>; 2]);
 
 impl Mark {
+    /// The mark that is `number`, if that is one: 0 is what bears none.
+    pub fn of(number: u64) -> Option<Self> {
+        (number != 0 && number >> MARK_BITS == 0).then_some(Self(number))
+    }
+
+    /// The mark as a number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// A mark nobody else bears.
     pub(super) fn new() -> io::Result<Self> {
         let number = getrandom::u64().map_err(io::Error::other)?;
@@ -86,7 +96,7 @@ impl FromStr for Mark {
 
     fn from_str(text: &str) -> Result<Self, NotAMark> {
         let number = u64::from_str_radix(text, 16).map_err(|_| NotAMark)?;
-        if number == 0 || number >> MARK_BITS != 0 { Err(NotAMark) } else { Ok(Self(number)) }
+        Self::of(number).ok_or(NotAMark)
     }
 }
 

@@ -30,11 +30,8 @@ enum Op {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let key = || 1..7_u128;
     let callers = prop::sample::select(vec!["ada", "bob"]);
-    let states = prop::sample::select(vec![
-        JobState::Succeeded,
-        JobState::Failed,
-        JobState::Canceled,
-    ]);
+    let states =
+        prop::sample::select(vec![JobState::Succeeded, JobState::Failed, JobState::Canceled]);
     let op = prop_oneof![
         5 => (key(), callers, 0..20_u64)
             .prop_map(|(key, caller, keep)| Op::Accept { key, caller, keep }),

@@ -85,9 +85,8 @@ async fn store_speed_of_events() {
         let rate = 64.0 / began.elapsed().as_secs_f64();
         println!("append of {kib} KiB: {rate:.0} MiB/s");
         let began = Instant::now();
-        let many = (0..64 * 1024 / kib).map(|turn| {
-            store.append(id(2002 + turn as u128 % 16), vec![(at(1), printed(&text))])
-        });
+        let many = (0..64 * 1024 / kib)
+            .map(|turn| store.append(id(2002 + turn as u128 % 16), vec![(at(1), printed(&text))]));
         join_all(many).await;
         let rate = 64.0 / began.elapsed().as_secs_f64();
         println!("append of {kib} KiB, many at once: {rate:.0} MiB/s");

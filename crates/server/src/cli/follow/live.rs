@@ -1,0 +1,283 @@
+//! What work says as a bar and the last lines it printed, for a person at a terminal.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::io::{IsTerminal, stderr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, ProgressStyle};
+use rustix::process::getpgrp;
+use rustix::termios::{
+    LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
+};
+use toolgate::config;
+use toolgate_contract::Stream;
+
+use super::lines::word;
+use super::words::{Unfinished, clock, cut, plain};
+use super::Said;
+
+/// How many of the last lines are shown.
+const TAIL: usize = 5;
+/// How often it is drawn.
+const TICK: Duration = Duration::from_millis(100);
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// A bar on the terminal.
+pub(in crate::cli) struct Live {
+    bar: ProgressBar,
+    view: View,
+    _quiet: Option<Quiet>,
+}
+
+/// What the bar shows.
+#[derive(Clone)]
+pub(in crate::cli) struct View(Arc<Mutex<Scene>>);
+
+struct Scene {
+    name: String,
+    since: Instant,
+    fraction: Option<f64>,
+    message: Option<String>,
+    tail: VecDeque<String>,
+    stdout: Unfinished,
+    stderr: Unfinished,
+}
+
+/// A terminal that does not show which key stopped the program: `^C` would move what is drawn.
+struct Quiet;
+
+impl Live {
+    /// A bar, where there is somebody to see it.
+    pub(super) fn begin(name: &str, running_for: Duration) -> Option<Self> {
+        let dumb = config::environment().iter().any(|(name, value)| name == "TERM" && value == "dumb");
+        if dumb || !is_ours() {
+            return None;
+        }
+        let view = View::new(name, running_for);
+        let (head, tail) = (view.clone(), view.clone());
+        let style = ProgressStyle::with_template("{head}{tail:.dim}")
+            .ok()?
+            .with_key("head", move |_: &ProgressState, out: &mut dyn Write| {
+                let _ = out.write_str(&head.scene().head(columns().0));
+            })
+            .with_key("tail", move |_: &ProgressState, out: &mut dyn Write| {
+                let (columns, rows) = columns();
+                let _ = out.write_str(&tail.scene().tail(columns, rows));
+            });
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
+        let quiet = Quiet::begin();
+        bar.enable_steady_tick(TICK);
+        Some(Self { bar, view, _quiet: quiet })
+    }
+
+    pub(super) fn view(&self) -> View {
+        self.view.clone()
+    }
+
+    pub(super) fn end(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl View {
+    fn new(name: &str, running_for: Duration) -> Self {
+        let now = Instant::now();
+        Self(Arc::new(Mutex::new(Scene {
+            name: plain(name),
+            since: now.checked_sub(running_for).unwrap_or(now),
+            fraction: None,
+            message: None,
+            tail: VecDeque::new(),
+            stdout: Unfinished::default(),
+            stderr: Unfinished::default(),
+        })))
+    }
+
+    pub(super) fn take(&self, said: Said) {
+        self.scene().take(said);
+    }
+
+    fn scene(&self) -> MutexGuard<'_, Scene> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scene {
+    fn take(&mut self, said: Said) {
+        match said {
+            Said::Begun { attempt } => {
+                (self.fraction, self.message) = (None, None);
+                if attempt > 1 {
+                    self.push(&format!("begun again: attempt {attempt}"));
+                }
+            }
+            Said::Progress { fraction, message } => {
+                self.fraction = fraction.or(self.fraction);
+                self.message = message.map(|message| plain(&message));
+            }
+            Said::Printed { stream, text } => self.printed(stream, &text),
+            Said::Log { level, message } => self.push(&format!("{}: {message}", word(level))),
+            Said::Left { path } => self.push(&format!("left: {path}")),
+        }
+    }
+
+    fn printed(&mut self, stream: Stream, text: &str) {
+        let unfinished = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        // Of much, only what will be seen is looked at.
+        let mut text = text;
+        if let Some((end, _)) = text.rmatch_indices('\n').nth(TAIL) {
+            unfinished.forget();
+            text = &text[end + 1..];
+        }
+        let tail = &mut self.tail;
+        unfinished.take(text, |line| push(tail, line));
+    }
+
+    fn push(&mut self, line: &str) {
+        push(&mut self.tail, line);
+    }
+
+    /// The line that says what runs, how far it is and for how long.
+    fn head(&self, columns: usize) -> String {
+        let elapsed = self.since.elapsed();
+        let beat = elapsed.as_millis() / TICK.as_millis();
+        let spinner = usize::try_from(beat).map_or(' ', |beat| SPINNER[beat % SPINNER.len()]);
+        let mut head = format!("{spinner} {}  ", cut(&self.name, (columns / 3).max(8)));
+        if let Some(fraction) = self.fraction {
+            let _ = write!(head, "{} {:>3.0} %  ", bar(fraction, columns / 5), fraction * 100.0);
+        }
+        head.push_str(&clock(elapsed));
+        let shown_below = |message: &str| self.last().is_some_and(|last| last == message);
+        let message = self.message.as_deref().filter(|message| !shown_below(message));
+        if let Some(message) = message.filter(|message| !message.is_empty()) {
+            let _ = write!(head, "  {message}");
+        }
+        cut(&head, columns)
+    }
+
+    /// The last lines, each after a line break.
+    fn tail(&self, columns: usize, rows: usize) -> String {
+        let lines: Vec<_> = self.shown().collect();
+        let room = TAIL.min(rows.saturating_sub(2));
+        let shown = &lines[lines.len().saturating_sub(room)..];
+        shown.iter().map(|line| format!("\n{}", cut(&format!("  {line}"), columns))).collect()
+    }
+
+    fn last(&self) -> Option<String> {
+        self.shown().last()
+    }
+
+    fn shown(&self) -> impl Iterator<Item = String> {
+        let unfinished = [&self.stdout, &self.stderr].map(|unfinished| plain(unfinished.held()));
+        let unfinished = unfinished.into_iter().filter(|line| !line.trim().is_empty());
+        self.tail.iter().cloned().chain(unfinished)
+    }
+}
+
+fn push(tail: &mut VecDeque<String>, line: &str) {
+    let line = plain(line);
+    if line.trim().is_empty() {
+        return;
+    }
+    if tail.len() == TAIL {
+        tail.pop_front();
+    }
+    tail.push_back(line);
+}
+
+/// How far it is, `columns` wide but for what is too narrow or too wide to be read.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "it is between nothing and a screen's width"
+)]
+fn bar(fraction: f64, columns: usize) -> String {
+    let columns = columns.clamp(8, 24);
+    let done = (fraction.clamp(0.0, 1.0) * columns as f64).round() as usize;
+    format!("{}{}", "█".repeat(done), "░".repeat(columns - done))
+}
+
+/// How wide and how high the terminal is.
+fn columns() -> (usize, usize) {
+    match tcgetwinsize(stderr()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        Ok(_) | Err(_) => (80, 24),
+    }
+}
+
+/// Whether standard error is a terminal, and this program the one it listens to: from behind
+/// another, a bar would be drawn into what that one shows.
+fn is_ours() -> bool {
+    stderr().is_terminal() && tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
+}
+
+impl Quiet {
+    fn begin() -> Option<Self> {
+        let mut modes = tcgetattr(stderr()).ok()?;
+        if !modes.local_modes.contains(LocalModes::ECHOCTL) {
+            return None;
+        }
+        modes.local_modes.remove(LocalModes::ECHOCTL);
+        tcsetattr(stderr(), OptionalActions::Now, &modes).ok()?;
+        Some(Self)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Ok(mut modes) = tcgetattr(stderr())
+            && is_ours()
+        {
+            modes.local_modes.insert(LocalModes::ECHOCTL);
+            let _ = tcsetattr(stderr(), OptionalActions::Now, &modes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(said: impl IntoIterator<Item = Said>) -> Scene {
+        let view = View::new("say_hello", Duration::from_secs(7));
+        said.into_iter().for_each(|said| view.take(said));
+        Arc::into_inner(view.0).unwrap().into_inner().unwrap()
+    }
+
+    fn printed(text: &str) -> Said {
+        Said::Printed { stream: Stream::Stdout, text: text.to_owned() }
+    }
+
+    #[test]
+    fn a_bar_is_drawn_where_it_is_known_how_far_it_is() {
+        let far = |fraction| Said::Progress { fraction, message: Some("linking".to_owned()) };
+        let head = |said: Said, columns| scene([said]).head(columns)["⠋".len()..].to_owned();
+        assert_eq!(head(far(None), 80), " say_hello  0:07  linking");
+        assert_eq!(head(far(Some(0.5)), 80), " say_hello  ████████░░░░░░░░  50 %  0:07  linking");
+        assert_eq!(head(far(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  linki…");
+        assert_eq!(head(far(Some(1.0)), 20), " say_hel…  ███████…");
+    }
+
+    #[test]
+    fn the_last_lines_are_shown_cut_and_harmless() {
+        let lines: String = (1..=9).map(|n| format!("\u{1b}[3{n}mline {n} is long\u{1b}[0m\n")).collect();
+        let scene = scene([printed(&lines), printed("and more")]);
+        let tail = "\n  line 6 i…\n  line 7 i…\n  line 8 i…\n  line 9 i…\n  and more";
+        assert_eq!(scene.tail(11, 24), tail);
+        assert_eq!(scene.tail(80, 3), "\n  and more");
+    }
+
+    #[test]
+    fn a_message_that_is_shown_below_is_not_shown_twice() {
+        let message = |message: &str| Said::Progress { fraction: None, message: Some(message.to_owned()) };
+        let head = scene([printed("50%\n"), message("50%")]).head(80);
+        assert_eq!(&head["⠋".len()..], " say_hello  0:07");
+    }
+}

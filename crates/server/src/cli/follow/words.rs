@@ -1,0 +1,274 @@
+//! Text from anywhere, made fit for a line of a terminal.
+
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// How much of a line is held until its end comes; beyond, it goes on as if it had.
+const LINE_BYTES: usize = 16 << 10;
+/// How far a tab goes.
+const TAB: usize = 8;
+
+/// The beginning of a line whose end has not come.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Unfinished(String);
+
+impl Unfinished {
+    /// Gives every line that `text` ends to `each`, and holds the rest.
+    pub(in crate::cli) fn take(&mut self, text: &str, mut each: impl FnMut(&str)) {
+        for piece in text.split_inclusive('\n') {
+            match piece.strip_suffix('\n') {
+                Some(end) if self.0.is_empty() => each(end),
+                Some(end) => {
+                    self.0.push_str(end);
+                    each(&self.0);
+                    self.0.clear();
+                }
+                None => self.hold(piece, &mut each),
+            }
+        }
+    }
+
+    fn hold(&mut self, piece: &str, each: &mut impl FnMut(&str)) {
+        self.0.push_str(piece);
+        if self.0.len() > LINE_BYTES {
+            // What was written over is not needed any more.
+            if let Some(over) = self.0.trim_end_matches('\r').rfind('\r') {
+                self.0.drain(..=over);
+            }
+        }
+        if self.0.len() > LINE_BYTES {
+            each(&self.0);
+            self.0.clear();
+        }
+    }
+
+    /// What is held.
+    pub(in crate::cli) fn held(&self) -> &str {
+        &self.0
+    }
+
+    /// Forgets what is held.
+    pub(in crate::cli) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// `line` as a terminal would be left with it: what it wrote over is gone, and whatever would move
+/// the cursor, change colours or turn the text around.
+pub(in crate::cli) fn plain(line: &str) -> String {
+    let line = line.trim_end_matches(['\r', '\n']);
+    let line = line.rsplit('\r').next().unwrap_or_default();
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => match chars.next() {
+                Some('[') => skip_control(&mut chars),
+                Some(']' | 'P' | 'X' | '^' | '_') => skip_string(&mut chars),
+                Some('(' | ')' | '*' | '+' | '#' | '%' | ' ') => drop(chars.next()),
+                Some(_) | None => {}
+            },
+            '\u{9b}' => skip_control(&mut chars),
+            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut chars),
+            '\t' => {
+                let blanks = TAB - plain.width() % TAB;
+                plain.extend(std::iter::repeat_n(' ', blanks));
+            }
+            '\n' => plain.push(' '),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' => {}
+            c if c.is_control() => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Skips the rest of a control sequence, which one letter ends.
+fn skip_control(chars: &mut std::str::Chars<'_>) {
+    let _ = chars.find(|c| matches!(c, '\u{40}'..='\u{7e}'));
+}
+
+/// Skips the rest of a control string, which a bell or the string terminator ends.
+fn skip_string(chars: &mut std::str::Chars<'_>) {
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{7}' | '\u{9c}' => return,
+            '\u{1b}' => {
+                chars.next();
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `text` in at most `columns` columns, with `…` where it is cut.
+pub(in crate::cli) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(1);
+    let mut width = 0;
+    let fits = text.chars().take_while(|c| {
+        width += c.width().unwrap_or(0);
+        width <= room
+    });
+    let mut cut: String = fits.collect();
+    if columns > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+/// `text` and blanks up to `columns` columns.
+pub(in crate::cli) fn padded(text: &str, columns: usize) -> String {
+    let blanks = columns.saturating_sub(text.width());
+    format!("{text}{:blanks$}", "")
+}
+
+/// How many columns `text` takes.
+pub(in crate::cli) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// A duration as a clock shows it: `0:07`, `1:02:03`.
+pub(in crate::cli) fn clock(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
+}
+
+/// A duration as one says it: `0.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
+pub(in crate::cli) fn spoken(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600, seconds / 60);
+    let two = |large: u64, unit: &str, small: u64, below: &str| match small {
+        0 => format!("{large} {unit}"),
+        small => format!("{large} {unit} {small} {below}"),
+    };
+    match seconds {
+        0..10 => format!("{:.1} s", duration.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        60..3600 => two(minutes, "min", seconds % 60, "s"),
+        3600..86_400 => two(hours, "h", minutes % 60, "min"),
+        86_400.. => two(days, "d", hours % 24, "h"),
+    }
+}
+
+/// How long ago something was: `just now`, `3 min ago`.
+pub(in crate::cli) fn ago(since: Duration) -> String {
+    let seconds = since.as_secs();
+    match seconds {
+        0..3 => "just now".to_owned(),
+        3..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        86_400.. => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// How much `bytes` are: `812 B`, `1.4 kB`, `20.0 MB`.
+pub(in crate::cli) fn size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{}.{} {name}", bytes / unit, bytes % unit * 10 / unit),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left_in_a_line() {
+        let lines = [
+            ("\u{1b}[31mred\u{1b}[0m", "red"),
+            ("\u{1b}[2J\u{1b}[1;1Hcleared", "cleared"),
+            ("\u{1b}]0;title\u{7}after", "after"),
+            ("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\", "link"),
+            ("\u{1b}(Bset", "set"),
+            ("\u{1b}creset", "reset"),
+            ("\u{9b}31mshort", "short"),
+            ("a\u{8}b\u{7}c\u{0}", "abc"),
+            ("10 %\r20 %\r30 %", "30 %"),
+            ("10 %\r20 %\r", "20 %"),
+            ("a\tb", "a       b"),
+            ("\u{202e}evil", "evil"),
+            ("half\u{1b}[3", "half"),
+            ("half\u{1b}", "half"),
+        ];
+        for (line, expected) in lines {
+            assert_eq!(plain(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_cut_by_columns_and_not_by_letters() {
+        let cases = [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("日本語", 6, "日本語"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("abc", 0, ""),
+        ];
+        for (text, columns, expected) in cases {
+            assert_eq!(cut(text, columns), expected, "{text} {columns}");
+        }
+    }
+
+    #[test]
+    fn lines_are_whole_however_they_come() {
+        let mut unfinished = Unfinished::default();
+        let mut lines = Vec::new();
+        for text in ["a", "b\nc\n\nd", "", "e", "\n", "f"] {
+            unfinished.take(text, |line| lines.push(line.to_owned()));
+        }
+        assert_eq!((lines.join("|").as_str(), unfinished.held()), ("ab|c||de", "f"));
+    }
+
+    #[test]
+    fn what_is_held_of_a_line_is_bounded() {
+        let mut unfinished = Unfinished::default();
+        let mut bytes = 0;
+        for _ in 0..100 {
+            unfinished.take(&"x".repeat(1000), |line| bytes += line.len());
+            assert!(unfinished.held().len() <= LINE_BYTES);
+        }
+        assert_eq!(bytes + unfinished.held().len(), 100_000);
+        // A bar that is written over and over is one line, of which the last writing counts.
+        let mut unfinished = Unfinished::default();
+        for percent in 0..10_000 {
+            unfinished.take(&format!("\r{percent} of 10000"), |line| panic!("{line}"));
+        }
+        assert_eq!(plain(unfinished.held()), "9999 of 10000");
+    }
+
+    #[test]
+    fn times_and_sizes_are_told_as_people_do() {
+        let seconds = Duration::from_secs;
+        let clocks = [(7, "0:07"), (725, "12:05"), (3723, "1:02:03")];
+        for (duration, told) in clocks {
+            assert_eq!(clock(seconds(duration)), told);
+        }
+        let spoken_as = [(12, "12 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (345_600, "4 d")];
+        for (duration, told) in spoken_as {
+            assert_eq!(spoken(seconds(duration)), told);
+        }
+        assert_eq!(spoken(Duration::from_millis(340)), "0.3 s");
+        let agos = [(0, "just now"), (42, "42 s ago"), (200, "3 min ago"), (90_000, "1 d ago")];
+        for (duration, told) in agos {
+            assert_eq!(ago(seconds(duration)), told);
+        }
+        let sizes = [(0, "0 B"), (999, "999 B"), (1_450, "1.4 kB"), (20_000_000, "20.0 MB")];
+        for (bytes, told) in sizes {
+            assert_eq!(size(bytes), told);
+        }
+    }
+}

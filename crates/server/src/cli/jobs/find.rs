@@ -1,0 +1,102 @@
+//! The jobs that are meant.
+
+use toolgate_contract::{CallError, Job, JobId};
+use toolgate_host::Jobs;
+
+use super::PAGE;
+
+/// How many digits of an id are enough.
+const DIGITS_MIN: usize = 4;
+/// How many jobs are named where several are meant, or might be.
+const NAMED_MAX: usize = 5;
+/// How many letters may differ in what was meant.
+const LETTERS: usize = 2;
+
+/// The newest `limit` jobs, each with its outcome, and whether there are older ones.
+pub(super) async fn newest(jobs: &Jobs, limit: usize) -> Result<(Vec<Job>, bool), CallError> {
+    let mut found = Vec::new();
+    let mut after = None;
+    while found.len() < limit {
+        let page = jobs.list(None, after, PAGE.min(limit - found.len())).await?;
+        for job in page.jobs {
+            // A list leaves outcomes out. One that is forgotten meanwhile is told as it was.
+            let whole = if job.state.is_terminal() {
+                jobs.get(None, &job.id.to_string()).await.ok()
+            } else {
+                None
+            };
+            found.push(whole.unwrap_or(job));
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok((found, false));
+        }
+    }
+    Ok((found, after.is_some()))
+}
+
+/// The job whose id is `id` or begins so.
+pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
+    let id = id.to_ascii_lowercase();
+    let digits = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // The host knows what is near an id in full.
+    if !digits || id.len() >= 32 {
+        return jobs.get(None, &id).await;
+    }
+    if id.len() < DIGITS_MIN {
+        let message = format!("`{id}` may be the beginning of too many ids; give {DIGITS_MIN} digits of it or more");
+        return Err(CallError::NotFound { message });
+    }
+    let ids = ids(jobs).await?;
+    let meant: Vec<_> = ids.iter().filter(|known| known.starts_with(&id)).collect();
+    match meant.as_slice() {
+        [one] => jobs.get(None, one).await,
+        [] => {
+            let nearest = nearest(&id, &ids);
+            let message = format!("no job's id begins with `{id}`{nearest}; `toolgate jobs` lists them");
+            Err(CallError::NotFound { message })
+        }
+        several => {
+            let named = several.iter().take(NAMED_MAX).map(|id| format!("\n  {id}"));
+            let more = match several.len().saturating_sub(NAMED_MAX) {
+                0 => String::new(),
+                more => format!("\n  and {more} more"),
+            };
+            let message = format!(
+                "{} jobs' ids begin with `{id}`; give more of it:{}{more}",
+                several.len(),
+                named.collect::<String>(),
+            );
+            Err(CallError::NotFound { message })
+        }
+    }
+}
+
+/// That there is no job, and how to start one.
+pub(super) fn none_here() -> CallError {
+    let message = "there are no jobs here. A running server starts one, e.g.\n  \
+                   toolgate call jobs_start '{\"tool\":\"exec_run\",\"arguments\":{\"command\":\"make\"}}' \
+                   --url http://127.0.0.1:8000/mcp";
+    CallError::NotFound { message: message.to_owned() }
+}
+
+/// Every job's id, newest first.
+async fn ids(jobs: &Jobs) -> Result<Vec<String>, CallError> {
+    let mut ids = Vec::new();
+    let mut after: Option<JobId> = None;
+    loop {
+        let page = jobs.list(None, after, PAGE).await?;
+        ids.extend(page.jobs.iter().map(|job| job.id.to_string()));
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
+    }
+}
+
+fn nearest(asked: &str, ids: &[String]) -> String {
+    let begins = ids.iter().filter_map(|id| id.get(..asked.len()));
+    let near = begins.map(|id| (strsim::damerau_levenshtein(asked, id), id));
+    let nearest = near.min_by_key(|(letters, _)| *letters).filter(|(letters, _)| *letters <= LETTERS);
+    nearest.map(|(_, id)| format!(", did you mean `{id}`?")).unwrap_or_default()
+}

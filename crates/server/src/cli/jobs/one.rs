@@ -1,0 +1,231 @@
+//! One job: what it is, what it says until it ends, what came of it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{
+    Answer, CallError, Happened, Job, JobState, OpenArtefact, Request, Watch, Watched, Which, fold,
+};
+use toolgate_host::{Host, Jobs};
+
+use super::told::{between, error, far, in_full, output, ran};
+use super::{asked, table};
+use crate::cli::follow::words::{ago, plain, size, spoken};
+use crate::cli::follow::{Follow, Said};
+use crate::cli::{complain, print};
+
+/// How much of a file is written at once.
+const PIECE: usize = 256 << 10;
+/// How a command ends that ctrl-c ended.
+const STOPPED: u8 = 130;
+
+/// How a job is shown.
+pub(super) struct View {
+    /// Until it ends.
+    pub(super) follow: bool,
+    /// As JSON.
+    pub(super) json: bool,
+}
+
+type Seen = anyhow::Result<Result<ExitCode, CallError>>;
+
+/// Shows `job`.
+pub(super) async fn show(jobs: &Jobs, mut job: Job, view: View) -> Seen {
+    if !view.json {
+        complain(&head(&job));
+    }
+    if view.follow && !job.state.is_terminal() {
+        let stop = toolgate::shutdown::on_signal()?;
+        job = match follow(jobs, &job, stop).await {
+            Ok(Some(ended)) => ended,
+            Ok(None) => {
+                complain(&format!("job {} goes on; `toolgate jobs {}` shows it again", job.id, table::short(&job)));
+                return Ok(Ok(ExitCode::from(STOPPED)));
+            }
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+    }
+    if view.json {
+        print(&format!("{}\n", in_full(&job)))?;
+    } else if let Some(output) = output(&job) {
+        print(&whole_lines(&output.text.body))?;
+        output.text.note.iter().for_each(|note| complain(note));
+    } else {
+        if let Err(refusal) = print_so_far(jobs, &job).await? {
+            return Ok(Err(refusal));
+        }
+        if let Some(error) = error(&job) {
+            let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
+            complain(&format!("{error}{cause}"));
+        }
+    }
+    if !view.json {
+        tell_files(&job);
+    }
+    Ok(Ok(match job.state {
+        JobState::Succeeded | JobState::Queued | JobState::Running => ExitCode::SUCCESS,
+        JobState::Failed | JobState::Canceled => ExitCode::from(1),
+    }))
+}
+
+/// Writes a file that `job` left.
+pub(super) async fn get(host: &Host, job: &Job, name: &str, to: Option<&Path>) -> Seen {
+    let which = if name == "all" { Which::All } else { Which::Named(name.to_owned()) };
+    let request = Request::OpenArtefact { id: job.id.to_string(), which };
+    let OpenArtefact { name, file } = match asked(host, job, request).await {
+        Ok(Answer::Artefact(open)) => open,
+        Ok(_) => bail!("a file was asked for, and something else was answered"),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    match to {
+        Some(path) if path == Path::new("-") => {
+            let done = copy(&file.handle, &mut io::stdout().lock());
+            if let Err(err) = done
+                && err.kind() != io::ErrorKind::BrokenPipe
+            {
+                return Err(err.into());
+            }
+        }
+        Some(path) => write_file(&file.handle, path, true)?,
+        None => {
+            write_file(&file.handle, Path::new(&name), false)?;
+            complain(&format!("{}, {}", plain(&name), size(file.bytes)));
+        }
+    }
+    Ok(Ok(ExitCode::SUCCESS))
+}
+
+/// The job once it has ended; nothing if the person stops looking before.
+async fn follow(
+    jobs: &Jobs,
+    job: &Job,
+    stop: CancellationToken,
+) -> Result<Option<Job>, CallError> {
+    let id = job.id.to_string();
+    let (_, mut watch) = jobs.watch(None, &id, 0).await?;
+    let follow = Follow::begin(&fold(job.tool.as_str()), ran(job, Timestamp::now()).unwrap_or_default());
+    if job.state == JobState::Queued {
+        let message = Some("waits for its turn".to_owned());
+        follow.say(Said::Progress { fraction: None, message }).await;
+    }
+    let watched = async {
+        while let Some(watched) = watch.next().await {
+            match watched {
+                Watched::Event(event) => {
+                    if let Some(said) = Said::of_job(&event.what) {
+                        follow.say(said).await;
+                    }
+                }
+                Watched::Ended(job) => return Ok(*job),
+            }
+        }
+        // A watch ends early where the job is forgotten, or the store cannot be read.
+        jobs.get(None, &id).await
+    };
+    let seen = tokio::select! {
+        ended = watched => ended.map(Some),
+        () = stop.cancelled() => Ok(None),
+    };
+    follow.end().await;
+    seen
+}
+
+/// Prints what a job printed that has no result, or none yet.
+async fn print_so_far(jobs: &Jobs, job: &Job) -> anyhow::Result<Result<(), CallError>> {
+    let mut watch: Box<dyn Watch> = match jobs.watch(None, &job.id.to_string(), 0).await {
+        Ok((_, watch)) => watch,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let (mut seq, mut ended) = (0, true);
+    while seq < job.last_event {
+        let Some(Watched::Event(event)) = watch.next().await else { break };
+        seq = event.seq;
+        if let Happened::Output { text, .. } = &event.what {
+            print(text)?;
+            ended = text.ends_with('\n');
+        }
+    }
+    if !ended {
+        print("\n")?;
+    }
+    Ok(Ok(()))
+}
+
+/// What the job is, in a line.
+fn head(job: &Job) -> String {
+    let now = Timestamp::now();
+    let tool = fold(job.tool.as_str());
+    let (id, caller) = (job.id, plain(&job.caller.name));
+    let asked = ago(between(job.created, now));
+    let attempt = if job.attempts > 1 { format!(", attempt {}", job.attempts) } else { String::new() };
+    let ran = ran(job, now).map(spoken).unwrap_or_default();
+    let how = match job.state {
+        JobState::Queued => "it waits for its turn".to_owned(),
+        JobState::Running => match far(job).as_str() {
+            "" => format!("it has been running for {ran}"),
+            far => format!("it has been running for {ran} and is at {far}"),
+        },
+        JobState::Succeeded => format!("it succeeded after {ran}"),
+        JobState::Failed if ran.is_empty() => "it failed".to_owned(),
+        JobState::Failed => format!("it failed after {ran}"),
+        JobState::Canceled if ran.is_empty() => "it was cancelled before its turn".to_owned(),
+        JobState::Canceled => format!("it was cancelled after {ran}"),
+    };
+    format!("job {id}: {tool}, asked for by {caller} {asked}; {how}{attempt}")
+}
+
+fn tell_files(job: &Job) {
+    for file in &job.artefacts {
+        let named = if file.path.rsplit('/').next() == Some(&file.name) {
+            String::new()
+        } else {
+            format!(", kept as {}", plain(&file.name))
+        };
+        complain(&format!("left {} ({}{named})", plain(&file.path), size(file.bytes)));
+    }
+    if let Some(first) = job.artefacts.first() {
+        let name = if job.artefacts.len() == 1 { plain(&first.name) } else { "all".to_owned() };
+        complain(&format!("`toolgate jobs {} --get {name}` writes it here", table::short(job)));
+    }
+}
+
+fn whole_lines(text: &str) -> String {
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{end}")
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+fn write_file(from: &File, path: &Path, over: bool) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let options = if over { options.create(true).truncate(true) } else { options.create_new(true) };
+    let shown = path.display();
+    let mut to = match options.write(true).open(path) {
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+            bail!("`{shown}` is there already; -o FILE writes elsewhere, or over it")
+        }
+        opened => opened.with_context(|| format!("`{shown}` cannot be written"))?,
+    };
+    copy(from, &mut to).with_context(|| format!("`{shown}` cannot be written"))
+}
+
+/// Copies `from` from its start, wherever it was read to.
+fn copy(from: &File, to: &mut impl Write) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    let mut done = 0;
+    loop {
+        let read = match from.read_at(&mut piece, done) {
+            Ok(0) => return to.flush(),
+            Ok(read) => read,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+            Err(err) => return Err(err),
+        };
+        to.write_all(&piece[..read])?;
+        done += read as u64;
+    }
+}

@@ -1,0 +1,98 @@
+//! Jobs as a table, a line each.
+
+use std::io::{IsTerminal, stdout};
+
+use jiff::Timestamp;
+use rustix::termios::tcgetwinsize;
+use toolgate_contract::{Job, fold};
+
+use super::told::{between, error, far, ran};
+use crate::cli::follow::words::{ago, columns, cut, padded, plain, spoken};
+
+const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "FAR", "STARTED", "RAN", "SAYS"];
+/// Which columns are left out first where there is no room for all.
+const SPARED: [usize; 3] = [5, 3, 4];
+/// How wide the last column is at least before others are left out.
+const SAYS_MIN: usize = 12;
+/// How many digits of an id are shown.
+const DIGITS: usize = 8;
+const GAP: &str = "  ";
+
+/// The table, as wide as the terminal at most.
+pub(super) fn of(jobs: &[Job]) -> String {
+    let width = if stdout().is_terminal() {
+        tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
+    } else {
+        None
+    };
+    let now = Timestamp::now();
+    let rows = jobs.iter().map(|job| row(job, now)).collect();
+    lines(rows, width)
+}
+
+/// The beginning of a job's id, which is enough to name it.
+pub(super) fn short(job: &Job) -> String {
+    job.id.to_string().chars().take(DIGITS).collect()
+}
+
+fn row(job: &Job, now: Timestamp) -> [String; 7] {
+    let says = error(job).map(ToString::to_string).or_else(|| job.message.clone());
+    let says = says.unwrap_or_default();
+    [
+        short(job),
+        fold(job.tool.as_str()),
+        job.state.as_str().to_owned(),
+        far(job),
+        ago(between(job.created, now)),
+        ran(job, now).map(spoken).unwrap_or_default(),
+        // Of several lines the first says what it is about.
+        plain(says.lines().next().unwrap_or_default()),
+    ]
+}
+
+fn lines(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
+    rows.insert(0, HEADS.map(str::to_owned));
+    let wide = |column: usize| rows.iter().map(|row| columns(&row[column])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEADS.len()).map(wide).collect();
+    let mut shown: Vec<usize> = (0..HEADS.len()).collect();
+    if let Some(width) = width {
+        let last = HEADS.len() - 1;
+        let says = SAYS_MIN.min(widths[last]);
+        for spared in SPARED {
+            let fixed: usize = shown.iter().filter(|it| **it != last).map(|it| widths[*it] + GAP.len()).sum();
+            if fixed + says > width {
+                shown.retain(|column| *column != spared);
+            }
+        }
+    }
+    let line = |row: &[String; 7]| {
+        let cells = shown.iter().map(|column| padded(&row[*column], widths[*column]));
+        let line = cells.collect::<Vec<_>>().join(GAP);
+        let line = line.trim_end();
+        format!("{}\n", width.map_or_else(|| line.to_owned(), |width| cut(line, width)))
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<[String; 7]> {
+        let row = ["3f9a0c11", "say_hello", "running", "40 %", "3 min ago", "2 min 50 s", "linking it all"];
+        vec![row.map(str::to_owned)]
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_what_is_in_it_or_as_the_terminal() {
+        let wide = "JOB       TOOL       STATE    FAR   STARTED    RAN         SAYS\n\
+                    3f9a0c11  say_hello  running  40 %  3 min ago  2 min 50 s  linking it all\n";
+        assert_eq!(lines(rows(), None), wide);
+        assert_eq!(lines(rows(), Some(80)), wide);
+        let narrow = "JOB       TOOL       STATE    SAYS\n\
+                      3f9a0c11  say_hello  running  linking i…\n";
+        assert_eq!(lines(rows(), Some(40)), narrow);
+        let tiny = lines(rows(), Some(12));
+        assert!(tiny.lines().all(|line| columns(line) <= 12), "{tiny}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Server-sent events, as their bytes come.
+
+/// What of a stream has come and is not yet an event.
+#[derive(Default)]
+pub(super) struct Events {
+    /// The beginning of a line.
+    line: Vec<u8>,
+    /// The data of the event so far.
+    data: Option<String>,
+}
+
+impl Events {
+    /// The data of each event that `bytes` end.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut ended = Vec::new();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.line);
+                ended.extend(self.read(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n'])));
+            }
+        }
+        ended
+    }
+
+    fn read(&mut self, line: &str) -> Option<String> {
+        if line.is_empty() {
+            return self.data.take();
+        }
+        if let Some(more) = line.strip_prefix("data:") {
+            let more = more.strip_prefix(' ').unwrap_or(more);
+            match &mut self.data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(more);
+                }
+                None => self.data = Some(more.to_owned()),
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_wherever_they_are_cut() {
+        let stream = ": hello\n\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\r\ndata:two\r\n\r\ndata: half";
+        for cut in 0..stream.len() {
+            let mut events = Events::default();
+            let (first, second) = stream.as_bytes().split_at(cut);
+            let all = [events.take(first), events.take(second)].concat();
+            assert_eq!(all, ["{\"a\":\n1}", "two"], "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Cancelled is gone: what waited never runs, what ran is stopped with all it started.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, Marker, Served, Workspace, at_once, call, go, ran, refusal, structured, wait_until,
+};
+
+fn served(workspace: &Workspace) -> Served {
+    Launch::over(workspace).set("jobs_running", 1).served()
+}
+
+#[track_caller]
+fn canceled(served: &Served, id: &str) {
+    let answer = served.delete(&format!("/jobs/{id}"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.json(), json!({ "status": "canceled", "job_id": id }));
+    let job = served.job(id);
+    assert_eq!((&job["status"], &job["output_file"]), (&json!("canceled"), &Value::Null), "{job}");
+}
+
+#[test]
+fn a_job_that_waits_is_cancelled_at_once_and_never_runs() {
+    let workspace = Workspace::with_commands();
+    let served = served(&workspace);
+    let blocker = served.begin("work-wait", json!({ "name": "blocker" }));
+    let doomed = served.begin("work-wait", json!({ "name": "doomed" }));
+    let other = served.begin("work-wait", json!({ "name": "other" }));
+    canceled(&served, &doomed);
+    go(&workspace);
+    served.job_in("succeeded", &blocker);
+    served.job_in("succeeded", &other);
+    assert_eq!(ran(&workspace), ["blocker", "other"]);
+    assert_eq!(served.job(&doomed)["status"], "canceled");
+}
+
+#[test]
+fn a_job_that_runs_is_cancelled_with_every_program_it_started() {
+    let workspace = Workspace::with_commands();
+    let served = served(&workspace);
+    let marker = Marker::new();
+    // One in a session of its own, one that does not heed, one in the background.
+    let script = "setsid sleep $1 & (trap '' TERM INT HUP; sleep $1) & sleep $1";
+    let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
+    let id = served.begin("exec-run", arguments);
+    wait_until("all run", || marker.pids().len() >= 4);
+    canceled(&served, &id);
+    assert!(marker.pids().is_empty(), "programs are left: {:?}", marker.pids());
+    // Its place is free again.
+    go(&workspace);
+    let next = served.begin("work-wait", json!({ "name": "next" }));
+    served.job_in("succeeded", &next);
+}
+
+#[test]
+fn what_has_ended_is_not_cancelled() {
+    let workspace = Workspace::with_commands();
+    go(&workspace);
+    let served = served(&workspace);
+    let succeeded = served.begin("work-wait", json!({ "name": "one" }));
+    let failed = served.begin("tell-steps", json!({ "name": "two", "code": "1" }));
+    let doomed = served.begin("exec-run", json!({ "command": "sleep", "args": ["300.5"] }));
+    served.job_in("succeeded", &succeeded);
+    served.job_in("failed", &failed);
+    canceled(&served, &doomed);
+    for (id, state) in [(&succeeded, "succeeded"), (&failed, "failed"), (&doomed, "canceled")] {
+        for target in [format!("/jobs/{id}"), format!("/v1/jobs/{id}")] {
+            let refused = served.delete(&target);
+            assert_eq!(refused.status, 409, "{refused:?}");
+            assert!(refused.text().contains("has ended already"), "{refused:?}");
+        }
+        let answer = served.ask(&call(1, "jobs_cancel", json!({ "job_id": id })));
+        assert!(refusal(&answer).contains("has ended already"), "{answer}");
+        assert_eq!(served.job(id)["status"], state);
+    }
+}
+
+#[test]
+fn two_who_cancel_at_once_agree() {
+    let workspace = Workspace::with_commands();
+    let served = served(&workspace);
+    let marker = Marker::new();
+    let id = served.begin("work-wait", json!({ "name": marker.0 }));
+    marker.started();
+    at_once(0..8, |_| {
+        let answer = served.delete(&format!("/jobs/{id}"));
+        assert!([200, 409].contains(&answer.status), "{answer:?}");
+    });
+    assert_eq!(served.job(&id)["status"], "canceled");
+    assert!(marker.pids().is_empty());
+}
+
+#[test]
+fn a_job_is_not_cancelled_by_what_cancels_the_call_that_started_it() {
+    let workspace = Workspace::with_commands();
+    let served = served(&workspace);
+    let session = served.session("2025-11-25");
+    let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
+    let params = json!({ "name": "jobs_start", "arguments": start });
+    let message = crate::support::legacy(1, "tools/call", params);
+    let post = crate::support::Post::mcp(&message).with("mcp-session-id", &session);
+    let id = structured(&served.send(&post).message())["job_id"].as_str().unwrap().to_owned();
+    let end = crate::support::Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    assert_eq!(served.send(&end).status, 204);
+    go(&workspace);
+    served.job_in("succeeded", &id);
+}

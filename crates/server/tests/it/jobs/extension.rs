@@ -1,0 +1,114 @@
+//! MCP's tasks as an extension of 2026-07-28: the server decides what becomes one.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, Marker, Post, Wire, Workspace, call, modern, over_both, structured, wait_for,
+};
+
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+/// What a request says that takes tasks.
+fn takes_tasks() -> Value {
+    let capabilities = json!({ "extensions": { EXTENSION: {} } });
+    json!({ "io.modelcontextprotocol/clientCapabilities": capabilities })
+}
+
+#[track_caller]
+fn ask(client: &mut Client, method: &str, mut params: Value) -> Value {
+    params["_meta"] = takes_tasks();
+    let message = client.request(method, params);
+    match &mut client.wire {
+        Wire::Stdio(stdio) => stdio.ask(&message),
+        Wire::Http(served) => {
+            let post = Post::mcp(&message);
+            let post = match message["params"]["taskId"].as_str() {
+                Some(id) => post.with("mcp-name", id),
+                None => post,
+            };
+            served.send(&post).message()
+        }
+    }
+}
+
+#[track_caller]
+fn run(client: &mut Client, arguments: Value) -> Value {
+    let mut answer = ask(client, "tools/call", json!({ "name": "exec_run", "arguments": arguments }));
+    assert!(answer.get("error").is_none(), "{answer}");
+    answer["result"].take()
+}
+
+#[test]
+fn what_takes_long_becomes_a_task_and_what_does_not_is_answered() {
+    over_both(&Workspace::new(), |client| {
+        let short = run(client, json!({ "command": "true" }));
+        assert_eq!((&short["resultType"], &short["structuredContent"]["exit_code"]), (&json!("complete"), &json!(0)));
+
+        let begun = Instant::now();
+        let task = run(client, json!({ "command": "sleep", "args": ["2"] }));
+        assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
+        assert!(begun.elapsed() < Duration::from_millis(1900), "{:?}", begun.elapsed());
+        let get = json!({ "taskId": task["taskId"] });
+        let end = wait_for("it ends", || {
+            let mut answer = ask(client, "tasks/get", get.clone());
+            (answer["result"]["status"] != "working").then(|| answer["result"].take())
+        });
+        assert_eq!(end["status"], "completed", "{end}");
+        assert_eq!(end["result"]["structuredContent"]["exit_code"], 0, "{end}");
+        assert!(begun.elapsed() >= Duration::from_secs(2));
+    });
+}
+
+#[test]
+fn a_task_is_cancelled() {
+    over_both(&Workspace::new(), |client| {
+        let marker = Marker::new();
+        let task = run(client, json!({ "command": "sleep", "args": [marker.0] }));
+        let about = json!({ "taskId": task["taskId"] });
+        let answer = ask(client, "tasks/cancel", about.clone());
+        assert!(answer.get("error").is_none(), "{answer}");
+        marker.gone();
+        let told = ask(client, "tasks/get", about);
+        assert_eq!(told["result"]["status"], "cancelled", "{told}");
+    });
+}
+
+#[test]
+fn who_does_not_declare_it_is_answered_whatever_it_takes() {
+    over_both(&Workspace::new(), |client| {
+        let arguments = json!({ "command": "sleep", "args": ["1.3"] });
+        let answer = client.call("exec_run", arguments);
+        assert_eq!(structured(&answer)["exit_code"], 0);
+        let get = client.ask("tasks/get", json!({ "taskId": "x" }));
+        eprintln!("{get}");
+    });
+}
+
+#[test]
+fn going_away_before_a_task_is_told_of_leaves_none() {
+    let served = Launch::over(&Workspace::new()).served();
+    let marker = Marker::new();
+    let params = json!({
+        "name": "exec_run",
+        "arguments": { "command": "sleep", "args": [marker.0] },
+        "_meta": takes_tasks(),
+    });
+    let mut connection = served.connect();
+    connection.post(&Post::mcp(&modern(1, "tools/call", params)));
+    marker.started();
+    connection.close();
+    marker.gone();
+    let jobs = served.ask(&call(2, "jobs_list", json!({})));
+    assert_eq!(structured(&jobs)["jobs"][0]["state"], "canceled", "{jobs}");
+}
+
+#[test]
+fn going_away_after_that_leaves_it_running() {
+    over_both(&Workspace::new(), |client| {
+        let task = run(client, json!({ "command": "sleep", "args": ["1.6"] }));
+        let other = client.call("jobs_get", json!({ "job_id": task["taskId"], "wait_ms": 10_000 }));
+        assert_eq!(structured(&other)["state"], "succeeded");
+    });
+}

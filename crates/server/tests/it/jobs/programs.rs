@@ -1,0 +1,93 @@
+//! Programs that behave badly, as jobs.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, Marker, Served, Workspace, call, go, peak_memory_kib, structured, wait_long_for,
+};
+use std::time::Duration;
+
+#[track_caller]
+fn output(served: &Served, id: &str) -> String {
+    let (mut after, mut text) = (0, String::new());
+    loop {
+        let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 << 20 });
+        let page = structured(&served.ask(&call(1, "jobs_output", ask))).clone();
+        let pieces = page["pieces"].as_array().unwrap();
+        text.extend(pieces.iter().map(|piece| piece["text"].as_str().unwrap()));
+        after = page["next"].as_u64().unwrap();
+        if page["ended"] == true {
+            return text;
+        }
+        assert!(!pieces.is_empty(), "{page}");
+    }
+}
+
+#[test]
+fn two_gibibytes_of_output_are_kept_to_their_bound_and_cost_no_memory() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).set("jobs_output_bytes", 1 << 20);
+    let served = launch.served();
+    // What has been called before is in memory already.
+    served.job_in("succeeded", &served.begin("exec-run", json!({ "command": "true" })));
+    let before = peak_memory_kib(served.pid);
+    let id = served.begin("exec-run", json!({ "command": "head -c 2147483648 /dev/zero | tr '\\0' x", "shell": true }));
+    let end = wait_long_for(Duration::from_secs(60), "it ends", || {
+        let job = served.job(&id);
+        (job["status"] != "running" && job["status"] != "queued").then_some(job)
+    });
+    assert_eq!((&end["status"], &end["exit_code"]), (&json!("succeeded"), &json!(0)));
+    assert_eq!(output(&served, &id), "x".repeat(1 << 20));
+    let grown = peak_memory_kib(served.pid) - before;
+    eprintln!("{grown} KiB");
+    assert!(grown < 48 << 10, "{grown} KiB");
+}
+
+#[test]
+fn what_is_not_utf_8_is_replaced_and_the_rest_is_told() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let script = "printf 'a\\377b\\303'; sleep 0.1; printf '\\251c'";
+    let id = served.begin("exec-run", json!({ "command": script, "shell": true }));
+    let job = served.job_in("succeeded", &id);
+    assert_eq!(job["stdout"], "a\u{fffd}b\u{e9}c");
+    assert_eq!(output(&served, &id), "a\u{fffd}b\u{e9}c");
+}
+
+#[test]
+fn a_job_that_forks_and_leaves_has_ended_and_nothing_of_it_goes_on() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let marker = Marker::new();
+    let script = "setsid sleep $1 >/dev/null 2>&1 & echo left; exit 0";
+    let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
+    let id = served.begin("exec-run", arguments);
+    assert_eq!(served.job_in("succeeded", &id)["stdout"], "left\n");
+    marker.gone();
+}
+
+#[test]
+fn a_job_that_never_ends_is_stopped_at_its_deadline() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let marker = Marker::new();
+    let id = served.begin("work-endless", json!({ "name": marker.0 }));
+    let job = served.job_in("failed", &id);
+    assert!(marker.pids().is_empty());
+    eprintln!("{job}");
+    let told = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
+    assert_eq!(structured(&told)["result"]["timed_out"], true, "{told}");
+    go(&workspace);
+    served.job_in("succeeded", &served.begin("work-wait", json!({ "name": "next" })));
+}
+
+#[test]
+fn a_job_whose_program_is_missing_fails_and_says_which() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let id = served.begin("work-missing", json!({}));
+    let job = served.job_in("failed", &id);
+    assert!(job["stderr"].as_str().unwrap().contains("no-such-program-7f3a"), "{job}");
+    assert_eq!((&job["exit_code"], &job["output_file"]), (&Value::Null, &Value::Null));
+    assert_eq!(served.get(&format!("/jobs/{id}/download")).status, 404);
+}

@@ -1,0 +1,125 @@
+//! The audit log of jobs: one record each, with its id, whatever came of it.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Launch, Marker, Served, Workspace, call, go, wait_until};
+
+/// The records of `served` once there are `count`, as tool, outcome and whether it was `id`'s.
+#[track_caller]
+fn records(served: &Served, count: usize) -> Vec<Value> {
+    wait_until(&format!("{count} records"), || served.records().len() >= count);
+    let records = served.records();
+    assert_eq!(records.len(), count, "{records:?}");
+    records
+}
+
+#[test]
+fn each_job_leaves_one_record_with_its_id() {
+    let workspace = Workspace::with_commands();
+    go(&workspace);
+    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let ids = [
+        served.begin("work-wait", json!({ "name": "one" })),
+        served.begin("tell-steps", json!({ "name": "two", "code": "4" })),
+        served.begin("work-missing", json!({})),
+    ];
+    served.job_in("succeeded", &ids[0]);
+    served.job_in("failed", &ids[1]);
+    served.job_in("failed", &ids[2]);
+    let told: Vec<_> = records(&served, 3)
+        .iter()
+        .map(|record| ["tool", "outcome", "job", "caller", "dialect"].map(|key| record[key].clone()))
+        .collect();
+    let expected = [
+        ("work.wait", "ok", &ids[0]),
+        ("tell.steps", "program_failed", &ids[1]),
+        ("work.missing", "unavailable", &ids[2]),
+    ];
+    let expected = expected.map(|(tool, outcome, id)| {
+        [json!(tool), json!(outcome), json!(id), json!("http"), json!("zyra")]
+    });
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_refused_start_leaves_one_record_without_a_job() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    for (arguments, tool) in [(json!({ "name": 5 }), "work-wait"), (json!({}), "work-nothing")] {
+        let params = json!({ "name": tool, "arguments": arguments, "mode": "async" });
+        let answer = served.rpc("tools/call", params).json();
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
+    let records = records(&served, 2);
+    let outcomes: Vec<_> = records.iter().map(|record| record["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["invalid_input", "unknown_tool"]);
+    assert!(records.iter().all(|record| record.get("job").is_none()), "{records:?}");
+}
+
+#[test]
+fn a_start_for_which_there_is_no_room_leaves_a_record() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 0).served();
+    let id = served.begin("work-wait", json!({ "name": "one" }));
+    served.job_in("running", &id);
+    let params = json!({ "name": "work-wait", "arguments": { "name": "two" }, "mode": "async" });
+    assert_eq!(served.rpc("tools/call", params).status, 429);
+    let first = records(&served, 1)[0].clone();
+    assert_eq!((&first["outcome"], first.get("job")), (&json!("limited"), None), "{first}");
+    go(&workspace);
+    served.job_in("succeeded", &id);
+    records(&served, 2);
+}
+
+#[test]
+fn what_is_cancelled_or_cut_short_is_on_record() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let launch = || Launch::over(&workspace).remembering(&state).set("jobs_running", 1);
+    let served = launch().served();
+    let marker = Marker::new();
+    let running = served.begin("work-again", json!({ "name": marker.0 }));
+    marker.started();
+    let waiting = served.begin("work-again", json!({ "name": "waiting" }));
+    assert_eq!(served.delete(&format!("/jobs/{waiting}")).status, 200);
+    assert_eq!(served.delete(&format!("/jobs/{running}")).status, 200);
+    let again = served.begin("work-again", json!({ "name": marker.0 }));
+    marker.started();
+    served.signal(Signal::TERM);
+    served.ended();
+    let of = |records: &[Value], id: &str| -> Vec<Value> {
+        let own = records.iter().filter(|record| record["job"] == id);
+        own.map(|record| record["outcome"].clone()).collect()
+    };
+    let told = served.records();
+    assert_eq!(of(&told, &running), ["canceled"]);
+    assert_eq!(of(&told, &again), ["canceled"]);
+    assert_eq!(of(&told, &waiting), ["canceled"], "{told:?}");
+
+    go(&workspace);
+    let next = launch().served();
+    next.job_in("succeeded", &again);
+    assert_eq!(of(&records(&next, 1), &again), ["ok"]);
+}
+
+#[test]
+fn starting_by_a_tool_leaves_a_record_of_the_tool_and_one_of_the_job() {
+    let workspace = Workspace::with_commands();
+    go(&workspace);
+    let served = Launch::over(&workspace).served();
+    let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
+    let answer = served.ask(&call(1, "jobs_start", start));
+    let id = answer["result"]["structuredContent"]["job_id"].as_str().unwrap();
+    served.job_in("succeeded", id);
+    let mut told: Vec<_> = records(&served, 2)
+        .iter()
+        .map(|record| (record["tool"].clone(), record.get("job").cloned(), record["outcome"].clone()))
+        .collect();
+    told.sort_by_key(|(tool, ..)| tool.to_string());
+    let expected = [
+        (json!("jobs_start"), None, json!("ok")),
+        (json!("work.wait"), Some(json!(id)), json!("ok")),
+    ];
+    assert_eq!(told, expected);
+}

@@ -1,0 +1,168 @@
+//! Jobs outlive the server, however it ends.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Launch, Marker, Served, Workspace, call, go, ran, structured, wait_until,
+};
+
+/// A server that runs as many jobs at once as `running`, and remembers them in `state`.
+fn served(workspace: &Workspace, state: &TempDir, running: usize) -> Served {
+    Launch::over(workspace).remembering(state).set("jobs_running", running).served()
+}
+
+/// What `jobs_get` tells of the job `id`.
+#[track_caller]
+fn told(served: &Served, id: &str) -> Value {
+    structured(&served.ask(&call(1, "jobs_get", json!({ "job_id": id })))).clone()
+}
+
+#[test]
+fn an_accepted_job_is_run_though_the_server_is_killed_in_the_same_instant() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let ids = [1, 2, 3, 4].map(|nth| {
+        let served = served(&workspace, &state, 8);
+        let id = served.begin("work-again", json!({ "name": nth.to_string() }));
+        served.signal(Signal::KILL);
+        served.ended();
+        id
+    });
+    go(&workspace);
+    let served = served(&workspace, &state, 8);
+    for id in ids {
+        assert_eq!(served.job_in("succeeded", &id)["stdout"], "began\nwent\n");
+    }
+}
+
+#[test]
+fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let (once, again) = (Marker::new(), Marker::new());
+    let first = served(&workspace, &state, 2);
+    let cut = first.begin("work-wait", json!({ "name": once.0 }));
+    let repeated = first.begin("work-again", json!({ "name": again.0 }));
+    once.started();
+    again.started();
+    let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
+    assert_eq!(first.job(&waiting)["status"], "queued");
+    assert_eq!(first.job(&cut)["status"], "running");
+    first.signal(Signal::KILL);
+    first.ended();
+    once.gone();
+    again.gone();
+
+    let second = served(&workspace, &state, 2);
+    let end = second.job_in("failed", &cut);
+    let why = end["stderr"].as_str().unwrap();
+    assert!(why.contains("the server ended while it ran"), "{end}");
+    assert_eq!((&end["exit_code"], &end["output_file"]), (&Value::Null, &Value::Null), "{end}");
+    again.started();
+    go(&workspace);
+    assert_eq!(second.job_in("succeeded", &waiting)["stdout"], "began\nwent\n");
+    second.job_in("succeeded", &repeated);
+    assert_eq!([&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()), [1, 1, 2]);
+    let mut ran = ran(&workspace);
+    ran.sort();
+    let mut expected = [&once.0, &again.0, &again.0, "waiting"].map(str::to_owned);
+    expected.sort();
+    assert_eq!(ran, expected);
+}
+
+#[test]
+fn after_a_kill_an_ended_job_has_its_result_its_output_and_its_files() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let first = served(&workspace, &state, 8);
+    let drawn = first.begin("draw-one", json!({}));
+    go(&workspace);
+    let failed = first.begin("tell-steps", json!({ "name": "steps", "code": "3" }));
+    first.job_in("succeeded", &drawn);
+    first.job_in("failed", &failed);
+    let all = |served: &Served| {
+        let file = served.get(&format!("/jobs/{drawn}/download")).body;
+        let manifest = served.get(&format!("/jobs/{drawn}/manifest")).json();
+        let output = served.ask(&call(1, "jobs_output", json!({ "job_id": failed })));
+        let jobs = [&drawn, &failed].map(|id| (served.job(id), told(served, id)));
+        (file, manifest, structured(&output).clone(), jobs)
+    };
+    let before = all(&first);
+    first.signal(Signal::KILL);
+    first.ended();
+    // What the tool left in the workspace may be gone by now.
+    std::fs::remove_dir_all(workspace.path("out")).unwrap();
+
+    let second = served(&workspace, &state, 8);
+    let after = all(&second);
+    assert_eq!(after, before);
+    assert_eq!(after.0, b"drawn");
+    assert_eq!(after.3[1].0["exit_code"], 3);
+    assert_eq!(ran(&workspace), ["steps"], "it ran again");
+}
+
+#[test]
+fn a_signal_leaves_jobs_to_the_next_server_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+        let (once, again) = (Marker::new(), Marker::new());
+        let first = served(&workspace, &state, 2);
+        let cut = first.begin("work-wait", json!({ "name": once.0 }));
+        let repeated = first.begin("work-again", json!({ "name": again.0 }));
+        once.started();
+        again.started();
+        let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
+        first.signal(signal);
+        assert_eq!(first.ended().code(), Some(0), "{signal:?}");
+        assert!(once.pids().is_empty() && again.pids().is_empty(), "programs are left");
+        let mut outcomes = first.outcomes(2);
+        outcomes.sort();
+        assert_eq!(outcomes, ["canceled", "canceled"]);
+
+        go(&workspace);
+        let second = served(&workspace, &state, 2);
+        second.job_in("succeeded", &repeated);
+        second.job_in("succeeded", &waiting);
+        let end = second.job_in("failed", &cut);
+        assert!(end["stderr"].as_str().unwrap().contains("the server ended"), "{end}");
+        assert_eq!([&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()), [1, 1, 2]);
+    }
+}
+
+#[test]
+fn a_second_signal_loses_no_job() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let marker = Marker::new();
+    let first = served(&workspace, &state, 1);
+    let repeated = first.begin("work-again", json!({ "name": marker.0 }));
+    let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
+    marker.started();
+    first.signal(Signal::TERM);
+    first.signal(Signal::TERM);
+    first.ended();
+    marker.gone();
+    go(&workspace);
+    let second = served(&workspace, &state, 1);
+    second.job_in("succeeded", &repeated);
+    second.job_in("succeeded", &waiting);
+}
+
+#[test]
+fn a_job_of_a_client_that_leaves_goes_on_over_http_and_with_the_next_server_over_stdio() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let marker = Marker::new();
+    let mut stdio = Launch::over(&workspace).remembering(&state).stdio();
+    let start = json!({ "tool": "work_again", "arguments": { "name": marker.0 } });
+    let job = structured(&stdio.ask(&call(1, "jobs_start", start))).clone();
+    marker.started();
+    stdio.close_input();
+    assert_eq!(stdio.ended().code(), Some(0));
+    marker.gone();
+
+    let mut next = Launch::over(&workspace).remembering(&state).stdio();
+    marker.started();
+    go(&workspace);
+    let get = json!({ "job_id": job["job_id"], "wait_ms": 10_000 });
+    let end = structured(&next.ask(&call(1, "jobs_get", get))).clone();
+    assert_eq!((&end["state"], &end["attempts"]), (&json!("succeeded"), &json!(2)), "{end}");
+    wait_until("it ran twice", || ran(&workspace).len() == 2);
+}

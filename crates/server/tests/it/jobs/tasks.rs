@@ -1,0 +1,259 @@
+//! MCP's tasks as 2025-11-25 has them: asked for with a parameter, their result fetched later.
+
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Client, Launch, Marker, Post, Wire, Workspace, go, legacy, notification, over_both, refusal,
+    wait_until,
+};
+
+const REVISION: &str = "2025-11-25";
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+
+fn clients(workspace: &Workspace, check: impl Fn(&mut Client)) {
+    check(&mut Client::stdio(Launch::over(workspace), REVISION));
+    let _ = std::fs::remove_file(workspace.path("go"));
+    check(&mut Client::http(Launch::over(workspace), REVISION));
+}
+
+#[track_caller]
+fn start(client: &mut Client, tool: &str, arguments: Value, more: Value) -> Value {
+    let mut params = json!({ "name": tool, "arguments": arguments, "task": { "ttl": 60_000 } });
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let answer = client.ask("tools/call", params);
+    let task = answer["result"]["task"].clone();
+    assert_eq!((&task["status"], &task["ttl"]), (&json!("working"), &json!(60_000)), "{answer}");
+    assert_eq!(answer["result"]["_meta"][RELATED]["taskId"], task["taskId"], "{answer}");
+    task
+}
+
+#[track_caller]
+fn status(client: &mut Client, id: &Value) -> Value {
+    let answer = client.ask("tasks/get", json!({ "taskId": id }));
+    assert_eq!(answer["result"]["taskId"], *id, "{answer}");
+    answer["result"]["status"].clone()
+}
+
+#[test]
+fn tasks_are_declared_and_every_tool_takes_one() {
+    clients(&Workspace::with_commands(), |client| {
+        let tasks = json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
+        assert_eq!(client.opened["result"]["capabilities"]["tasks"], tasks);
+        for tool in client.tools() {
+            assert_eq!(tool["execution"]["taskSupport"], "optional", "{tool}");
+        }
+    });
+}
+
+#[test]
+fn a_task_is_asked_for_looked_at_and_its_result_waited_for() {
+    let workspace = Workspace::with_commands();
+    clients(&workspace, |client| {
+        let task = start(client, "tell_steps", json!({ "name": "a" }), json!({}));
+        let id = &task["taskId"];
+        assert_eq!(status(client, id), "working");
+        let stdio = matches!(client.wire, Wire::Stdio(_));
+        let message = client.request("tasks/result", json!({ "taskId": id }));
+        let answer = match &mut client.wire {
+            // It waits, and other requests do not wait for it.
+            Wire::Stdio(wire) => {
+                wire.send(&message);
+                let get = legacy("get", "tasks/get", json!({ "taskId": id }));
+                assert_eq!(wire.ask(&get)["result"]["status"], "working");
+                go(&workspace);
+                wire.answer(message["id"].clone())
+            }
+            Wire::Http(_) => {
+                let post = client.post(&message);
+                let Wire::Http(served) = &client.wire else { unreachable!() };
+                let mut connection = served.connect();
+                connection.post(&post);
+                assert_eq!(status(client, id), "working");
+                go(&workspace);
+                connection.response().message()
+            }
+        };
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+        assert_eq!(answer["result"]["structuredContent"]["exit_code"], 0, "{answer}");
+        assert_eq!(answer["result"]["_meta"][RELATED]["taskId"], *id);
+        assert_eq!(status(client, id), "completed", "stdio: {stdio}");
+        // Again it is there at once.
+        let again = client.ask("tasks/result", json!({ "taskId": id }));
+        assert_eq!(again["result"], answer["result"]);
+    });
+}
+
+#[test]
+fn a_task_that_fails_says_how() {
+    let workspace = Workspace::with_commands();
+    go(&workspace);
+    check_failed(&mut Client::stdio(Launch::over(&workspace), REVISION));
+    check_failed(&mut Client::http(Launch::over(&workspace), REVISION));
+}
+
+#[track_caller]
+fn check_failed(client: &mut Client) {
+    let task = start(client, "tell_steps", json!({ "name": "a", "code": "3" }), json!({}));
+    let id = &task["taskId"];
+    let answer = client.ask("tasks/result", json!({ "taskId": id }));
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert_eq!(answer["result"]["structuredContent"]["exit_code"], 3, "{answer}");
+    assert_eq!(status(client, id), "failed");
+}
+
+#[test]
+fn a_task_is_cancelled_once() {
+    let workspace = Workspace::with_commands();
+    clients(&workspace, |client| {
+        let marker = Marker::new();
+        let task = start(client, "work_wait", json!({ "name": marker.0 }), json!({}));
+        let id = &task["taskId"];
+        marker.started();
+        let answer = client.ask("tasks/cancel", json!({ "taskId": id }));
+        assert_eq!(answer["result"]["status"], "cancelled", "{answer}");
+        assert!(marker.pids().is_empty());
+        assert_eq!(status(client, id), "cancelled");
+        let again = client.ask("tasks/cancel", json!({ "taskId": id }));
+        assert_eq!(again["error"]["code"], -32602, "{again}");
+        let result = client.ask("tasks/result", json!({ "taskId": id }));
+        assert!(!refusal(&result).is_empty());
+    });
+}
+
+#[test]
+fn tasks_are_listed_newest_first() {
+    let workspace = Workspace::with_commands();
+    clients(&workspace, |client| {
+        let read = json!({ "path": "README.md" });
+        let ids = [(); 3].map(|()| start(client, "files_read", read.clone(), json!({}))["taskId"].clone());
+        let answer = client.ask("tasks/list", json!({}));
+        let tasks = answer["result"]["tasks"].as_array().unwrap();
+        let listed: Vec<_> = tasks.iter().map(|task| task["taskId"].clone()).collect();
+        assert_eq!(listed, [ids[2].clone(), ids[1].clone(), ids[0].clone()]);
+    });
+}
+
+#[test]
+fn a_list_of_tasks_has_pages() {
+    let workspace = Workspace::with_commands();
+    let launch = || Launch::over(&workspace).set("limits_page_size", 2);
+    for mut client in [Client::stdio(launch(), REVISION), Client::http(launch(), REVISION)] {
+        let read = json!({ "path": "README.md" });
+        let mut ids: Vec<_> = (0..5)
+            .map(|_| start(&mut client, "files_read", read.clone(), json!({}))["taskId"].clone())
+            .collect();
+        ids.reverse();
+        let (mut listed, mut params) = (Vec::new(), json!({}));
+        for page in 1.. {
+            let answer = client.ask("tasks/list", params);
+            let tasks = answer["result"]["tasks"].as_array().unwrap();
+            listed.extend(tasks.iter().map(|task| task["taskId"].clone()));
+            let Some(next) = answer["result"].get("nextCursor") else {
+                assert_eq!(page, 3);
+                break;
+            };
+            params = json!({ "cursor": next });
+        }
+        assert_eq!(listed, ids);
+    }
+}
+
+#[test]
+fn an_unknown_task_is_refused_everywhere() {
+    clients(&Workspace::new(), |client| {
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            for id in ["nobody's", "0123456789abcdef0123456789abcdef"] {
+                let answer = client.ask(method, json!({ "taskId": id }));
+                assert_eq!(answer["error"]["code"], -32602, "{method}: {answer}");
+            }
+        }
+    });
+}
+
+#[test]
+fn over_stdio_progress_goes_on_after_the_answer_and_the_end_is_told() {
+    let workspace = Workspace::with_commands();
+    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let meta = json!({ "_meta": { "progressToken": "p" } });
+    let task = start(&mut client, "tell_steps", json!({ "name": "a" }), meta);
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let first = stdio.receive();
+    assert_eq!(first["method"], "notifications/progress", "{first}");
+    go(&workspace);
+    let mut told = vec![first];
+    while told.last().unwrap()["method"] != "notifications/tasks/status" {
+        told.push(stdio.receive());
+    }
+    let end = told.pop().unwrap();
+    assert_eq!(end["params"]["taskId"], task["taskId"], "{end}");
+    assert_eq!(end["params"]["status"], "completed", "{end}");
+    let mut last = f64::MIN;
+    for event in &told {
+        let params = &event["params"];
+        assert_eq!(params["progressToken"], "p", "{event}");
+        assert_eq!(params["_meta"][RELATED]["taskId"], task["taskId"], "{event}");
+        let progress = params["progress"].as_f64().unwrap();
+        assert!(progress > last, "{progress} after {last}");
+        last = progress;
+    }
+    assert_eq!(last, 0.75, "{told:?}");
+}
+
+#[test]
+fn a_task_that_is_watched_does_not_keep_a_leaving_client_waiting() {
+    let workspace = Workspace::with_commands();
+    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let marker = Marker::new();
+    let meta = json!({ "_meta": { "progressToken": "p" } });
+    start(&mut client, "work_wait", json!({ "name": marker.0 }), meta);
+    marker.started();
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let begun = Instant::now();
+    stdio.close_input();
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(marker.pids().is_empty());
+}
+
+#[test]
+fn waiting_for_a_result_is_given_up_without_ending_the_task() {
+    let workspace = Workspace::with_commands();
+    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let task = start(&mut client, "work_wait", json!({ "name": "a" }), json!({}));
+    let id = &task["taskId"];
+    let message = client.request("tasks/result", json!({ "taskId": id }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&message);
+    stdio.send(&notification("notifications/cancelled", json!({ "requestId": message["id"] })));
+    assert_eq!(status(&mut client, id), "working");
+    go(&workspace);
+    wait_until("it ends", || status(&mut client, id) == "completed");
+}
+
+#[test]
+fn a_task_is_another_sessions_too_since_both_are_one_caller() {
+    let workspace = Workspace::with_commands();
+    let mut client = Client::http(Launch::over(&workspace), REVISION);
+    let task = start(&mut client, "files_read", json!({ "path": "README.md" }), json!({}));
+    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let other = served.session(REVISION);
+    let get = legacy(9, "tasks/get", json!({ "taskId": task["taskId"] }));
+    let answer = served.send(&Post::mcp(&get).with("mcp-session-id", &other)).message();
+    assert_eq!(answer["result"]["taskId"], task["taskId"], "{answer}");
+}
+
+#[test]
+fn without_jobs_no_tasks_are_declared() {
+    let workspace = Workspace::new();
+    let mut client = Client::stdio(Launch::over(&workspace).set("jobs_to", "off"), REVISION);
+    assert_eq!(client.opened["result"]["capabilities"].get("tasks"), None);
+    for tool in client.tools() {
+        assert_eq!(tool.get("execution"), None, "{tool}");
+        assert!(!tool["name"].as_str().unwrap().starts_with("jobs_"), "{tool}");
+    }
+    let call = json!({ "name": "files_read", "arguments": { "path": "README.md" }, "task": {} });
+    let answer = client.ask("tools/call", call);
+    eprintln!("{answer}");
+    over_both(&workspace, |_| {});
+}

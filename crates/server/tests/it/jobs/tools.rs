@@ -1,0 +1,182 @@
+//! The tools that start jobs and look after them, for clients without words of their own for that.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{
+    Client, Launch, Workspace, call, go, over_both, ran, refusal, structured, text, wait_until,
+};
+
+#[track_caller]
+fn start(client: &mut Client, tool: &str, arguments: Value) -> String {
+    let answer = client.call("jobs_start", json!({ "tool": tool, "arguments": arguments }));
+    structured(&answer)["job_id"].as_str().unwrap().to_owned()
+}
+
+#[track_caller]
+fn get(client: &mut Client, id: &str, wait_ms: u64) -> Value {
+    structured(&client.call("jobs_get", json!({ "job_id": id, "wait_ms": wait_ms }))).clone()
+}
+
+#[test]
+fn a_job_is_started_waited_for_and_told() {
+    let workspace = Workspace::with_commands();
+    over_both(&workspace, |client| {
+        std::fs::remove_file(workspace.path("go")).unwrap_or_default();
+        let id = start(client, "tell_steps", json!({ "name": "one", "code": "3" }));
+        wait_until("it tells", || get(client, &id, 0)["progress"] == 0.25);
+        let begun = Instant::now();
+        let running = get(client, &id, 50);
+        assert!(begun.elapsed() >= Duration::from_millis(50), "{:?}", begun.elapsed());
+        let parts = ["state", "tool", "attempts", "result", "error"].map(|key| running[key].clone());
+        let expected =
+            [json!("running"), json!("tell_steps"), json!(1), Value::Null, Value::Null];
+        assert_eq!(parts, expected, "{running}");
+
+        go(&workspace);
+        let begun = Instant::now();
+        let ended = get(client, &id, 50_000);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert_eq!((&ended["state"], &ended["result"]["exit_code"]), (&json!("failed"), &json!(3)));
+        let answer = client.call("jobs_get", json!({ "job_id": id }));
+        assert!(text(&answer).contains("failed"), "{answer}");
+    });
+}
+
+#[test]
+fn output_is_read_on_from_where_one_is_to_the_end_while_the_job_runs() {
+    let workspace = Workspace::with_commands();
+    over_both(&workspace, |client| {
+        std::fs::remove_file(workspace.path("go")).unwrap_or_default();
+        let id = start(client, "tell_steps", json!({ "name": "one" }));
+        let (mut after, mut told, mut ended) = (json!(0), String::new(), false);
+        let mut read = |client: &mut Client, told: &mut String| {
+            let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 });
+            let page = structured(&client.call("jobs_output", ask)).clone();
+            for piece in page["pieces"].as_array().unwrap() {
+                *told += &format!("{}:{}", piece["stream"].as_str().unwrap(), piece["text"].as_str().unwrap());
+            }
+            after = page["next"].clone();
+            page["ended"] == true
+        };
+        wait_until("both streams tell", || {
+            ended = read(client, &mut told);
+            told.contains("stdout:step 1/4\n") && told.contains("stderr:slow\n")
+        });
+        assert!(!ended, "it waits still");
+        go(&workspace);
+        wait_until("it ends", || read(client, &mut told));
+        assert!(told.contains("last\n"), "{told}");
+        assert_eq!(told.matches("step 1/4").count(), 1, "told twice: {told}");
+    });
+}
+
+#[test]
+fn a_list_of_jobs_is_told_newest_first_page_by_page() {
+    over_both(&Workspace::new(), |client| {
+        let mut ids: Vec<_> =
+            (0..53).map(|_| start(client, "files_read", json!({ "path": "README.md" }))).collect();
+        ids.reverse();
+        let page = |client: &mut Client, after: Value| {
+            let page = structured(&client.call("jobs_list", json!({ "after": after }))).clone();
+            let jobs = page["jobs"].as_array().unwrap();
+            let ids: Vec<_> = jobs.iter().map(|job| job["job_id"].as_str().unwrap().to_owned()).collect();
+            (ids, page["next"].clone())
+        };
+        let (first, next) = page(client, Value::Null);
+        let (second, end) = page(client, next.clone());
+        assert_eq!((first.len(), second.len(), &end), (50, 3, &Value::Null));
+        assert_eq!(next, json!(first[49]));
+        assert_eq!([first, second].concat(), ids);
+    });
+}
+
+#[test]
+fn a_job_is_cancelled() {
+    let workspace = Workspace::with_commands();
+    over_both(&workspace, |client| {
+        let id = start(client, "work_wait", json!({ "name": "one" }));
+        wait_until("it runs", || get(client, &id, 0)["state"] == "running");
+        let answer = client.call("jobs_cancel", json!({ "job_id": id }));
+        assert_eq!(structured(&answer)["state"], "canceled");
+        assert_eq!(get(client, &id, 50_000)["state"], "canceled");
+    });
+}
+
+#[test]
+fn its_files_are_told_with_their_places_in_the_workspace() {
+    over_both(&Workspace::with_commands(), |client| {
+        let id = start(client, "draw_one", json!({}));
+        let files = get(client, &id, 10_000)["files"].clone();
+        let file = json!({ "path": "out/plot.png", "bytes": 5, "media_type": "image/png" });
+        assert_eq!(files, json!([file]));
+        let read = client.call("files_read", json!({ "path": files[0]["path"] }));
+        assert_eq!(structured(&read)["content"], "drawn");
+    });
+}
+
+#[test]
+fn what_would_be_refused_as_a_call_is_refused_as_a_job() {
+    let workspace = Workspace::with_commands();
+    over_both(&workspace, |client| {
+        for (tool, arguments, said) in [
+            ("work_wiat", json!({ "name": "a" }), "did you mean `work_wait`"),
+            ("work_wait", json!({}), "/arguments"),
+            ("work_wait", json!({ "name": 5 }), "/arguments/name"),
+            ("jobs_start", json!({ "tool": "work_wait" }), "/tool"),
+        ] {
+            let start = json!({ "tool": tool, "arguments": arguments });
+            let refused = refusal(&client.call("jobs_start", start));
+            assert!(refused.contains(said), "{tool} {arguments}: {refused}");
+        }
+        let listed = client.call("jobs_list", json!({}));
+        assert_eq!(structured(&listed)["jobs"], json!([]));
+    });
+    assert!(ran(&workspace).is_empty());
+}
+
+#[test]
+fn a_job_of_another_caller_is_unknown() {
+    let (workspace, state) = (Workspace::with_commands(), TempDir::new().unwrap());
+    let served = Launch::over(&workspace).remembering(&state).served();
+    let mut stdio = Launch::over(&workspace).remembering(&state).stdio();
+    let start = json!({ "tool": "work_wait", "arguments": { "name": "one" } });
+    let answer = stdio.ask(&call(1, "jobs_start", start));
+    let id = structured(&answer)["job_id"].as_str().unwrap().to_owned();
+
+    let nobodys = "0123456789abcdef0123456789abcdef";
+    for (tool, more) in [("jobs_get", "wait_ms"), ("jobs_output", "after"), ("jobs_cancel", "")] {
+        let told = [&id, nobodys].map(|id| {
+            let mut arguments = json!({ "job_id": id });
+            if !more.is_empty() {
+                arguments[more] = json!(1);
+            }
+            refusal(&served.ask(&call(1, tool, arguments))).replace(id, "ID")
+        });
+        assert_eq!(told[0], told[1], "{tool} tells them apart");
+    }
+    let paths = ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"];
+    for path in paths {
+        let told = [&id, nobodys].map(|id| {
+            let response = served.get(&path.replace("ID", id));
+            (response.status, response.text().replace(id, "ID"))
+        });
+        assert_eq!(told[0], told[1], "{path} tells them apart");
+        assert_eq!(told[0].0, 404);
+    }
+    assert_eq!(served.delete(&format!("/jobs/{id}")).status, 404);
+    let events = served.get(&format!("/v1/mcp/progress/{id}?max_ms=0")).events();
+    assert_eq!(events[0]["status"], "unknown", "{events:?}");
+    let (told, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
+    assert!(told.len() == 1 && told[0].get("error").is_some(), "{told:?}");
+    let listed = served.ask(&call(1, "jobs_list", json!({})));
+    assert_eq!(structured(&listed)["jobs"], json!([]));
+    let after = served.ask(&call(1, "jobs_list", json!({ "after": id })));
+    assert!(refusal(&after).contains("no job"), "{after}");
+
+    // Its own caller sees it, untouched.
+    let told = stdio.ask(&call(2, "jobs_get", json!({ "job_id": id })));
+    assert!(["queued", "running"].iter().any(|state| structured(&told)["state"] == *state));
+}
