@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{JobId, Level};
 
-use super::message::{Failure, Id, notification};
+use super::message::{Failure, Id, notification, read_id};
 use super::revision::Revision;
 use super::tasks::related;
 use crate::Facts;
@@ -37,7 +37,7 @@ impl Hearing {
     ) -> Result<Self, Failure> {
         let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
             None => None,
-            Some(token) if Id::read(token).is_some() => Some(token.clone()),
+            Some(token) if read_id(token).is_some() => Some(token.clone()),
             Some(_) => {
                 let why = "`_meta.progressToken` must be a string or an integer";
                 return Err(Failure::invalid_params(Some(id.clone()), why));

@@ -1,47 +1,25 @@
 //! MCP's JSON-RPC messages: read from JSON values, written as bytes.
 
-use bytes::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Value, json};
 use toolgate_contract::{Body, Reply};
 
 use crate::Key;
 use crate::json::NotJson;
+use crate::rpc::{self, written};
+pub(crate) use crate::rpc::{
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id, METHOD_NOT_FOUND, PARSE_ERROR,
+    notification,
+};
 
-/// A request's id: a string or an integer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Id {
-    Number(Number),
-    Text(String),
-}
-
-impl Id {
-    /// Reads an id, or a token of the same kinds.
-    pub(crate) fn read(value: &Value) -> Option<Self> {
-        match value {
-            Value::String(text) => Some(Self::Text(text.clone())),
-            Value::Number(number) if !number.is_f64() => Some(Self::Number(number.clone())),
-            Value::Number(_)
-            | Value::Null
-            | Value::Bool(_)
-            | Value::Array(_)
-            | Value::Object(_) => None,
-        }
-    }
-
-    /// The id as the wire writes it, which tells `1` from `"1"`.
-    pub(crate) fn key(&self) -> Key {
-        match self {
-            Self::Number(number) => Key(number.to_string()),
-            Self::Text(text) => Key(json!(text).to_string()),
-        }
-    }
+/// Reads an id, or a token of the same kinds: a string or an integer.
+pub(crate) fn read_id(value: &Value) -> Option<Id> {
+    Id::read(value).filter(|_| !value.is_f64())
 }
 
 /// The key of the request that a `notifications/cancelled` names.
 pub(crate) fn cancelled_key(params: &Map<String, Value>) -> Option<Key> {
-    params.get("requestId").and_then(Id::read).map(|id| id.key())
+    params.get("requestId").and_then(read_id).map(|id| id.key())
 }
 
 /// One message, its envelope taken off.
@@ -73,7 +51,7 @@ impl Message {
         }
         let id = match fields.get("id") {
             None => None,
-            Some(value) => match Id::read(value) {
+            Some(value) => match read_id(value) {
                 Some(id) => Some(id),
                 None => {
                     return Err(Failure::invalid_request(
@@ -119,11 +97,6 @@ pub(crate) struct Failure {
     pub(crate) status: u16,
 }
 
-pub(crate) const PARSE_ERROR: i32 = -32700;
-pub(crate) const INVALID_REQUEST: i32 = -32600;
-pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
-pub(crate) const INVALID_PARAMS: i32 = -32602;
-pub(crate) const INTERNAL_ERROR: i32 = -32603;
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
 pub(crate) const MISSING_CAPABILITY: i32 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
@@ -184,26 +157,9 @@ impl Failure {
     }
 }
 
-/// A result as bytes.
+/// A result.
 pub(crate) fn success(id: &Id, result: &impl Serialize) -> Reply {
-    #[derive(Serialize)]
-    struct Frame<'a, R> {
-        jsonrpc: &'static str,
-        id: &'a Id,
-        result: &'a R,
-    }
-    Reply::json(written(&Frame { jsonrpc: "2.0", id, result }))
-}
-
-/// A notification as bytes.
-pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Bytes {
-    #[derive(Serialize)]
-    struct Frame<'a, P> {
-        jsonrpc: &'static str,
-        method: &'static str,
-        params: &'a P,
-    }
-    written(&Frame { jsonrpc: "2.0", method, params })
+    Reply::json(rpc::success(id, result))
 }
 
 /// The replies to a batch as one array; those without a body are left out.
@@ -222,11 +178,4 @@ pub(crate) fn batch(replies: Vec<Reply>) -> Reply {
     }
     bytes.push(b']');
     Reply::json(bytes)
-}
-
-fn written(frame: &impl Serialize) -> Bytes {
-    let mut bytes = Vec::with_capacity(256);
-    // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
-    serde_json::to_writer(&mut bytes, frame).expect("a message is JSON");
-    bytes.into()
 }

@@ -20,7 +20,7 @@ pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, 
 use self::hearing::Hearing;
 use self::message::{
     Failure, HEADER_MISMATCH, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key,
-    success,
+    read_id, success,
 };
 use self::tasks::About;
 use self::ticket::{Asked, McpTicket, Stamp, server_info};
@@ -174,7 +174,7 @@ impl McpConversation {
         }
         let read_item = |item: Value| {
             if item.get("method").is_some_and(|method| method == "initialize") {
-                let id = item.get("id").and_then(Id::read);
+                let id = item.get("id").and_then(read_id);
                 let why = "`initialize` must not be part of a batch";
                 return self.fail(&Failure::invalid_request(id, why));
             }

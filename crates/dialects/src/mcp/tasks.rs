@@ -57,7 +57,10 @@ pub(crate) fn terms(
                 Some(ttl) => match milliseconds(ttl) {
                     Some(keep) => Some(keep),
                     None => {
-                        return Err(wrong(id, "`params.task.ttl` must be a number of milliseconds"));
+                        return Err(wrong(
+                            id,
+                            "`params.task.ttl` must be a number of milliseconds",
+                        ));
                     }
                 },
             };
