@@ -40,11 +40,18 @@ pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call),
     let looked = std::panic::catch_unwind(AssertUnwindSafe(|| look(gate, &call)));
     match looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))) {
         Ok(spec) => Ok((spec, call)),
-        Err(refused) => {
-            let record = gate.audit.begin(&call).await?;
-            record.close(&Err(refused.clone()));
-            Err(refused)
+        Err(why) => Err(refuse(gate, &call, why).await),
+    }
+}
+
+/// Leaves the record of a job that is refused, and gives back `why`.
+pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
+    match gate.audit.begin(call).await {
+        Ok(record) => {
+            record.close(&Err(why.clone()));
+            why
         }
+        Err(unrecorded) => unrecorded,
     }
 }
 

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
-use std::thread::sleep;
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::Wrong;
-use super::clients::{Fate, Ledger};
+use super::clients::{Cancel, Fate, Ledger, Submission};
 use super::server::Stage;
 use super::wire::{call, get};
 use super::work::{Kind, Plan};
@@ -18,6 +18,8 @@ use super::work::{Kind, Plan};
 /// How long all jobs may take to end once nobody is killed any more.
 const SETTLE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(20);
+/// How many ask at once how the jobs ended.
+const ASKERS: usize = 8;
 /// Of so many jobs that began once, one is asked for what was told while it ran.
 const SAMPLE: u64 = 8;
 /// What a job says that was cut short and is not run again.
@@ -47,7 +49,7 @@ pub(super) fn settled(stage: &Stage, ledger: &Ledger) -> anyhow::Result<Wrong> {
     let mut server = stage.start(0)?;
     let at = server.address()?;
     let jobs = listed(at)?;
-    let ended = jobs.iter().map(|job| ended(at, &job.id, begun)).collect::<Result<Vec<_>, _>>()?;
+    let ended = all_ended(at, &jobs, begun)?;
     eprintln!("{} jobs had ended after {:.1} s", jobs.len(), begun.elapsed().as_secs_f64());
     // Listed again: how often a job began is known only now.
     let check = Check::new(stage, ledger, at, listed(at)?)?;
@@ -75,13 +77,26 @@ fn listed(at: SocketAddr) -> anyhow::Result<Vec<Listed>> {
     }
 }
 
+/// The jobs once they have ended, asked for by several at once.
+fn all_ended(at: SocketAddr, jobs: &[Listed], begun: Instant) -> anyhow::Result<Vec<Value>> {
+    let each = |jobs: &[Listed]| -> anyhow::Result<Vec<Value>> {
+        jobs.iter().map(|job| ended(at, &job.id, begun)).collect()
+    };
+    let parts = scope(|threads| {
+        let parts = jobs.chunks(jobs.len().div_ceil(ASKERS).max(1));
+        let askers: Vec<_> = parts.map(|jobs| threads.spawn(move || each(jobs))).collect();
+        askers.into_iter().map(|asker| asker.join().expect("nobody panics")).collect::<Vec<_>>()
+    });
+    Ok(parts.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat())
+}
+
 /// The job `id` once it has ended; as it is, where that takes too long.
 fn ended(at: SocketAddr, id: &str, begun: Instant) -> anyhow::Result<Value> {
     loop {
         let answer = get(at, &format!("/jobs/{id}"))?;
         let job = answer.json()?;
         if answer.status != 200 {
-            bail!("job {id} is listed, and asked for: {} {job}", answer.status);
+            return Ok(json!({ "status": format!("{} {job}", answer.status) }));
         }
         let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
         if has_ended || begun.elapsed() > SETTLE {
@@ -131,6 +146,7 @@ struct Check<'c> {
     attempts: HashMap<String, u64>,
     wrong: Wrong,
     interrupted: usize,
+    canceled: usize,
 }
 
 impl<'c> Check<'c> {
@@ -153,17 +169,18 @@ impl<'c> Check<'c> {
         }
         let attempts = jobs.into_iter().map(|job| (job.id, job.attempts)).collect();
         let wrong = Wrong::default();
-        Ok(Self { stage, ledger, at, wrote, attempts, wrong, interrupted: 0 })
+        Ok(Self { stage, ledger, at, wrote, attempts, wrong, interrupted: 0, canceled: 0 })
     }
 
     fn all(mut self, jobs: &[Listed], ended: Vec<Value>) -> anyhow::Result<Wrong> {
-        let known: HashMap<&str, u64> =
-            self.ledger.accepted().map(|(id, submission)| (id, submission.n)).collect();
+        let known: HashMap<&str, &Submission> = self.ledger.accepted().collect();
         self.all_are_there(jobs, &known);
         let mut numbers = HashMap::new();
         for (job, ended) in jobs.iter().zip(ended) {
             let said = ended["stderr"].as_str().unwrap_or_default();
-            let Some(n) = known.get(job.id.as_str()).copied().or_else(|| Plan::number(said)) else {
+            let asked = known.get(job.id.as_str());
+            let cancel = asked.map_or(Cancel::No, |asked| asked.cancel);
+            let Some(n) = asked.map(|asked| asked.n).or_else(|| Plan::number(said)) else {
                 // Nobody was told of it, and it does not say which it is.
                 self.nameless(job, &ended);
                 continue;
@@ -171,7 +188,7 @@ impl<'c> Check<'c> {
             if let Some(first) = numbers.insert(n, &job.id) {
                 self.wrong.doubled.push(format!("job {n} is there twice: {first}, {}", job.id));
             }
-            self.one(job, &ended, &Plan::of(self.stage.seed, n))?;
+            self.one(job, &ended, &Plan::of(self.stage.seed, n), cancel)?;
         }
         self.none_ran_twice();
         self.tell(jobs.len());
@@ -179,7 +196,7 @@ impl<'c> Check<'c> {
     }
 
     /// No more than was asked for, no less than was promised, and nothing twice.
-    fn all_are_there(&mut self, jobs: &[Listed], known: &HashMap<&str, u64>) {
+    fn all_are_there(&mut self, jobs: &[Listed], known: &HashMap<&str, &Submission>) {
         let mut there = HashSet::new();
         for job in jobs {
             if !there.insert(job.id.as_str()) {
@@ -225,7 +242,13 @@ impl<'c> Check<'c> {
     }
 
     /// Whether the job ended as its plan says.
-    fn one(&mut self, job: &Listed, ended: &Value, plan: &Plan) -> anyhow::Result<()> {
+    fn one(
+        &mut self,
+        job: &Listed,
+        ended: &Value,
+        plan: &Plan,
+        cancel: Cancel,
+    ) -> anyhow::Result<()> {
         let Plan { n, kind, exit_code, .. } = *plan;
         let Wrote { starts, ends, overlap, .. } = self.wrote.remove(&n).unwrap_or_default();
         let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
@@ -237,12 +260,27 @@ impl<'c> Check<'c> {
             lost(format!("it is of {}", job.tool));
         }
         if overlap || starts > attempts || kind == Kind::Once && attempts > 1 {
-            let id = &job.id;
+            let (id, name) = (&job.id, kind.name());
+            let how = if overlap { ", one while another did" } else { "" };
             self.wrong.doubled.push(format!(
-                "job {n} ({id}, {}) ran {starts} times, and was begun {attempts} times",
-                kind.name()
+                "job {n} ({id}, {name}) ran {starts} times{how}, and was begun {attempts} times"
             ));
             return Ok(());
+        }
+        match (cancel, ended["status"] == "canceled") {
+            (Cancel::Yes | Cancel::Perhaps, true) => {
+                self.canceled += 1;
+                return Ok(());
+            }
+            (Cancel::Yes, false) => {
+                lost(format!("it was cancelled, and is not: {}", shown(ended)));
+                return Ok(());
+            }
+            (Cancel::No, true) => {
+                lost("it is cancelled, and nobody did it".to_owned());
+                return Ok(());
+            }
+            (Cancel::No | Cancel::Perhaps, false) => {}
         }
         if is_interrupted(ended) && !kind.is_idempotent() {
             self.interrupted += 1;
@@ -297,8 +335,8 @@ impl<'c> Check<'c> {
         let refused = count(|fate| matches!(fate, Fate::Refused(_)));
         eprintln!(
             "{there} jobs are there; of {unknown} more nobody knew whether they were accepted, \
-             {refused} were refused, {} were interrupted and are not run again",
-            self.interrupted
+             {refused} were refused, {} were cancelled, {} were interrupted and are not run again",
+            self.canceled, self.interrupted
         );
         let mut refusals: Vec<_> = self.ledger.0.iter().filter_map(refusal).collect();
         refusals.sort_unstable();
@@ -308,7 +346,7 @@ impl<'c> Check<'c> {
     }
 }
 
-fn refusal(submission: &super::clients::Submission) -> Option<&str> {
+fn refusal(submission: &Submission) -> Option<&str> {
     match &submission.fate {
         Fate::Refused(why) => Some(why),
         Fate::Accepted(_) | Fate::Unknown => None,

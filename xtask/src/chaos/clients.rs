@@ -1,6 +1,5 @@
 //! Clients that go on asking for jobs whatever becomes of the server, and remember what they were told.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::SocketAddr;
@@ -11,15 +10,17 @@ use std::time::Duration;
 
 use super::chance::Chance;
 use super::server::Stage;
-use super::wire::{Told, submit};
+use super::wire::{Told, cancel, submit};
 use super::work::{Kind, Plan};
 
 /// How many clients there are.
 pub(super) const CLIENTS: u64 = 6;
-/// How many accepted jobs may be waiting for their turn; then nobody asks for more.
-const WAITING_MAX: usize = 300;
+/// How many jobs may be waiting for their turn, about; then nobody asks for more.
+const WAITING_MAX: u64 = 300;
 /// How many of the long ones may be there that have not ended.
 const LONG_MAX: usize = 6;
+/// How many of a hundred jobs are cancelled as soon as they are accepted.
+const CANCEL_PERCENT: u64 = 4;
 /// How long a client waits between jobs, at most, in milliseconds.
 const PAUSE_MS: u64 = 60;
 const LOOK: Duration = Duration::from_millis(5);
@@ -29,6 +30,7 @@ pub(super) struct Submission {
     pub(super) n: u64,
     pub(super) kind: Kind,
     pub(super) fate: Fate,
+    pub(super) cancel: Cancel,
 }
 
 pub(super) enum Fate {
@@ -38,6 +40,17 @@ pub(super) enum Fate {
     Refused(String),
     /// Nobody said: it may be there or not.
     Unknown,
+}
+
+/// Whether the job was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cancel {
+    /// Nobody asked for it.
+    No,
+    /// It was asked for, and nobody said that it was done.
+    Perhaps,
+    /// The answer says so.
+    Yes,
 }
 
 /// All that was asked for.
@@ -71,7 +84,8 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct Seen {
     read_to: [u64; Kind::ALL.len()],
-    started: HashSet<u64>,
+    /// The highest number that was started; jobs start about in the order of their numbers.
+    newest: u64,
     long_ended: usize,
     ended: usize,
 }
@@ -106,7 +120,7 @@ impl Shared {
     }
 
     fn is_full(&self) -> bool {
-        self.accepted() > locked(&self.seen).started.len() + WAITING_MAX
+        self.next.load(Ordering::Relaxed) > locked(&self.seen).newest + WAITING_MAX
     }
 
     fn take(&self, seed: u64) -> Plan {
@@ -123,12 +137,12 @@ impl Shared {
         }
     }
 
-    fn note(&self, plan: &Plan, fate: Fate) {
+    fn note(&self, plan: &Plan, fate: Fate, cancel: Cancel) {
         if matches!(fate, Fate::Accepted(_)) {
             self.accepted.fetch_add(1, Ordering::Relaxed);
         }
         let Plan { n, kind, .. } = *plan;
-        locked(&self.ledger).0.push(Submission { n, kind, fate });
+        locked(&self.ledger).0.push(Submission { n, kind, fate, cancel });
     }
 }
 
@@ -156,9 +170,26 @@ pub(super) fn ask_on(stage: &Stage, shared: &Shared, client: u64) {
                 Err(err) => Fate::Refused(format!("{} {err:#}", answer.status)),
             },
         };
-        shared.note(&plan, fate);
+        let canceled = match &fate {
+            Fate::Accepted(id) if chance.is(CANCEL_PERCENT) => call_off(at, id),
+            Fate::Accepted(_) | Fate::Refused(_) | Fate::Unknown => Cancel::No,
+        };
+        shared.note(&plan, fate, canceled);
         plan = shared.take(stage.seed);
         sleep(chance.millis(0, PAUSE_MS));
+    }
+}
+
+/// Cancels the job `id`; whether that is known to be done.
+fn call_off(at: SocketAddr, id: &str) -> Cancel {
+    let said = match cancel(at, id) {
+        Told::Answer(answer) => answer.json(),
+        Told::NotSent => return Cancel::No,
+        Told::Unknown(_) => return Cancel::Perhaps,
+    };
+    match said {
+        Ok(said) if said["status"] == "canceled" => Cancel::Yes,
+        Ok(_) | Err(_) => Cancel::Perhaps,
     }
 }
 
@@ -183,8 +214,8 @@ impl Seen {
         let whole = text.rfind('\n').map_or(0, |last| last + 1);
         self.read_to[at] += whole as u64;
         for line in text[..whole].lines() {
-            let n: Option<u64> = line.split(' ').next().and_then(|n| n.parse().ok());
-            self.started.extend(n);
+            let n = line.split(' ').next().and_then(|n| n.parse().ok());
+            self.newest = self.newest.max(n.unwrap_or_default());
             if line.ends_with(" end") {
                 self.ended += 1;
                 self.long_ended += usize::from(kind == Kind::Long);

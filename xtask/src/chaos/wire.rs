@@ -39,10 +39,14 @@ pub(super) fn submit(to: SocketAddr, tool: &str, n: u64) -> Told {
     exchange(to, &post(to, "/v1/mcp", "", &call.to_string()))
 }
 
+/// Asks for the job `id` to be stopped.
+pub(super) fn cancel(at: SocketAddr, id: &str) -> Told {
+    exchange(at, &bare(at, "DELETE", &format!("/jobs/{id}")))
+}
+
 /// What is at `path`.
 pub(super) fn get(at: SocketAddr, path: &str) -> anyhow::Result<Answer> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
-    whole(exchange(at, request.as_bytes())).with_context(|| format!("GET {path}"))
+    whole(exchange(at, &bare(at, "GET", path))).with_context(|| format!("GET {path}"))
 }
 
 /// What a tool gives, called on MCP's wire: Zyra's tells only what a program prints.
@@ -86,6 +90,10 @@ fn whole(told: Told) -> anyhow::Result<Answer> {
         Told::NotSent => anyhow::bail!("no connection"),
         Told::Unknown(why) => anyhow::bail!("no answer: {why}"),
     }
+}
+
+fn bare(to: SocketAddr, method: &str, path: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
 fn post(to: SocketAddr, path: &str, headers: &str, body: &str) -> Vec<u8> {

@@ -186,7 +186,7 @@ fn leave(child: Child) -> anyhow::Result<()> {
         Child::Clinging => Stdio::inherit(),
     };
     let mut command = Command::new("setsid");
-    command.args(["sleep", "600"]).stdin(Stdio::null()).stdout(held()).stderr(held());
+    command.args(["sleep", "86400"]).stdin(Stdio::null()).stdout(held()).stderr(held());
     command.spawn().context("`setsid` cannot be started")?;
     Ok(())
 }

@@ -69,16 +69,34 @@ impl Jobs {
         let jobs = &self.0;
         let (spec, call) = pipeline::accept(&jobs.gate, call).await?;
         if jobs.queue().len() >= jobs.settings.queued_max {
-            return Err(CallError::Limited {
+            let why = CallError::Limited {
                 message: format!("as many jobs as may ({}) wait already", jobs.settings.queued_max),
                 retry_after: QUEUE_RETRY,
-            });
+            };
+            return Err(pipeline::refuse(&jobs.gate, &call, why).await);
         }
         let created = Timestamp::now();
         let keep = terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
         let cancel = call.cancel.clone();
         let id = JobId::of(u128::from_le_bytes(random()?));
         let (tool, priority) = (spec.id.clone(), spec.priority);
+        // As it is accepted, however far it is once that is told.
+        let accepted = Job {
+            id,
+            tool: tool.clone(),
+            caller: call.caller.clone(),
+            state: JobState::Queued,
+            created,
+            updated: created,
+            started: None,
+            attempts: 0,
+            progress: 0.0,
+            message: None,
+            keep,
+            last_event: 1,
+            artefacts: Vec::new(),
+            outcome: None,
+        };
         let new = NewJob {
             id,
             tool: tool.clone(),
@@ -110,7 +128,7 @@ impl Jobs {
             cause: err.to_string(),
         })??;
         let Some(patience) = terms.answer_within else {
-            return self.fetch(id).await.map(|job| Answer::Job(Box::new(job)));
+            return Ok(Answer::Job(Box::new(accepted)));
         };
         tokio::select! {
             _ = timeout(patience, live.gone()) => {}

@@ -17,6 +17,9 @@ use toolgate_host::Asked;
 use super::follow::Follow;
 use super::{Folder, complain, print, remote, run_to_end, small_runtime};
 
+/// The tool that starts jobs.
+const JOBS_START: &str = "jobs_start";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,6 +80,12 @@ async fn in_process(
     input: Value,
     stop: CancellationToken,
 ) -> anyhow::Result<Result<Output, String>> {
+    if fold(&args.tool) == JOBS_START {
+        bail!(
+            "a job ends with the process that runs it, and this one would end at once: start it at \
+             a running server with --url, or call the tool itself"
+        );
+    }
     let loaded = args.folder.load_to_serve(&args.root)?;
     let workspace = Workspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);

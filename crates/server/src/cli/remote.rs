@@ -180,7 +180,7 @@ fn said(message: &Value) -> Option<Said> {
 }
 
 fn broke_off(err: Box<dyn std::error::Error + Send + Sync>) -> anyhow::Error {
-    anyhow::anyhow!("the answer broke off: {err}")
+    anyhow::Error::from_boxed(err).context("the answer broke off")
 }
 
 /// Whether a message answers what was asked: it has our id, and a result or an error.

@@ -1,6 +1,7 @@
 //! The command line, as a person or a script meets it.
 
 mod calls;
+mod jobs;
 mod servers;
 mod looks;
 mod starts;

@@ -21,4 +21,5 @@ mod bad_input;
 mod cli;
 mod jobs;
 mod zyra;
+mod commands;
 mod clients;

@@ -207,7 +207,8 @@ impl Left {
                     let Ok(glob) = compile(&glob) else { continue };
                     let depth = if deep { usize::MAX } else { depth };
                     let from = folder.path.clone();
-                    let seek = Seek { root, glob: glob.compile_matcher(), from: &from, started, watch };
+                    let seek =
+                        Seek { root, glob: glob.compile_matcher(), from: &from, started, watch };
                     seek.look(folder, depth, &mut left)?;
                 }
                 Sought::Nowhere(note) => left.notes.extend(note),

@@ -141,7 +141,10 @@ fn with_nearest(message: &str) -> String {
     let mut names = rest.split('`').step_by(2);
     let unknown = names.next().unwrap_or_default();
     let near = super::nearest(unknown, names);
-    format!("`{unknown}` is not a setting{near}; {}", rest[unknown.len() + 1..].trim_start_matches(", "))
+    format!(
+        "`{unknown}` is not a setting{near}; {}",
+        rest[unknown.len() + 1..].trim_start_matches(", ")
+    )
 }
 
 fn commands(

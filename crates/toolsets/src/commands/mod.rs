@@ -36,7 +36,8 @@ pub fn tools(programs: &Programs, declared: Vec<Declared>) -> Vec<Arc<dyn AnyToo
 
 /// `, did you mean …?` where one of `names` is near `name`.
 fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> String {
-    let near = names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
+    let near =
+        names.into_iter().map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
     let best = near.filter(|(near, _)| *near > 0.55).max_by(|a, b| a.0.total_cmp(&b.0));
     best.map(|(_, known)| format!(", did you mean `{known}`?")).unwrap_or_default()
 }

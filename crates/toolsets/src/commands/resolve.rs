@@ -65,7 +65,10 @@ pub(super) fn command(
     })?;
     let beside = found.file.parent().unwrap_or(std::path::Path::new(""));
     let written = table.program.as_ref().or(defaults.program.as_ref()).ok_or_else(|| {
-        Wrong::at(id, "the command names no program; add `program = \"…\"`, or give it in [defaults]")
+        Wrong::at(
+            id,
+            "the command names no program; add `program = \"…\"`, or give it in [defaults]",
+        )
     })?;
     if written.get_ref().trim().is_empty() || written.get_ref().contains('\0') {
         return Err(Wrong::at(written, "the program's name is empty or has a NUL character in it"));
@@ -95,7 +98,8 @@ pub(super) fn command(
     })?;
     let argv = template(argv.get_ref(), &arguments)?;
     let stdin = table.stdin.as_ref().or(defaults.stdin.as_ref());
-    let stdin = stdin.map(|name| find(&arguments, name.get_ref()).map_err(|why| Wrong::at(name, why)));
+    let stdin =
+        stdin.map(|name| find(&arguments, name.get_ref()).map_err(|why| Wrong::at(name, why)));
     let stdin = stdin.transpose()?;
     let patterns = table.artefacts.as_ref().or(defaults.artefacts.as_ref());
     let mut artefacts = Vec::new();
@@ -122,7 +126,10 @@ pub(super) fn command(
     }
     let at_once = table.at_once.as_ref().or(defaults.at_once.as_ref());
     if let Some(zero) = at_once.filter(|at_once| *at_once.get_ref() == 0) {
-        return Err(Wrong::at(zero, "`at_once` is 0, so that it could never run; deny the tool instead"));
+        return Err(Wrong::at(
+            zero,
+            "`at_once` is 0, so that it could never run; deny the tool instead",
+        ));
     }
     let progress = table.progress.as_ref().or(defaults.progress.as_ref());
     let mut env = shared_env.clone();
@@ -212,12 +219,21 @@ fn argument(name: &Spanned<String>, arg: Arg) -> Result<Argument, Wrong> {
             format!("an argument cannot be called `{}`: it {why}", written.escape_debug()),
         ));
     }
-    let Arg { r#type, about, default, assumed, aliases, option, many, joined, dash, required, schema } =
-        arg;
+    let Arg {
+        r#type,
+        about,
+        default,
+        assumed,
+        aliases,
+        option,
+        many,
+        joined,
+        dash,
+        required,
+        schema,
+    } = arg;
     let mut note = match (&r#type, &schema) {
-        (Some(note), None) => {
-            Note::parse(note.get_ref()).map_err(|why| Wrong::at(note, why))?
-        }
+        (Some(note), None) => Note::parse(note.get_ref()).map_err(|why| Wrong::at(note, why))?,
         (None, Some(_)) => Note { kind: Kind::Any, count: Count::One, required, default: None },
         (Some(_), Some(schema)) => {
             return Err(Wrong::at(schema, "both `type` and `schema` say what it is; keep one"));
@@ -312,7 +328,8 @@ fn template(elements: &[Spanned<Element>], arguments: &[Argument]) -> Result<Vec
         match element.get_ref() {
             Element::Word(word) => {
                 let item = item(word).map_err(|why| Wrong::at(element, why))?;
-                if let Some(index) = item.needs().into_iter().find(|at| !arguments[*at].is_given()) {
+                if let Some(index) = item.needs().into_iter().find(|at| !arguments[*at].is_given())
+                {
                     let name = &arguments[index].name;
                     return Err(Wrong::at(
                         element,
@@ -345,13 +362,13 @@ fn holds_rest(item: &Item) -> bool {
 }
 
 fn variables(env: Entries<Spanned<String>>) -> Result<Vec<(String, String)>, Wrong> {
-    let variable = |(name, value): (Spanned<String>, Spanned<String>)| {
-        match refusal(name.get_ref(), value.get_ref(), PathVariable::Refused) {
-            Some(why) => {
-                Err(Wrong::at(&name, format!("`{}` {why}", name.get_ref().escape_debug())))
-            }
-            None => Ok((name.into_inner(), value.into_inner())),
-        }
+    let variable = |(name, value): (Spanned<String>, Spanned<String>)| match refusal(
+        name.get_ref(),
+        value.get_ref(),
+        PathVariable::Refused,
+    ) {
+        Some(why) => Err(Wrong::at(&name, format!("`{}` {why}", name.get_ref().escape_debug()))),
+        None => Ok((name.into_inner(), value.into_inner())),
     };
     env.0.into_iter().map(variable).collect()
 }

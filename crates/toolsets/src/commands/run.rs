@@ -87,25 +87,13 @@ impl Command {
         }
         let ran = Ran { outcome, argv, artefacts };
         let mut text = ran.outcome.text("the `deadline_ms` of the command gives it longer");
-        for note in notes.into_iter().chain(self.told(&ran.artefacts)) {
+        for note in notes.into_iter().chain(told(&ran.artefacts)) {
             text.note = Some(text.note.map_or(note.clone(), |before| format!("{before}; {note}")));
         }
         let ending = ran.outcome.ending(&self.declared.success);
         let value = serde_json::to_value(&ran)
             .map_err(|err| ToolError::because("the result is not JSON", err))?;
         Ok(Output { value, text, ending })
-    }
-
-    /// The files it left, for a reader.
-    fn told(&self, artefacts: &[String]) -> Option<String> {
-        const SHOWN: usize = 8;
-        let shown = artefacts.iter().take(SHOWN).map(|path| crate::world::root::shown(path));
-        let shown: Vec<String> = shown.collect();
-        let more = match artefacts.len().saturating_sub(SHOWN) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        (!shown.is_empty()).then(|| format!("left {}{more}", shown.join(", ")))
     }
 
     /// The words, the standard input and the artefacts of a call.
@@ -118,7 +106,9 @@ impl Command {
             item.render(&given, &declared.rest, &mut words)?;
         }
         if declared.passthrough {
-            for (at, word) in input.get(PASSTHROUGH).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            for (at, word) in
+                input.get(PASSTHROUGH).and_then(Value::as_array).into_iter().flatten().enumerate()
+            {
                 words.push(text(word, &format!("/{PASSTHROUGH}/{at}"))?);
             }
         }
@@ -153,9 +143,10 @@ impl Command {
                 return Err(ToolError::invalid(pointer(name), message));
             }
         }
-        let missing = declared.arguments.iter().find(|argument| {
-            argument.note.required && !input.contains_key(&argument.name)
-        });
+        let missing = declared
+            .arguments
+            .iter()
+            .find(|argument| argument.note.required && !input.contains_key(&argument.name));
         match missing {
             Some(argument) => Err(ToolError::invalid(
                 argument.pointer(),
@@ -180,7 +171,10 @@ impl Command {
             let at = declared.cwd.as_deref().unwrap_or(".");
             ToolError::new(
                 Fault::Unavailable,
-                format!("the directory `{at}` that it starts in cannot be entered: {}", err.message),
+                format!(
+                    "the directory `{at}` that it starts in cannot be entered: {}",
+                    err.message
+                ),
             )
         })?;
         let program = find(declared, programs, &cwd, &path)?;
@@ -215,6 +209,18 @@ impl AnyTool for Command {
 
 fn timeout(declared: &Declared, programs: &Programs) -> Duration {
     declared.deadline.unwrap_or(Duration::from_millis(programs.settings.timeout_ms))
+}
+
+/// The files it left, for a reader.
+fn told(artefacts: &[String]) -> Option<String> {
+    const SHOWN: usize = 8;
+    let shown = artefacts.iter().take(SHOWN).map(|path| crate::world::root::shown(path));
+    let shown: Vec<String> = shown.collect();
+    let more = match artefacts.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!shown.is_empty()).then(|| format!("left {}{more}", shown.join(", ")))
 }
 
 /// The program of a command: where its variable says, else the settings, else the file.

@@ -290,10 +290,8 @@ fn pair(
 /// A value that is the word after its option.
 fn value_after(argument: &Argument, value: &Value, pointer: &str) -> Result<String, ToolError> {
     let text = text(value, pointer)?;
-    let may = !text.starts_with('-')
-        || text == "-"
-        || value.is_number()
-        || argument.dash == Dash::Any;
+    let may =
+        !text.starts_with('-') || text == "-" || value.is_number() || argument.dash == Dash::Any;
     if may { Ok(text) } else { Err(like_an_option(pointer, &text)) }
 }
 

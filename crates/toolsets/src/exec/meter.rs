@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn two_groups_are_done_and_total() {
-        let read = check(r"frame (\d+) of (\d+)", &["frame 1 of 8", "frame 2 of 8", "frame 1 of 0"]);
+        let read =
+            check(r"frame (\d+) of (\d+)", &["frame 1 of 8", "frame 2 of 8", "frame 1 of 0"]);
         assert_eq!(read, [Some((1.0, 8.0)), Some((2.0, 8.0)), None]);
     }
 }

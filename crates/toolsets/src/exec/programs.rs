@@ -118,11 +118,7 @@ impl Programs {
 }
 
 /// Why the kernel would not run a program that was found.
-fn not_run(
-    name: &str,
-    err: &io::Error,
-    blamed: impl Fn(Blamed, String) -> ToolError,
-) -> ToolError {
+fn not_run(name: &str, err: &io::Error, blamed: impl Fn(Blamed, String) -> ToolError) -> ToolError {
     let name = name.escape_debug();
     match err.kind() {
         io::ErrorKind::Interrupted => ToolError::canceled(),

@@ -77,9 +77,13 @@ pub(super) fn open(file: &Path) -> Result<Connection, Trouble> {
         Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
         Err(_) | Ok(_) => {}
     }
+    // One server at a time: what is first said of a new file is said while nobody looks.
+    let folder = File::open(file.parent().unwrap_or(Path::new(".")))?;
+    folder.lock()?;
     let db = connect(file)?;
-    if version(&db, file)? < STEPS.len() {
-        bring_up(&db, file)?;
+    let version = version(&db, file)?;
+    if version < STEPS.len() {
+        bring_up(&db, file, version)?;
     }
     Ok(db)
 }
@@ -120,27 +124,21 @@ fn version(db: &Connection, file: &Path) -> Result<usize, Trouble> {
     }
 }
 
-/// Makes the tables, or those that are new; one server at a time.
-fn bring_up(db: &Connection, file: &Path) -> Result<(), Trouble> {
-    let folder = File::open(file.parent().unwrap_or(Path::new(".")))?;
-    folder.lock()?;
+/// Makes the tables, or those that are new since `version`.
+fn bring_up(db: &Connection, file: &Path, version: usize) -> Result<(), Trouble> {
     // What can only be said of an empty file, and stays.
     db.execute_batch("PRAGMA auto_vacuum = INCREMENTAL")?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
     if mode != "wal" {
         return Err(Trouble::Said(format!(
-            "the disk of `{}` cannot be shared between threads; use a local one",
+            "the disk of `{}` cannot be shared between servers; use a local one",
             file.display(),
         )));
     }
-    db.execute_batch("BEGIN IMMEDIATE")?;
-    // Another may have done it since.
-    for step in &STEPS[version(db, file)?..] {
-        db.execute_batch(step)?;
-    }
-    let latest = STEPS.len();
+    let (steps, latest) = (STEPS[version..].concat(), STEPS.len());
     db.execute_batch(&format!(
-        "PRAGMA user_version = {latest}; PRAGMA application_id = {APPLICATION}; COMMIT"
+        "BEGIN IMMEDIATE; {steps} PRAGMA user_version = {latest}; \
+         PRAGMA application_id = {APPLICATION}; COMMIT"
     ))?;
     Ok(())
 }

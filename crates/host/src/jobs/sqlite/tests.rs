@@ -324,6 +324,51 @@ async fn one_that_fails_does_not_fail_those_it_is_committed_with() {
 }
 
 #[tokio::test]
+async fn where_the_transaction_is_lost_all_in_it_are_told_and_nothing_is_stored() {
+    let folder = folder();
+    let store = open(&folder);
+    let (go, wait) = std::sync::mpsc::channel();
+    let (started, start) = std::sync::mpsc::channel();
+    // While the first is done the others gather.
+    let first = store.writer.ask(Durability::Written, 0, move |_: &Session| {
+        started.send(()).map_err(|err| schema::Trouble::Said(err.to_string()))?;
+        wait.recv().map_err(|err| schema::Trouble::Said(err.to_string()))
+    });
+    let mut first = Box::pin(first);
+    assert!((&mut first).now_or_never().is_none(), "it waits");
+    start.recv().expect("it is being done");
+    let lost = store.writer.ask(Durability::Written, 0, |session: &Session| {
+        session.db.execute_batch("ROLLBACK")?;
+        Err::<(), _>(schema::Trouble::Said("the disk failed".to_owned()))
+    });
+    let (first, before, lost, after, _) =
+        tokio::join!(first, store.accept(job(1)), lost, store.accept(job(2)), async move {
+            go.send(()).expect("it waits");
+        });
+    first.expect("it was committed before");
+    for told in [before, lost, after] {
+        assert!(told.expect_err("it is lost").to_string().contains("the disk failed"));
+    }
+    assert_eq!(store.list(None, None, 9).await.expect("a page").jobs.len(), 0);
+    store.accept(job(1)).await.expect("it goes on");
+}
+
+#[tokio::test]
+async fn a_job_has_nothing_of_one_that_is_half_forgotten() {
+    let folder = folder();
+    let store = open(&folder);
+    store.accept(job(1)).await.expect("it is accepted");
+    store.finish(id(1), end(1, vec![(at(1), printed("x")); 9])).await.expect("it ends");
+    let forget = |session: &Session| writes::forget(session, &[id(1)]);
+    let forgotten = store.writer.ask(Durability::Written, 0, forget).await;
+    assert_eq!(forgotten.expect("it is forgotten"), [id(1)]);
+    store.accept(job(2)).await.expect("it is accepted");
+    assert_eq!(store.forget(at(2), 9).await.expect("the rest goes"), []);
+    assert_eq!(store.events(id(2), 0, 100).await.expect("events").len(), 1);
+    assert!(store.begin(id(2), at(3)).await.expect("an answer").is_some());
+}
+
+#[tokio::test]
 async fn only_what_must_be_durable_waits_for_the_disk() {
     let folder = folder();
     let store = open(&folder);
@@ -404,7 +449,7 @@ async fn on_a_small_disk(folder: &Path) {
             Err(err) => break err.to_string(),
         }
     };
-    assert!(refused.contains("is full"), "{refused}");
+    assert!(refused.contains("the disk of") && refused.contains("is full"), "{refused}");
     assert!(added > 5, "{added}");
     // Some are small enough still; those that are not are told, and nothing is half done.
     let accepted = join_all((2..200).map(|number| store.accept(job(number)))).await;
@@ -493,12 +538,15 @@ fn nobody_else_can_read_what_is_in_the_folder() {
     assert_eq!(["jobs.db", "jobs.db-wal", "jobs.db-shm"].map(mode), [0o600; 3]);
 }
 
-#[tokio::test]
-async fn a_folder_that_several_open_first_at_once_has_one_store() {
-    let folder = folder();
-    std::thread::scope(|scope| {
-        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| open(&folder))).collect();
-        opened.into_iter().map(|opened| opened.join().expect("a store")).collect::<Vec<_>>()
-    });
-    assert!(SqliteStore::is_in(folder.path()));
+#[test]
+fn a_folder_that_several_open_first_at_once_has_one_store() {
+    for _ in 0..8 {
+        let folder = folder();
+        let opened: Vec<SqliteStore> = std::thread::scope(|scope| {
+            let opened: Vec<_> = (0..8).map(|_| scope.spawn(|| open(&folder))).collect();
+            opened.into_iter().map(|opened| opened.join().expect("a store")).collect()
+        });
+        assert_eq!(opened.len(), 8);
+        assert!(SqliteStore::is_in(folder.path()));
+    }
 }

@@ -162,7 +162,7 @@ impl Session {
                 Durability::Written => "NORMAL",
                 Durability::Durable => "FULL",
             };
-            // Not cached: this acts when it is compiled, not when it is run.
+            // Not cached: a pragma may act when it is compiled, not when it is run.
             let set = self.db.execute_batch(&format!("PRAGMA synchronous = {level}"));
             set.map_err(|err| Trouble::from(err).about(&self.file))?;
             self.durability = Some(durability);

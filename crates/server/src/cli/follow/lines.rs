@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use toolgate_contract::Stream;
 
 use super::Said;
-use super::words::{Unfinished, plain};
+use super::words::{Unfinished, plain, says_again};
 
 /// How many things may wait to be written.
 const WAITING: usize = 256;
@@ -70,7 +70,7 @@ struct Writer<W> {
     out: W,
     stdout: Unfinished,
     stderr: Unfinished,
-    /// The last line that was printed: what only says it again is not told.
+    /// The last line that was printed, as it came: what only says it again is not told.
     last: String,
     /// The last line that told how far it is.
     told: String,
@@ -102,7 +102,10 @@ impl<W: Write> Writer<W> {
             let missed = lost.swap(0, Ordering::Relaxed);
             if missed > 0 {
                 self.flush_unfinished()?;
-                writeln!(self.out, "toolgate: {missed} pieces of output were left out here: they came faster than they were read")?;
+                writeln!(
+                    self.out,
+                    "toolgate: {missed} pieces of output were left out here: they came faster than they were read"
+                )?;
             }
         }
         self.flush_unfinished()?;
@@ -126,9 +129,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn progress(&mut self, fraction: Option<f64>, message: Option<&str>) -> io::Result<()> {
-        let message = message.map(plain).filter(|message| {
-            !message.is_empty() && *message != self.last && !self.is_held(message)
-        });
+        let seen = [self.last.as_str(), self.stdout.held(), self.stderr.held()];
+        let message = message.filter(|message| !seen.iter().any(|line| says_again(message, line)));
+        let message = message.map(plain).filter(|message| !message.is_empty());
         let percent = fraction.map(|fraction| format!("{:.0} %", fraction * 100.0));
         let line = match (percent, message) {
             (None, None) => return Ok(()),
@@ -144,11 +147,6 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Whether `message` is the beginning of a line that is still to be told.
-    fn is_held(&self, message: &str) -> bool {
-        [&self.stdout, &self.stderr].iter().any(|unfinished| plain(unfinished.held()) == message)
-    }
-
     fn printed(&mut self, stream: Stream, text: &str) -> io::Result<()> {
         let unfinished = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -158,8 +156,8 @@ impl<W: Write> Writer<W> {
         let mut done = Ok(());
         unfinished.take(text, |line| {
             if done.is_ok() {
-                *last = plain(line);
-                done = writeln!(out, "{}: {last}", name(stream));
+                line.clone_into(last);
+                done = writeln!(out, "{}: {}", name(stream), plain(line));
             }
         });
         done

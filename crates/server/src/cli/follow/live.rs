@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressState, ProgressStyle};
 use rustix::process::getpgrp;
-use rustix::termios::{
-    LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
-};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use toolgate::config;
 use toolgate_contract::Stream;
 
-use super::lines::word;
-use super::words::{Unfinished, clock, cut, plain};
 use super::Said;
+use super::lines::word;
+use super::words::{Unfinished, clock, cut, plain, says_again};
 
 /// How many of the last lines are shown.
 const TAIL: usize = 5;
@@ -41,6 +39,8 @@ struct Scene {
     fraction: Option<f64>,
     message: Option<String>,
     tail: VecDeque<String>,
+    /// The last line that was printed, as it came.
+    last: String,
     stdout: Unfinished,
     stderr: Unfinished,
 }
@@ -51,7 +51,8 @@ struct Quiet;
 impl Live {
     /// A bar, where there is somebody to see it.
     pub(super) fn begin(name: &str, running_for: Duration) -> Option<Self> {
-        let dumb = config::environment().iter().any(|(name, value)| name == "TERM" && value == "dumb");
+        let dumb =
+            config::environment().iter().any(|(name, value)| name == "TERM" && value == "dumb");
         if dumb || !is_ours() {
             return None;
         }
@@ -91,6 +92,7 @@ impl View {
             fraction: None,
             message: None,
             tail: VecDeque::new(),
+            last: String::new(),
             stdout: Unfinished::default(),
             stderr: Unfinished::default(),
         })))
@@ -116,7 +118,7 @@ impl Scene {
             }
             Said::Progress { fraction, message } => {
                 self.fraction = fraction.or(self.fraction);
-                self.message = message.map(|message| plain(&message));
+                self.message = message;
             }
             Said::Printed { stream, text } => self.printed(stream, &text),
             Said::Log { level, message } => self.push(&format!("{}: {message}", word(level))),
@@ -135,8 +137,11 @@ impl Scene {
             unfinished.forget();
             text = &text[end + 1..];
         }
-        let tail = &mut self.tail;
-        unfinished.take(text, |line| push(tail, line));
+        let (tail, last) = (&mut self.tail, &mut self.last);
+        unfinished.take(text, |line| {
+            line.clone_into(last);
+            push(tail, line);
+        });
     }
 
     fn push(&mut self, line: &str) {
@@ -153,12 +158,13 @@ impl Scene {
             let _ = write!(head, "{} {:>3.0} %  ", bar(fraction, columns / 5), fraction * 100.0);
         }
         head.push_str(&clock(elapsed));
-        let shown_below = |message: &str| self.last().is_some_and(|last| last == message);
-        let message = self.message.as_deref().filter(|message| !shown_below(message));
-        if let Some(message) = message.filter(|message| !message.is_empty()) {
-            let _ = write!(head, "  {message}");
+        let below = [self.last.as_str(), self.stdout.held(), self.stderr.held()];
+        let message = self.message.as_deref().unwrap_or_default();
+        if !below.iter().any(|line| says_again(message, line)) {
+            let _ = write!(head, "  {}", plain(message));
         }
-        cut(&head, columns)
+        let head = head.trim_end();
+        cut(head, columns)
     }
 
     /// The last lines, each after a line break.
@@ -167,10 +173,6 @@ impl Scene {
         let room = TAIL.min(rows.saturating_sub(2));
         let shown = &lines[lines.len().saturating_sub(room)..];
         shown.iter().map(|line| format!("\n{}", cut(&format!("  {line}"), columns))).collect()
-    }
-
-    fn last(&self) -> Option<String> {
-        self.shown().last()
     }
 
     fn shown(&self) -> impl Iterator<Item = String> {
@@ -261,13 +263,14 @@ mod tests {
         let head = |said: Said, columns| scene([said]).head(columns)["⠋".len()..].to_owned();
         assert_eq!(head(far(None), 80), " say_hello  0:07  linking");
         assert_eq!(head(far(Some(0.5)), 80), " say_hello  ████████░░░░░░░░  50 %  0:07  linking");
-        assert_eq!(head(far(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  linki…");
+        assert_eq!(head(far(Some(0.5)), 40), " say_hello  ████░░░░  50 %  0:07  link…");
         assert_eq!(head(far(Some(1.0)), 20), " say_hel…  ███████…");
     }
 
     #[test]
     fn the_last_lines_are_shown_cut_and_harmless() {
-        let lines: String = (1..=9).map(|n| format!("\u{1b}[3{n}mline {n} is long\u{1b}[0m\n")).collect();
+        let lines: String =
+            (1..=9).map(|n| format!("\u{1b}[3{n}mline {n} is long\u{1b}[0m\n")).collect();
         let scene = scene([printed(&lines), printed("and more")]);
         let tail = "\n  line 6 i…\n  line 7 i…\n  line 8 i…\n  line 9 i…\n  and more";
         assert_eq!(scene.tail(11, 24), tail);
@@ -276,7 +279,8 @@ mod tests {
 
     #[test]
     fn a_message_that_is_shown_below_is_not_shown_twice() {
-        let message = |message: &str| Said::Progress { fraction: None, message: Some(message.to_owned()) };
+        let message =
+            |message: &str| Said::Progress { fraction: None, message: Some(message.to_owned()) };
         let head = scene([printed("50%\n"), message("50%")]).head(80);
         assert_eq!(&head["⠋".len()..], " say_hello  0:07");
     }

@@ -84,6 +84,16 @@ pub(in crate::cli) fn plain(line: &str) -> String {
     plain
 }
 
+/// Whether `message` only says again what the line `raw` says: the tools tell a program's last line
+/// as its progress, without what is no letter and without its end.
+pub(in crate::cli) fn says_again(message: &str, raw: &str) -> bool {
+    let letters = |c: &char| !c.is_control();
+    let line: String =
+        raw.trim().rsplit('\r').next().unwrap_or_default().chars().filter(letters).collect();
+    let message: String = message.trim().chars().filter(letters).collect();
+    !message.is_empty() && line.trim().starts_with(&message)
+}
+
 /// Skips the rest of a control sequence, which one letter ends.
 fn skip_control(chars: &mut std::str::Chars<'_>) {
     let _ = chars.find(|c| matches!(c, '\u{40}'..='\u{7e}'));
@@ -143,7 +153,7 @@ pub(in crate::cli) fn clock(duration: Duration) -> String {
     }
 }
 
-/// A duration as one says it: `0.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
+/// A duration as one says it: `340 ms`, `1.3 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `4 d`.
 pub(in crate::cli) fn spoken(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600, seconds / 60);
@@ -152,7 +162,8 @@ pub(in crate::cli) fn spoken(duration: Duration) -> String {
         small => format!("{large} {unit} {small} {below}"),
     };
     match seconds {
-        0..10 => format!("{:.1} s", duration.as_secs_f64()),
+        0 => format!("{} ms", duration.as_millis()),
+        1..10 => format!("{:.1} s", duration.as_secs_f64()),
         10..60 => format!("{seconds} s"),
         60..3600 => two(minutes, "min", seconds % 60, "s"),
         3600..86_400 => two(hours, "h", minutes % 60, "min"),
@@ -209,6 +220,13 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_the_last_line_says_it_again() {
+        assert!(says_again("a [31mred[0m li", "\r a \u{1b}[31mred\u{1b}[0m line "));
+        assert!(!says_again("linking", "compiling"));
+        assert!(!says_again("", "compiling"));
+    }
+
+    #[test]
     fn text_is_cut_by_columns_and_not_by_letters() {
         let cases = [
             ("abc", 3, "abc"),
@@ -261,7 +279,8 @@ mod tests {
         for (duration, told) in spoken_as {
             assert_eq!(spoken(seconds(duration)), told);
         }
-        assert_eq!(spoken(Duration::from_millis(340)), "0.3 s");
+        assert_eq!(spoken(Duration::from_millis(340)), "340 ms");
+        assert_eq!(spoken(Duration::from_millis(1340)), "1.3 s");
         let agos = [(0, "just now"), (42, "42 s ago"), (200, "3 min ago"), (90_000, "1 d ago")];
         for (duration, told) in agos {
             assert_eq!(ago(seconds(duration)), told);

@@ -4,8 +4,11 @@
 //! takes only the usage says. Other names of arguments, and the two searches, are in
 //! neither: they are what its own API does before it calls the command line.
 
+use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
+use std::thread::ScopedJoinHandle;
 
 use anyhow::{Context, bail};
 use serde_json::{Map, Value};
@@ -50,7 +53,10 @@ const ALIASES_OF: [(&str, &[(&str, &str)]); 9] = [
     ),
     ("acquire http", &[("input", "url")]),
     ("acquire ftp", &[("input", "path")]),
-    ("acquire s3", &[("input", "url"), ("s3_url", "url"), ("bucket_name", "bucket"), ("object_key", "key")]),
+    (
+        "acquire s3",
+        &[("input", "url"), ("s3_url", "url"), ("bucket_name", "bucket"), ("object_key", "key")],
+    ),
     ("decimate local", &[("output", "path"), ("output_path", "path")]),
     ("decimate s3", &[("s3_url", "url"), ("bucket_name", "bucket"), ("object_key", "key")]),
     ("decimate ftp", &[("output", "path")]),
@@ -83,12 +89,13 @@ pub(super) fn import(from: Option<&Path>) -> anyhow::Result<Imported> {
     };
     let mut commands = Vec::new();
     let mut left_out = Vec::new();
+    let mut usages = program.map_or_else(|| Ok(BTreeMap::new()), |it| usages(it, &manifest))?;
     for (words, said) in &manifest {
         if words == "search api" {
             left_out.push("`search api`: not one of the tools of its API".to_owned());
             continue;
         }
-        let usage = program.map(|program| usage(program, words)).transpose()?.flatten();
+        let usage = usages.remove(words.as_str()).flatten();
         if usage.is_none() {
             left_out.push(format!("`{words}`: how many values its options take; it is guessed"));
         }
@@ -132,7 +139,8 @@ fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
     let folder = std::env::temp_dir().join(format!("toolgate-import-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let file: PathBuf = folder.join("manifest.json");
-    let words = ["generate-manifest", "-o"].map(Into::into).into_iter().chain([file.clone().into()]);
+    let words =
+        ["generate-manifest", "-o"].map(Into::into).into_iter().chain([file.clone().into()]);
     let printed = run(program, words.collect());
     let text = std::fs::read_to_string(&file);
     std::fs::remove_dir_all(&folder)?;
@@ -142,6 +150,28 @@ fn manifest_of(program: &Path) -> anyhow::Result<Map<String, Value>> {
     });
     printed.as_ref().map_err(|err| anyhow::anyhow!("{err:#}"))?;
     parse(&text?)
+}
+
+/// The usage of every command, as many asked for at a time as this machine can answer.
+fn usages<'m>(
+    program: &Path,
+    manifest: &'m Map<String, Value>,
+) -> anyhow::Result<BTreeMap<&'m str, Option<Usage>>> {
+    let at_once = std::thread::available_parallelism().map_or(2, NonZero::get);
+    let all: Vec<&str> = manifest.keys().map(String::as_str).collect();
+    let mut usages = BTreeMap::new();
+    for some in all.chunks(at_once) {
+        let read = std::thread::scope(|scope| {
+            let asked = some.iter().map(|words| scope.spawn(|| usage(program, words)));
+            let asked: Vec<_> = asked.collect();
+            asked.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for (words, usage) in some.iter().zip(read) {
+            let usage = usage.map_err(|_| anyhow::anyhow!("reading the usage panicked"))?;
+            usages.insert(*words, usage?);
+        }
+    }
+    Ok(usages)
 }
 
 /// The usage of a command; some cannot print their help, and say it with what is missing.
@@ -205,7 +235,13 @@ fn command(words: &str, said: &Value, usage: &Usage) -> Command {
         Some(rest) if rest == words => format!("Runs `zyra {words}`."),
         Some(_) | None => about.to_owned(),
     };
-    Command { id: format!("{stage}.{name}"), about, argv, artefacts: artefacts.collect(), arguments }
+    Command {
+        id: format!("{stage}.{name}"),
+        about,
+        argv,
+        artefacts: artefacts.collect(),
+        arguments,
+    }
 }
 
 /// An argument that has a place.
@@ -278,7 +314,9 @@ fn kind(said: &Value) -> String {
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+    value
+        .as_str()
+        .map_or_else(String::new, |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Gives arguments the other names that its API takes for them.
@@ -311,7 +349,10 @@ fn search(id: &str, about: &str, argv: &[&str]) -> Command {
         is_spread: false,
         is_dash: false,
     };
-    let limit = Argument { assumed: Some(10.into()), ..argument("limit", "integer", "At most so many results.") };
+    let limit = Argument {
+        assumed: Some(10.into()),
+        ..argument("limit", "integer", "At most so many results.")
+    };
     Command {
         id: id.to_owned(),
         about: about.to_owned(),

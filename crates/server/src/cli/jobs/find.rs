@@ -44,7 +44,9 @@ pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
         return jobs.get(None, &id).await;
     }
     if id.len() < DIGITS_MIN {
-        let message = format!("`{id}` may be the beginning of too many ids; give {DIGITS_MIN} digits of it or more");
+        let message = format!(
+            "`{id}` may be the beginning of too many ids; give {DIGITS_MIN} digits of it or more"
+        );
         return Err(CallError::NotFound { message });
     }
     let ids = ids(jobs).await?;
@@ -53,7 +55,8 @@ pub(super) async fn job(jobs: &Jobs, id: &str) -> Result<Job, CallError> {
         [one] => jobs.get(None, one).await,
         [] => {
             let nearest = nearest(&id, &ids);
-            let message = format!("no job's id begins with `{id}`{nearest}; `toolgate jobs` lists them");
+            let message =
+                format!("no job's id begins with `{id}`{nearest}; `toolgate jobs` lists them");
             Err(CallError::NotFound { message })
         }
         several => {
@@ -97,6 +100,7 @@ async fn ids(jobs: &Jobs) -> Result<Vec<String>, CallError> {
 fn nearest(asked: &str, ids: &[String]) -> String {
     let begins = ids.iter().filter_map(|id| id.get(..asked.len()));
     let near = begins.map(|id| (strsim::damerau_levenshtein(asked, id), id));
-    let nearest = near.min_by_key(|(letters, _)| *letters).filter(|(letters, _)| *letters <= LETTERS);
+    let nearest =
+        near.min_by_key(|(letters, _)| *letters).filter(|(letters, _)| *letters <= LETTERS);
     nearest.map(|(_, id)| format!(", did you mean `{id}`?")).unwrap_or_default()
 }

@@ -45,7 +45,11 @@ pub(super) async fn show(jobs: &Jobs, mut job: Job, view: View) -> Seen {
         job = match follow(jobs, &job, stop).await {
             Ok(Some(ended)) => ended,
             Ok(None) => {
-                complain(&format!("job {} goes on; `toolgate jobs {}` shows it again", job.id, table::short(&job)));
+                complain(&format!(
+                    "job {} goes on; `toolgate jobs {}` shows it again",
+                    job.id,
+                    table::short(&job)
+                ));
                 return Ok(Ok(ExitCode::from(STOPPED)));
             }
             Err(refusal) => return Ok(Err(refusal)),
@@ -102,14 +106,11 @@ pub(super) async fn get(host: &Host, job: &Job, name: &str, to: Option<&Path>) -
 }
 
 /// The job once it has ended; nothing if the person stops looking before.
-async fn follow(
-    jobs: &Jobs,
-    job: &Job,
-    stop: CancellationToken,
-) -> Result<Option<Job>, CallError> {
+async fn follow(jobs: &Jobs, job: &Job, stop: CancellationToken) -> Result<Option<Job>, CallError> {
     let id = job.id.to_string();
     let (_, mut watch) = jobs.watch(None, &id, 0).await?;
-    let follow = Follow::begin(&fold(job.tool.as_str()), ran(job, Timestamp::now()).unwrap_or_default());
+    let follow =
+        Follow::begin(&fold(job.tool.as_str()), ran(job, Timestamp::now()).unwrap_or_default());
     if job.state == JobState::Queued {
         let message = Some("waits for its turn".to_owned());
         follow.say(Said::Progress { fraction: None, message }).await;
@@ -163,21 +164,20 @@ fn head(job: &Job) -> String {
     let tool = fold(job.tool.as_str());
     let (id, caller) = (job.id, plain(&job.caller.name));
     let asked = ago(between(job.created, now));
-    let attempt = if job.attempts > 1 { format!(", attempt {}", job.attempts) } else { String::new() };
-    let ran = ran(job, now).map(spoken).unwrap_or_default();
+    let attempt =
+        if job.attempts > 1 { format!(", attempt {}", job.attempts) } else { String::new() };
+    let after = ran(job, now).map(|ran| format!(" after {}", spoken(ran))).unwrap_or_default();
     let how = match job.state {
-        JobState::Queued => "it waits for its turn".to_owned(),
+        JobState::Queued => "waits for its turn".to_owned(),
         JobState::Running => match far(job).as_str() {
-            "" => format!("it has been running for {ran}"),
-            far => format!("it has been running for {ran} and is at {far}"),
+            "" => format!("still runs{after}"),
+            far => format!("at {far}{after}"),
         },
-        JobState::Succeeded => format!("it succeeded after {ran}"),
-        JobState::Failed if ran.is_empty() => "it failed".to_owned(),
-        JobState::Failed => format!("it failed after {ran}"),
-        JobState::Canceled if ran.is_empty() => "it was cancelled before its turn".to_owned(),
-        JobState::Canceled => format!("it was cancelled after {ran}"),
+        JobState::Succeeded => format!("succeeded{after}"),
+        JobState::Failed => format!("failed{after}"),
+        JobState::Canceled => format!("cancelled{after}"),
     };
-    format!("job {id}: {tool}, asked for by {caller} {asked}; {how}{attempt}")
+    format!("job {id}: {tool} for {caller}, {asked}; {how}{attempt}")
 }
 
 fn tell_files(job: &Job) {

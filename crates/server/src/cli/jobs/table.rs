@@ -9,7 +9,7 @@ use toolgate_contract::{Job, fold};
 use super::told::{between, error, far, ran};
 use crate::cli::follow::words::{ago, columns, cut, padded, plain, spoken};
 
-const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "FAR", "STARTED", "RAN", "SAYS"];
+const HEADS: [&str; 7] = ["JOB", "TOOL", "STATE", "FAR", "WHEN", "RAN", "SAYS"];
 /// Which columns are left out first where there is no room for all.
 const SPARED: [usize; 3] = [5, 3, 4];
 /// How wide the last column is at least before others are left out.
@@ -59,7 +59,8 @@ fn lines(mut rows: Vec<[String; 7]>, width: Option<usize>) -> String {
         let last = HEADS.len() - 1;
         let says = SAYS_MIN.min(widths[last]);
         for spared in SPARED {
-            let fixed: usize = shown.iter().filter(|it| **it != last).map(|it| widths[*it] + GAP.len()).sum();
+            let fixed: usize =
+                shown.iter().filter(|it| **it != last).map(|it| widths[*it] + GAP.len()).sum();
             if fixed + says > width {
                 shown.retain(|column| *column != spared);
             }
@@ -79,13 +80,21 @@ mod tests {
     use super::*;
 
     fn rows() -> Vec<[String; 7]> {
-        let row = ["3f9a0c11", "say_hello", "running", "40 %", "3 min ago", "2 min 50 s", "linking it all"];
+        let row = [
+            "3f9a0c11",
+            "say_hello",
+            "running",
+            "40 %",
+            "3 min ago",
+            "2 min 50 s",
+            "linking it all",
+        ];
         vec![row.map(str::to_owned)]
     }
 
     #[test]
     fn a_table_is_as_wide_as_what_is_in_it_or_as_the_terminal() {
-        let wide = "JOB       TOOL       STATE    FAR   STARTED    RAN         SAYS\n\
+        let wide = "JOB       TOOL       STATE    FAR   WHEN       RAN         SAYS\n\
                     3f9a0c11  say_hello  running  40 %  3 min ago  2 min 50 s  linking it all\n";
         assert_eq!(lines(rows(), None), wide);
         assert_eq!(lines(rows(), Some(80)), wide);

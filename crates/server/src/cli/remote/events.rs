@@ -17,7 +17,9 @@ impl Events {
             self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.line);
-                ended.extend(self.read(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n'])));
+                ended.extend(
+                    self.read(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n'])),
+                );
             }
         }
         ended
@@ -47,7 +49,8 @@ mod tests {
 
     #[test]
     fn events_are_read_wherever_they_are_cut() {
-        let stream = ": hello\n\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\r\ndata:two\r\n\r\ndata: half";
+        let stream =
+            ": hello\n\nid: 1\ndata: {\"a\":\ndata: 1}\n\nevent: x\r\ndata:two\r\n\r\ndata: half";
         for cut in 0..stream.len() {
             let mut events = Events::default();
             let (first, second) = stream.as_bytes().split_at(cut);

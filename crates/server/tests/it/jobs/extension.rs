@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, Marker, Post, Wire, Workspace, call, modern, over_both, structured, wait_for,
+    Client, Launch, Marker, Post, Wire, Workspace, call, modern, over_both, structured, wait_for, wait_until,
 };
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -100,8 +100,10 @@ fn going_away_before_a_task_is_told_of_leaves_none() {
     marker.started();
     connection.close();
     marker.gone();
-    let jobs = served.ask(&call(2, "jobs_list", json!({})));
-    assert_eq!(structured(&jobs)["jobs"][0]["state"], "canceled", "{jobs}");
+    wait_until("it is cancelled", || {
+        let jobs = served.ask(&call(2, "jobs_list", json!({})));
+        structured(&jobs)["jobs"][0]["state"] == "canceled"
+    });
 }
 
 #[test]

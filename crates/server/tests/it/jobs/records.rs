@@ -61,16 +61,19 @@ fn a_refused_start_leaves_one_record_without_a_job() {
 #[test]
 fn a_start_for_which_there_is_no_room_leaves_a_record() {
     let workspace = Workspace::with_commands();
-    let served = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 0).served();
-    let id = served.begin("work-wait", json!({ "name": "one" }));
-    served.job_in("running", &id);
-    let params = json!({ "name": "work-wait", "arguments": { "name": "two" }, "mode": "async" });
+    let served = Launch::over(&workspace).set("jobs_running", 1).set("jobs_queued", 1).served();
+    let ids = ["one", "two"].map(|name| {
+        let id = served.begin("work-wait", json!({ "name": name }));
+        (name == "one").then(|| served.job_in("running", &id));
+        id
+    });
+    let params = json!({ "name": "work-wait", "arguments": { "name": "three" }, "mode": "async" });
     assert_eq!(served.rpc("tools/call", params).status, 429);
     let first = records(&served, 1)[0].clone();
     assert_eq!((&first["outcome"], first.get("job")), (&json!("limited"), None), "{first}");
     go(&workspace);
-    served.job_in("succeeded", &id);
-    records(&served, 2);
+    ids.iter().for_each(|id| drop(served.job_in("succeeded", id)));
+    records(&served, 3);
 }
 
 #[test]

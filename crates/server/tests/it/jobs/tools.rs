@@ -63,7 +63,7 @@ fn output_is_read_on_from_where_one_is_to_the_end_while_the_job_runs() {
         };
         wait_until("both streams tell", || {
             ended = read(client, &mut told);
-            told.contains("stdout:step 1/4\n") && told.contains("stderr:slow\n")
+            told.contains("stdout:began\n") && told.contains("stderr:step 1/4\n")
         });
         assert!(!ended, "it waits still");
         go(&workspace);
@@ -122,7 +122,7 @@ fn what_would_be_refused_as_a_call_is_refused_as_a_job() {
     let workspace = Workspace::with_commands();
     over_both(&workspace, |client| {
         for (tool, arguments, said) in [
-            ("work_wiat", json!({ "name": "a" }), "did you mean `work_wait`"),
+            ("work_wiat", json!({ "name": "a" }), "did you mean `work"),
             ("work_wait", json!({}), "/arguments"),
             ("work_wait", json!({ "name": 5 }), "/arguments/name"),
             ("jobs_start", json!({ "tool": "work_wait" }), "/tool"),

@@ -89,7 +89,9 @@ fn more_jobs_than_may_wait_are_refused_with_a_time_to_come_back() {
     assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!("limited")));
     assert!(error["data"]["retry_after_ms"].as_u64().unwrap() > 0, "{error}");
     go(&workspace);
-    [&blocker, &waiting[0], &waiting[1]].map(|id| served.job_in("succeeded", id));
+    for id in [&blocker, &waiting[0], &waiting[1]] {
+        served.job_in("succeeded", id);
+    }
     served.job_in("succeeded", &begin("four"));
     assert_eq!(ran(&workspace), ["blocker", "one", "two", "four"]);
 }

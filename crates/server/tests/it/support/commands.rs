@@ -71,8 +71,8 @@ artefacts = ["out/**"]
 about = "Tells how far it is, on both streams, and waits for the file `go` half way."
 program = "sh"
 argv = ["-c", """
-    echo $0 >> ran; echo 'step 1/4'; echo slow >&2
-    until [ -e go ]; do sleep 0.02; done; echo 'step 3/4'; echo last; exit $1""", "{name}", "{code}"]
+    echo $0 >> ran; echo began; echo 'step 1/4' >&2
+    until [ -e go ]; do sleep 0.02; done; echo 'step 3/4' >&2; echo last; exit $1""", "{name}", "{code}"]
 args = { name = "string!", code = "string=0" }
 progress = 'step (\d+)/(\d+)'
 "#;

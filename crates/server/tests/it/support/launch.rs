@@ -114,6 +114,7 @@ impl Launch {
             home,
             log,
             _listening: listening,
+            root: self.root.clone(),
             _workspace: self.workspace.clone(),
         }
     }
@@ -136,6 +137,7 @@ pub(crate) struct Server {
     home: TempDir,
     log: Arc<Mutex<String>>,
     _listening: JoinHandle<()>,
+    root: PathBuf,
     _workspace: Option<Workspace>,
 }
 
@@ -161,6 +163,11 @@ impl Server {
 
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
+    }
+
+    /// The folder that is served.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// What it wrote to standard error so far.

@@ -9,8 +9,11 @@ use super::{Bench, ctx, one, read};
 
 #[tokio::test]
 async fn the_exit_codes_that_are_no_failure_are_the_declared_ones() {
-    let bench = Bench::script("exit $1", "argv = [\"{code}\"]\nsuccess = [0, 3]\n\
-        [command.\"x.y\".args]\ncode = \"integer!\"\n");
+    let bench = Bench::script(
+        "exit $1",
+        "argv = [\"{code}\"]\nsuccess = [0, 3]\n\
+        [command.\"x.y\".args]\ncode = \"integer!\"\n",
+    );
     for (code, ending) in [(0, Ending::Done), (3, Ending::Done), (1, Ending::ProgramFailed)] {
         let output = bench.call(json!({"code": code})).await.unwrap();
         assert_eq!((&output.value["exit_code"], output.ending), (&json!(code), ending));
@@ -35,7 +38,10 @@ async fn a_command_that_never_ends_is_stopped_with_all_it_started() {
     let started = Instant::now();
     let output = bench.call(json!({})).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(5));
-    assert_eq!((&output.value["timed_out"], &output.value["exit_code"]), (&json!(true), &json!(-1)));
+    assert_eq!(
+        (&output.value["timed_out"], &output.value["exit_code"]),
+        (&json!(true), &json!(-1))
+    );
     assert_eq!(output.ending, Ending::ProgramFailed);
     let note = output.text.note.unwrap();
     assert!(note.contains("the `deadline_ms` of the command gives it longer"), "{note}");
@@ -72,10 +78,16 @@ async fn bytes_that_are_no_text_are_kept_and_said() {
     let output = bench.call(json!({})).await.unwrap();
     assert_eq!(output.value["stdout_extent"]["encoding"], "base64");
     assert_eq!(output.value["stderr"], "é");
-    let said: String = bench.events.lock().unwrap().iter().filter_map(|event| match event {
-        Event::Chunk { stream: Stream::Stdout, text } => Some(text.as_str()),
-        _ => None,
-    }).collect();
+    let said: String = bench
+        .events
+        .lock()
+        .unwrap()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Chunk { stream: Stream::Stdout, text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
     assert_eq!(said, "a\u{fffd}b");
 }
 
@@ -122,7 +134,8 @@ async fn progress_is_read_off_what_it_prints() {
 
 #[tokio::test]
 async fn standard_input_is_an_argument_if_declared() {
-    let rest = "argv = [\"{options}\"]\nstdin = \"text\"\n[command.\"x.y\".args]\ntext = \"string\"\n";
+    let rest =
+        "argv = [\"{options}\"]\nstdin = \"text\"\n[command.\"x.y\".args]\ntext = \"string\"\n";
     let bench = Bench::script("cat; echo \"$#\"", rest);
     assert_eq!(bench.call(json!({"text": "-in\n"})).await.unwrap().value["stdout"], "-in\n0\n");
     assert_eq!(bench.call(json!({})).await.unwrap().value["stdout"], "0\n");
@@ -130,8 +143,11 @@ async fn standard_input_is_an_argument_if_declared() {
 
 #[tokio::test]
 async fn the_environment_is_what_is_declared_and_nothing_else() {
-    let bench = Bench::script("echo \"$A $KEPT $MCP_CANARY_SECRET.\"", "argv = []\n\
-        env = { A = \"a\" }\nenv_keep = [\"KEPT\", \"ABSENT\"]\n");
+    let bench = Bench::script(
+        "echo \"$A $KEPT $MCP_CANARY_SECRET.\"",
+        "argv = []\n\
+        env = { A = \"a\" }\nenv_keep = [\"KEPT\", \"ABSENT\"]\n",
+    );
     assert_eq!(bench.call(json!({})).await.unwrap().value["stdout"], "a kept .\n");
 }
 
@@ -145,10 +161,20 @@ async fn a_program_that_is_missing_is_said_to_be_at_the_call() {
         err.message
     };
     let message = check("no-such-zyra", "program_env = \"ZYRA\"").await;
-    assert!(message.starts_with("`x.y` needs the program `no-such-zyra`, which is missing: no \
-        `no-such-zyra` is in PATH ("), "{message}");
-    assert!(message.ends_with("; install it, or say where it is: \
-        `commands.programs.no-such-zyra` or ZYRA"), "{message}");
+    assert!(
+        message.starts_with(
+            "`x.y` needs the program `no-such-zyra`, which is missing: no \
+        `no-such-zyra` is in PATH ("
+        ),
+        "{message}"
+    );
+    assert!(
+        message.ends_with(
+            "; install it, or say where it is: \
+        `commands.programs.no-such-zyra` or ZYRA"
+        ),
+        "{message}"
+    );
     let message = check("/no/such", "").await;
     assert!(message.contains("there is no file `/no/such`"), "{message}");
     let message = check("sh", "program_env = \"KEPT\"").await;
@@ -162,7 +188,11 @@ async fn a_directory_that_is_missing_is_said_to_be() {
     let bench = Bench::script("echo", "argv = []\ncwd = \"no/such\"\n");
     let err = bench.call(json!({})).await.unwrap_err();
     assert_eq!(err.fault, Fault::Unavailable);
-    assert!(err.message.starts_with("the directory `no/such` that it starts in"), "{}", err.message);
+    assert!(
+        err.message.starts_with("the directory `no/such` that it starts in"),
+        "{}",
+        err.message
+    );
 }
 
 /// Whether a process with `word` on its command line is alive.

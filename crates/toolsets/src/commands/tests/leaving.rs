@@ -24,7 +24,10 @@ async fn what_was_written_since_the_start_is_left_in_order() {
     assert_eq!(output.value["artefacts"], json!(["o[1].png", "out/a", "out/deep/b", "x.log"]));
     let left = bench.left();
     let left: Vec<(&str, &str)> = left.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
-    assert_eq!(left, [("o[1].png", "o\n"), ("out/a", "1\n"), ("out/deep/b", "2\n"), ("x.log", "l\n")]);
+    assert_eq!(
+        left,
+        [("o[1].png", "o\n"), ("out/a", "1\n"), ("out/deep/b", "2\n"), ("x.log", "l\n")]
+    );
     let note = output.text.note.unwrap();
     assert!(note.ends_with("; left `o[1].png`, `out/a`, `out/deep/b`, `x.log`"), "{note}");
 }
@@ -78,8 +81,7 @@ async fn what_is_no_regular_file_is_not_left() {
 
 #[tokio::test]
 async fn paths_are_relative_to_where_the_program_starts() {
-    let bench =
-        Bench::script("echo x >\"$1\"; : >y.log", &format!("cwd = \"sub\"\n{LEAVING}"));
+    let bench = Bench::script("echo x >\"$1\"; : >y.log", &format!("cwd = \"sub\"\n{LEAVING}"));
     fs::create_dir(bench.workspace.path().join("sub")).unwrap();
     let output = bench.call(json!({"output": "x"})).await.unwrap();
     assert_eq!(output.value["artefacts"], json!(["sub/x", "sub/y.log"]));

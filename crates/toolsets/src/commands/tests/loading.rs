@@ -27,17 +27,28 @@ fn what_is_wrong_is_said_with_its_place() {
     check(&x(""), "1:10", "has no `argv`");
     check(&x("arg = []"), "4:1", "`arg` is not a setting, did you mean `args`?; expected one of");
     check(&x("argv = [1]"), "4:9", "expected a string, or an array of strings");
-    check(&x("argv = ['a', '{inptu}']\n[command.\"x.y\".args]\ninput = 'string!'"), "4:14",
-        "no argument is called `inptu`, did you mean `input`?");
+    check(
+        &x("argv = ['a', '{inptu}']\n[command.\"x.y\".args]\ninput = 'string!'"),
+        "4:14",
+        "no argument is called `inptu`, did you mean `input`?",
+    );
     check(&x("argv = [['a', '{b}']]"), "4:15", "no argument is called `b`; declare it in `args`");
     check(&x("argv = ['{a']"), "4:9", "that is not closed");
     check(&x("argv = ['a}']"), "4:9", "closes nothing");
-    check(&x("argv = ['x{--a}']\n[command.\"x.y\".args]\na = 'string'"), "4:9", "a string of its own");
+    check(
+        &x("argv = ['x{--a}']\n[command.\"x.y\".args]\na = 'string'"),
+        "4:9",
+        "a string of its own",
+    );
     check(&x("argv = ['{a}']\n[command.\"x.y\".args]\na = 'string'"), "4:9", "write `{a?}`");
     check(&x("argv = ['{a}']\n[command.\"x.y\".args]\na = 'string[]!'"), "4:9", "write `{a...}`");
     check(&x("argv = ['{a}']\n[command.\"x.y\".args]\na = 'flag'"), "4:9", "write `{--a}`");
     check(&x("argv = ['{a...}']\n[command.\"x.y\".args]\na = 'string!'"), "4:9", "is no list");
-    check(&x("argv = ['--{a}']\n[command.\"x.y\".args]\na = 'string!'"), "4:9", "choose the option");
+    check(
+        &x("argv = ['--{a}']\n[command.\"x.y\".args]\na = 'string!'"),
+        "4:9",
+        "choose the option",
+    );
     check(&x("argv = ['a']\n[command.\"x.y\".args]\nb = 'string'"), "6:1", "is passed nowhere");
     let args = |args: &str| x(&format!("argv = ['{{options}}']\n[command.\"x.y\".args]\n{args}"));
     check(&args("a = 'strnig'"), "6:5", "did you mean `string`?");
@@ -74,9 +85,12 @@ fn what_is_wrong_is_said_with_its_place() {
 fn a_pack_is_a_file_or_a_folder_of_files_and_has_defaults() {
     let folder = TempDir::new().unwrap();
     let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-    put("b.toml", "[defaults]\nprogram = 'bin/p'\nargs = { verbose = 'flag' }\nenv = { A = 'a' }\n\
+    put(
+        "b.toml",
+        "[defaults]\nprogram = 'bin/p'\nargs = { verbose = 'flag' }\nenv = { A = 'a' }\n\
         [command.'b.one']\nabout = 'One.'\nargv = ['{options}']\n\
-        [command.'b.two']\nabout = 'Two.'\nprogram = 'q'\nargv = ['{--verbose}']\nenv = { B = 'b' }\n");
+        [command.'b.two']\nabout = 'Two.'\nprogram = 'q'\nargv = ['{--verbose}']\nenv = { B = 'b' }\n",
+    );
     put("a.toml", "[command.'a.one']\nabout = 'One.'\nprogram = 'r'\nargv = []\n");
     put("notes.txt", "not a pack");
     let configuration =
@@ -85,7 +99,10 @@ fn a_pack_is_a_file_or_a_folder_of_files_and_has_defaults() {
         packs: packs.iter().map(Into::into).collect(),
         programs: [("r".to_owned(), "opt/r".to_owned())].into(),
     };
-    let all = declared(&packs(&["."]), Some(&Source { file: folder.path().join("x/toolgate.toml"), ..configuration.clone() }));
+    let all = declared(
+        &packs(&["."]),
+        Some(&Source { file: folder.path().join("x/toolgate.toml"), ..configuration.clone() }),
+    );
     assert!(all.unwrap_err().to_string().contains("the pack cannot be read"));
     let all = declared(&packs(&["."]), Some(&configuration)).unwrap();
     let ids: Vec<&str> = all.iter().map(|declared| declared.id()).collect();

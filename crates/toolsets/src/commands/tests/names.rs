@@ -43,12 +43,15 @@ async fn two_names_of_one_argument_are_refused_with_the_place_of_the_second() {
 
 #[test]
 fn a_tool_says_what_its_file_says() {
-    let bench = Bench::script("echo", "title = \"Why\"\nargv = [\"{options}\"]\n\
+    let bench = Bench::script(
+        "echo",
+        "title = \"Why\"\nargv = [\"{options}\"]\n\
         passthrough = true\ndeadline_ms = 5000\nidempotent = true\neffects = \"reads\"\n\
         at_once = 2\npriority = -1\n[command.\"x.y\".args]\n\
         input = \"string!\"\nlevels = { type = \"integer = 10\", about = \"How many.\" }\n\
         width = { type = \"integer\", assumed = 1024 }\nformat = \"png|svg\"\n\
-        when = { schema = { type = \"string\", format = \"date\" }, required = true }\n");
+        when = { schema = { type = \"string\", format = \"date\" }, required = true }\n",
+    );
     let spec = bench.tool("x.y").spec();
     assert_eq!(
         spec.input_schema,

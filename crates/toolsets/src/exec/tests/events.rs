@@ -54,7 +54,9 @@ async fn progress_grows_and_tells_the_last_line() {
         .iter()
         .filter_map(|(_, event)| match event {
             Event::Progress { done, total: None, message } => Some((*done, message.as_deref())),
-            Event::Progress { .. } | Event::Chunk { .. } | Event::Log { .. } | Event::Left(_) => None,
+            Event::Progress { .. } | Event::Chunk { .. } | Event::Log { .. } | Event::Left(_) => {
+                None
+            }
         })
         .collect();
     let messages: Vec<Option<&str>> = progress.iter().map(|(_, message)| *message).collect();

@@ -1,0 +1,330 @@
+//! `toolgate jobs`, and `toolgate call --follow`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{Done, Line, run};
+use crate::support::{Launch, Served, Workspace, binary, path, peak_memory_kib, wait_until};
+
+/// A tool that says how far it is, waits for `go` and leaves a file.
+const SLOW: &str = r#"
+[command."say.slow"]
+about = "Says things"
+program = "sh"
+argv = ["-c", "echo one; echo oops >&2; while [ ! -e go ]; do printf '\\033[31m40%%\\033[0m\\n'; sleep 0.1; done; printf 'no end'; echo x > out.txt"]
+progress = '(\d+)%'
+artefacts = ["out.txt"]
+"#;
+
+fn workspace() -> Workspace {
+    Workspace::new().file("toolgate.toml", SLOW)
+}
+
+/// `toolgate WORDS` in the workspace, by the user whose server it is.
+fn beside(served: &Served, workspace: &Workspace, words: &[&str]) -> Line {
+    Line::new(workspace.root(), words).env("HOME", served.server.home())
+}
+
+/// Starts `tool` as a job, and gives its id.
+fn start(served: &Served, workspace: &Workspace, tool: &str, arguments: Value) -> String {
+    let input = json!({ "tool": tool, "arguments": arguments }).to_string();
+    let words = ["call", "jobs_start", &input, "--json", "--url", &served.url()];
+    let done = beside(served, workspace, &words).run();
+    let job: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+    job["job_id"].as_str().unwrap().to_owned()
+}
+
+/// Starts a script as a job, and gives its id once it has ended.
+fn script(served: &Served, workspace: &Workspace, script: &str) -> String {
+    let id = start(served, workspace, "exec_run", json!({ "command": script, "shell": true }));
+    beside(served, workspace, &["jobs", &id]).run();
+    id
+}
+
+/// A command line that runs, and what it says meanwhile.
+struct Running {
+    child: Child,
+    err: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Running {
+    fn start(mut line: Line) -> Self {
+        line.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = line.command.spawn().unwrap();
+        let err = BufReader::new(child.stderr.take().unwrap());
+        Self { child, err, said: String::new() }
+    }
+
+    /// Reads on until `line` is said.
+    fn until(&mut self, line: &str) {
+        while !self.said.lines().any(|said| said == line) {
+            assert_ne!(
+                self.err.read_line(&mut self.said).unwrap(),
+                0,
+                "no `{line}`: {}",
+                self.said
+            );
+        }
+    }
+
+    fn interrupt(&self) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+    }
+
+    fn ended(mut self) -> Done {
+        self.err.read_to_string(&mut self.said).unwrap();
+        let done = self.child.wait_with_output().unwrap();
+        let out = String::from_utf8(done.stdout).unwrap();
+        Done { code: done.status.code().expect("no signal ended it"), out, err: self.said }
+    }
+}
+
+#[test]
+fn what_a_call_says_is_told_a_line_each_and_its_result_as_ever() {
+    let workspace = workspace();
+    let mut running =
+        Running::start(Line::new(workspace.root(), &["call", "say_slow", "--follow"]));
+    running.until("progress: 40 %");
+    workspace.put("go", "");
+    let done = running.ended();
+    let plain = run(workspace.root(), &["call", "say_slow"]);
+    let far = |line: &&str| line.contains("40%");
+    let same = done.out.lines().filter(|line| !far(line)).eq(plain.out.lines());
+    assert!(done.code == 0 && same && done.out.lines().any(|line| far(&line)), "{done:?}");
+    for line in ["stdout: one", "stderr: oops", "stdout: 40%", "stdout: no end", "left: out.txt"] {
+        assert!(done.err.lines().any(|said| said == line), "{line}: {done:?}");
+        assert!(!plain.err.contains(line), "{plain:?}");
+    }
+}
+
+#[test]
+fn what_a_server_tells_of_a_call_is_followed_too() {
+    let workspace = workspace();
+    let served = Launch::over(&workspace).served();
+    let words = ["call", "say_slow", "--follow", "--url", &served.url()];
+    let mut running = Running::start(Line::new(workspace.root(), &words));
+    while !running.said.contains("progress: 40 %") {
+        assert_ne!(running.err.read_line(&mut running.said).unwrap(), 0, "{}", running.said);
+    }
+    workspace.put("go", "");
+    let done = running.ended();
+    assert!(done.code == 0 && done.out.contains("no end"), "{done:?}");
+}
+
+#[test]
+fn a_signal_calls_off_the_call_that_is_followed() {
+    let workspace = workspace();
+    let served = Launch::over(&workspace).served();
+    for more in [&[][..], &["--url", &served.url()]] {
+        let words = [&["call", "say_slow", "--follow"], more].concat();
+        let mut running = Running::start(Line::new(workspace.root(), &words));
+        running.err.read_line(&mut running.said).unwrap();
+        running.interrupt();
+        let done = running.ended();
+        assert!(done.code == 1 && done.err.contains("the call was cancelled"), "{done:?}");
+    }
+    assert_eq!(served.server.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn a_person_at_a_terminal_sees_a_bar_that_is_gone_in_the_end() {
+    let workspace = workspace();
+    let line = format!("{} call say_slow --follow", binary().display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root()).env_clear();
+    command.env("PATH", path()).env("HOME", workspace.root()).env("TERM", "xterm");
+    command.env("TOOLGATE_AUDIT_TO", "off").stdin(Stdio::null()).stdout(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        return eprintln!("no terminal is to be had: `script` is not installed");
+    };
+    let mut out = child.stdout.take().unwrap();
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("░  40 %  0:0") {
+        let mut piece = [0; 4096];
+        let read = out.read(&mut piece).unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&piece[..read]);
+    }
+    workspace.put("go", "");
+    out.read_to_end(&mut seen).unwrap();
+    assert!(child.wait().unwrap().success());
+    let seen = String::from_utf8_lossy(&seen);
+    assert!(seen.contains("  oops") && !seen.contains("stderr: oops"), "{seen}");
+    let (_, last) = seen.rsplit_once("\u{1b}[2K").expect("lines are cleared");
+    assert!(
+        last.contains("one\r\n") && !last.contains('█') && last.contains("exit code 0"),
+        "{last}"
+    );
+}
+
+#[test]
+fn a_folder_without_jobs_is_told_and_stays_as_it_is() {
+    let workspace = Workspace::new();
+    let home = tempfile::tempdir().unwrap();
+    let looks = [(&["jobs"][..], 0), (&["jobs", "--json"], 0), (&["jobs", "abcd"], 1)];
+    for (words, code) in looks {
+        let done = Line::new(workspace.root(), words).env("HOME", home.path()).run();
+        assert_eq!((done.code, done.out.as_str()), (code, ""), "{done:?}");
+        let told = done.err.contains("toolgate call jobs_start");
+        assert_eq!(told, !words.contains(&"--json"), "{done:?}");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "{words:?}");
+    }
+    let line = Line::new(workspace.root(), &["jobs"]).env("TOOLGATE_JOBS_TO", "off").run();
+    assert!(line.code == 2 && line.err.contains("jobs.to"), "{line:?}");
+}
+
+#[test]
+fn jobs_are_listed_newest_first_each_with_how_it_ended() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let ids = ["true", "exit 7"].map(|text| script(&served, &workspace, text));
+    let third = start(&served, &workspace, "files_read", json!({ "path": "none" }));
+    let list = |words: &[&str]| beside(&served, &workspace, words).run();
+    list(&["jobs", &third]);
+    let done = list(&["jobs"]);
+    let rows: Vec<Vec<&str>> =
+        done.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let row = |row: usize, cells: &[&str]| assert_eq!(rows[row][..cells.len()], *cells, "{done:?}");
+    row(0, &["JOB", "TOOL", "STATE", "FAR"]);
+    row(1, &[&third[..8], "files_read", "failed"]);
+    row(2, &[&ids[1][..8], "exec_run", "failed", "exit", "7"]);
+    row(3, &[&ids[0][..8], "exec_run", "succeeded", "exit", "0"]);
+    assert!(done.out.contains("`none` does not exist") && done.err.is_empty(), "{done:?}");
+    let done = list(&["jobs", "--limit", "1"]);
+    assert!(done.out.lines().count() == 2 && done.err.contains("--limit"), "{done:?}");
+    let done = list(&["jobs", "--json", "--limit", "2"]);
+    let jobs: Vec<Value> =
+        done.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (jobs.len(), &jobs[1]["job_id"], &jobs[1]["exit_code"]),
+        (2, &json!(ids[1]), &json!(7))
+    );
+}
+
+#[test]
+fn a_job_is_found_by_the_beginning_of_its_id_or_the_nearest_is_offered() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let id = script(&served, &workspace, "echo said");
+    let find = |id: &str| beside(&served, &workspace, &["jobs", id]).run();
+    for digits in [4, 9, 32] {
+        let done = find(&id[..digits]);
+        assert_eq!((done.code, done.out.as_str()), (0, "said\n"), "{done:?}");
+        assert!(done.err.contains(&id) && done.err.contains("succeeded"), "{done:?}");
+    }
+    assert_eq!(find(&id[..6].to_uppercase()).code, 0);
+    let mut near = id.clone();
+    near.replace_range(3..4, if &id[3..4] == "0" { "1" } else { "0" });
+    for digits in [5, 32] {
+        let done = find(&near[..digits]);
+        let offered = done.err.contains(&format!("did you mean `{}`", &id[..digits]));
+        assert!(done.code == 1 && offered, "{done:?}");
+    }
+    let done = find(&id[..3]);
+    assert!(done.code == 1 && done.err.contains("4 digits"), "{done:?}");
+}
+
+#[test]
+fn a_job_is_followed_until_it_ends_and_its_files_are_told() {
+    let workspace = workspace();
+    let served = Launch::over(&workspace).served();
+    let id = start(&served, &workspace, "say_slow", json!({}));
+    let mut running = Running::start(beside(&served, &workspace, &["jobs", &id]));
+    running.until("progress: 40 %");
+    // As it is: what it printed so far.
+    let now = beside(&served, &workspace, &["jobs", &id, "--no-follow"]).run();
+    assert!(now.code == 0 && now.out.contains("one\n") && now.err.contains("40 %"), "{now:?}");
+    workspace.put("go", "");
+    let done = running.ended();
+    assert!(
+        done.code == 0 && done.out.contains("one\n") && done.out.contains("no end"),
+        "{done:?}"
+    );
+    let lines = ["stdout: one", "stderr: oops", "stdout: no end", "toolgate: left out.txt (2 B)"];
+    for line in lines {
+        assert!(done.err.lines().any(|said| said == line), "{line}: {done:?}");
+    }
+    fs::remove_file(workspace.path("out.txt")).unwrap();
+    let get = |words: &[&str]| {
+        beside(&served, &workspace, &[&["jobs", &id[..6], "--get"], words].concat()).run()
+    };
+    assert_eq!(get(&["out.txt", "-o", "-"]).out, "x\n");
+    assert_eq!((get(&["out.txt"]).code, workspace.read("out.txt").as_str()), (0, "x\n"));
+    assert_eq!(get(&["out.txt"]).code, 2, "nothing is written over unasked");
+    assert_eq!(get(&["all", "-o", "all.zip"]).code, 0);
+    assert!(fs::read(workspace.path("all.zip")).unwrap().starts_with(b"PK"));
+    assert!(get(&["none"]).err.contains("out.txt"));
+    let done = beside(&served, &workspace, &["jobs", &id, "--json"]).run();
+    let job: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!((&job["state"], &job["result"]["exit_code"]), (&json!("succeeded"), &json!(0)));
+}
+
+#[test]
+fn the_exit_code_tells_how_a_job_ended() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    for (text, code) in [("true", 0), ("echo bad >&2; exit 3", 1)] {
+        let id = script(&served, &workspace, text);
+        assert_eq!(beside(&served, &workspace, &["jobs", &id]).run().code, code, "{text}");
+    }
+    let id = start(&served, &workspace, "files_read", json!({ "path": "none" }));
+    let done = beside(&served, &workspace, &["jobs", &id]).run();
+    assert!(done.code == 1 && done.err.contains("`none` does not exist"), "{done:?}");
+}
+
+#[test]
+fn a_job_is_stopped_by_its_server_and_goes_on_when_nobody_looks() {
+    let workspace = workspace();
+    let served = Launch::over(&workspace).served();
+    let id = start(&served, &workspace, "say_slow", json!({}));
+    let mut running = Running::start(beside(&served, &workspace, &["jobs", &id]));
+    running.until("stdout: one");
+    running.interrupt();
+    let done = running.ended();
+    assert!(done.code == 130 && done.err.contains("goes on"), "{done:?}");
+    let cancel = |words: &[&str]| {
+        beside(&served, &workspace, &[&["jobs", &id[..8], "--cancel"], words].concat()).run()
+    };
+    let done = cancel(&[]);
+    assert!(done.code == 1 && done.err.contains("run by another server"), "{done:?}");
+    let done = cancel(&["--url", &served.url()]);
+    assert!(done.code == 0 && done.err.contains("canceled"), "{done:?}");
+    let done = beside(&served, &workspace, &["jobs", &id]).run();
+    assert!(
+        done.code == 1 && done.out.contains("one\n") && done.err.contains("cancelled"),
+        "{done:?}"
+    );
+    let done = cancel(&[]);
+    assert!(done.code == 1 && done.err.contains("has ended already"), "{done:?}");
+}
+
+#[test]
+fn a_job_that_would_end_with_this_process_is_not_started() {
+    let workspace = Workspace::new();
+    let home = tempfile::tempdir().unwrap();
+    let words = ["call", "jobs_start", r#"{"tool":"files_list"}"#];
+    let done = Line::new(workspace.root(), &words).env("HOME", home.path()).run();
+    assert!(done.code == 2 && done.err.contains("--url"), "{done:?}");
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+/// Whoever does not read what is said holds up nobody's program.
+#[test]
+fn what_is_said_faster_than_it_is_read_is_left_out_and_that_is_told() {
+    let workspace = Workspace::new();
+    let flood = "head -c 30000000 /dev/zero | tr '\\0' x | fold -w 90; touch done";
+    let arguments = json!({ "command": flood, "shell": true }).to_string();
+    let words = ["call", "exec_run", &arguments, "--follow"];
+    let mut running = Running::start(Line::new(workspace.root(), &words));
+    wait_until("the program ends though nobody reads", || workspace.path("done").exists());
+    assert!(peak_memory_kib(running.child.id()) < 200_000, "what nobody reads is held");
+    running.err.read_to_string(&mut running.said).unwrap();
+    let done = running.ended();
+    assert!(done.code == 0 && done.err.contains("pieces of output were left out"), "{done:?}");
+}

@@ -1,0 +1,68 @@
+//! The pack of Zyra's commands: as fresh as the program, read by its own parser, and run.
+
+mod pack;
+mod runs;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{AnyTool, Caller, Ctx, Event, EventSink, LeftFile, Output, ToolError};
+use toolgate_toolsets::world::{Processes, Root};
+use toolgate_toolsets::{commands, exec};
+
+/// A program of Zyra's own environment.
+fn installed(name: &str) -> PathBuf {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let program = checkout.join(".tools/zyra/bin").join(name);
+    assert!(program.exists(), "{} is missing: run `cargo xtask setup`", program.display());
+    program
+}
+
+/// The pack as it is shipped.
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra/zyra.toml")
+}
+
+/// A workspace in which the pack's commands run.
+struct Bench {
+    tools: Vec<Arc<dyn AnyTool>>,
+    workspace: TempDir,
+}
+
+impl Bench {
+    /// With `program` for Zyra.
+    fn with(program: &Path) -> Self {
+        let settings = commands::Settings {
+            packs: vec![shipped()],
+            programs: [("zyra".to_owned(), program.display().to_string())].into(),
+        };
+        let declared = commands::declared(&settings, None).unwrap();
+        let processes = Processes::new(std::env::vars_os()).unwrap();
+        let workspace = TempDir::with_prefix("toolgate-zyra-").unwrap();
+        let root = Root::open(workspace.path()).unwrap();
+        let programs = exec::Programs::new(&root, &processes, &exec::Settings::default());
+        Self { tools: commands::tools(&programs, declared), workspace }
+    }
+
+    /// What a call gives back, and the files it left.
+    async fn call(&self, id: &str, input: Value) -> (Result<Output, ToolError>, Vec<LeftFile>) {
+        let left = Arc::new(Mutex::new(Vec::new()));
+        let sink = left.clone();
+        let events = EventSink::new(move |event| {
+            if let Event::Left(file) = event {
+                sink.lock().unwrap().push(file);
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(600);
+        let ctx =
+            Ctx { caller: Caller::local(), cancel: CancellationToken::new(), deadline, events };
+        let tool = self.tools.iter().find(|tool| tool.spec().id.as_str() == id).unwrap();
+        let output = tool.run(&ctx, tool.normalised(input)).await;
+        let left = std::mem::take(&mut *left.lock().unwrap());
+        (output, left)
+    }
+}

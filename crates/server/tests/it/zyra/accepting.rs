@@ -1,0 +1,91 @@
+//! What is answered when a job is accepted, and where it is found from then on.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Launch, Workspace, accepted, go};
+
+/// In a debug build, beside other tests; released and alone it takes a few milliseconds.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_job_is_accepted_within_200_ms() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    // The first opens the store.
+    let quickest = (0..5).map(|nth| {
+        let begun = Instant::now();
+        served.begin("work-wait", json!({ "name": nth.to_string() }));
+        begun.elapsed()
+    });
+    let quickest = quickest.min().unwrap();
+    assert!(quickest < AT_ONCE, "{quickest:?}");
+}
+
+#[test]
+fn an_accepted_job_is_found_at_every_address_it_is_told_with_v1_and_without() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let params = accepted("draw-one", json!({}));
+    for (method, params) in [
+        ("tools/call", params),
+        ("callTool", json!({ "stage": "draw", "command": "one", "args": {}, "mode": "async" })),
+    ] {
+        let result = served.result(method, params);
+        let id = result["job_id"].as_str().unwrap();
+        assert!(id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
+        let mut told = result.clone();
+        told.as_object_mut().unwrap().remove("content");
+        let expected = json!({
+            "status": "accepted",
+            "job_id": id,
+            "poll": format!("/jobs/{id}"),
+            "ws": format!("/ws/jobs/{id}"),
+            "download": format!("/jobs/{id}/download"),
+            "manifest": format!("/jobs/{id}/manifest"),
+        });
+        assert_eq!(told, expected);
+        served.job_in("succeeded", id);
+        for version in ["", "/v1"] {
+            let at = |key: &str| format!("{version}{}", result[key].as_str().unwrap());
+            assert_eq!(served.get(&at("poll")).json()["status"], "succeeded");
+            assert_eq!(served.get(&at("download")).body, b"drawn");
+            assert_eq!(served.get(&at("manifest")).json()["artifacts"][0]["name"], "plot.png");
+            let (told, _) = served.socket(&at("ws")).rest();
+            assert_eq!(told.last().unwrap()["status"], "succeeded");
+            let events = served.get(&format!("{version}/mcp/progress/{id}")).events();
+            assert_eq!(events.last().unwrap()["status"], "succeeded");
+        }
+    }
+}
+
+#[test]
+fn every_spelling_of_a_tool_starts_a_job_of_it() {
+    let workspace = Workspace::with_commands();
+    go(&workspace);
+    let served = Launch::over(&workspace).served();
+    for name in ["work-wait", "work.wait", "work wait", "work:wait", "work_wait"] {
+        let id = served.begin(name, json!({ "name": "a" }));
+        assert_eq!(served.job_in("succeeded", &id)["exit_code"], 0, "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_job_is_refused_as_a_call_is() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    for (params, said) in [
+        (json!({ "name": "work-wiat", "mode": "async" }), "work-wait"),
+        (json!({ "name": "work-wait", "arguments": { "nome": "a" }, "mode": "async" }), "name"),
+        (json!({ "name": "work-wait", "arguments": [], "mode": "async" }), "arguments"),
+        (json!({ "name": "work-wait", "arguments": { "name": "a" }, "mode": "later" }), "mode"),
+    ] {
+        let answer = served.rpc("tools/call", params.clone()).json();
+        let error = &answer["error"];
+        assert_eq!(error["code"], -32602, "{params}: {answer}");
+        assert!(error["message"].as_str().unwrap().contains(said), "{params}: {answer}");
+    }
+    let batch = Value::Array(Vec::new());
+    assert_eq!(served.rpc("tools/call", batch).json()["error"]["code"], -32602);
+}

@@ -1,0 +1,169 @@
+//! Conversations over a WebSocket: calls and jobs, and their progress on the same socket.
+
+use serde_json::{Map, Value, json};
+
+use crate::support::{Ended, Launch, Marker, Served, Socket, Workspace, go, ran, wait_until};
+
+fn open(workspace: &Workspace, target: &str) -> (Served, Socket) {
+    let served = Launch::over(workspace).served();
+    let socket = served.socket(target);
+    (served, socket)
+}
+
+fn rpc(id: u64, method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+fn job(id: u64, tool: &str, arguments: Value) -> Value {
+    rpc(id, "tools/call", json!({ "name": tool, "arguments": arguments, "mode": "async" }))
+}
+
+#[test]
+fn a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
+    let workspace = Workspace::with_commands();
+    for target in ["/v1/ws/mcp", "/ws/mcp"] {
+        let (_served, mut socket) = open(&workspace, target);
+        let answer = socket.ask(&rpc(1, "initialize", json!({})));
+        let result = &answer["result"];
+        assert_eq!(result["protocolVersion"], "2025-06-18", "{answer}");
+        assert_eq!(result["capabilities"], json!({ "tools": { "listChanged": true } }));
+        assert_eq!(result["serverInfo"]["name"], "zyra");
+        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized", "params": {} });
+        assert_eq!(socket.receive(), initialized);
+
+        let listed = socket.ask(&rpc(2, "tools/list", json!({})));
+        let names: Vec<_> = listed["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        assert!(names.contains(&&json!("work-wait")), "{names:?}");
+
+        let params = json!({ "name": "draw-one", "arguments": {}, "mode": "sync" });
+        let called = socket.ask(&rpc(3, "tools/call", params));
+        assert_eq!((&called["id"], &called["result"]["exit_code"]), (&json!(3), &json!(0)), "{called}");
+        socket.close();
+    }
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_the_socket_stays() {
+    let (_served, mut socket) = open(&Workspace::new(), "/v1/ws/mcp");
+    for (text, code) in [("{", -32700), ("[]", -32600), ("[1]", -32600), ("5", -32600), ("\"a\"", -32600), ("null", -32600)] {
+        socket.say(text);
+        let answer = socket.receive();
+        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{text}");
+    }
+    let answer = socket.ask(&rpc(1, "no/such", json!({})));
+    assert_eq!(answer["error"]["code"], -32601);
+    assert_eq!(socket.ask(&rpc(2, "statusReport", json!({})))["result"]["status"], "ok");
+}
+
+/// The progress told of `id` until its end.
+#[track_caller]
+fn progress(socket: &mut Socket, id: &str) -> Vec<Value> {
+    let mut told = socket.until(|message| message["params"].get("status").is_some());
+    for message in &mut told {
+        assert_eq!(message["method"], "notifications/progress", "{message}");
+        assert_eq!(message["params"]["job_id"], json!(id), "{message}");
+    }
+    told.iter_mut().map(|message| message["params"].take()).collect()
+}
+
+#[test]
+fn a_job_is_accepted_then_told_from_nought_to_its_end_on_the_same_socket() {
+    for (code, status) in [(0, "succeeded"), (7, "failed")] {
+        let workspace = Workspace::with_commands();
+        let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
+        let code_text = code.to_string();
+        let answer = socket.ask(&job(3, "tell-steps", json!({ "name": "a", "code": code_text })));
+        assert_eq!((&answer["id"], &answer["result"]["status"]), (&json!(3), &json!("accepted")));
+        let id = answer["result"]["job_id"].as_str().unwrap().to_owned();
+        wait_until("it runs", || ran(&workspace) == ["a"]);
+        go(&workspace);
+        let told = progress(&mut socket, &id);
+        assert_eq!(told[0], json!({ "job_id": id, "progress": 0.0 }));
+        let end = told.last().unwrap();
+        let output_file = match code {
+            0 => json!(format!("/v1/jobs/{id}/download")),
+            _ => Value::Null,
+        };
+        let expected = json!({
+            "job_id": id, "progress": 1.0, "status": status, "exit_code": code, "output_file": output_file,
+        });
+        assert_eq!(*end, expected);
+        if let Some(url) = output_file.as_str() {
+            assert_eq!(served.get(url).status, 200);
+        }
+        let mut keys = Map::new();
+        told.iter().for_each(|told| keys.extend(told.as_object().unwrap().clone()));
+        for key in ["progress", "stdout", "stderr", "status", "exit_code", "output_file"] {
+            assert!(keys.contains_key(key), "{key} was never told: {told:?}");
+        }
+        let fractions: Vec<_> = told.iter().filter_map(|told| told["progress"].as_f64()).collect();
+        assert!(fractions.is_sorted(), "{fractions:?}");
+        // Nothing comes after, and the conversation goes on.
+        assert_eq!(socket.ask(&rpc(4, "ping", json!({})))["id"], 4);
+    }
+}
+
+#[test]
+fn jobs_side_by_side_are_told_apart() {
+    let workspace = Workspace::with_commands();
+    let (_served, mut socket) = open(&workspace, "/v1/ws/mcp");
+    for id in 0..4 {
+        socket.send(&job(id, "tell-steps", json!({ "name": id.to_string(), "code": id.to_string() })));
+    }
+    wait_until("all run", || ran(&workspace).len() == 4);
+    go(&workspace);
+    let (mut jobs, mut ends) = (Map::new(), 0);
+    while ends < 4 {
+        let message = socket.receive();
+        if let Some(id) = message["result"]["job_id"].as_str() {
+            jobs.insert(id.to_owned(), message["id"].clone());
+            continue;
+        }
+        let params = &message["params"];
+        let nth = jobs.get(params["job_id"].as_str().unwrap()).expect("accepted before it is told");
+        if params.get("status").is_some() {
+            assert_eq!(params["exit_code"], *nth, "{message}");
+            ends += 1;
+        }
+    }
+}
+
+#[test]
+fn a_client_that_leaves_its_socket_leaves_its_jobs_running() {
+    let workspace = Workspace::with_commands();
+    let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
+    let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
+    let id = answer["result"]["job_id"].as_str().unwrap().to_owned();
+    drop(socket);
+    go(&workspace);
+    served.job_in("succeeded", &id);
+}
+
+#[test]
+fn a_call_on_a_socket_is_cancelled_by_leaving_it() {
+    let workspace = Workspace::with_commands();
+    let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
+    let marker = Marker::new();
+    let params = json!({ "name": "work-wait", "arguments": { "name": marker.0 } });
+    socket.send(&rpc(1, "tools/call", params));
+    marker.started();
+    drop(socket);
+    marker.gone();
+    assert_eq!(served.outcomes(1), ["canceled"]);
+}
+
+#[test]
+fn a_server_that_stops_says_so_on_its_sockets() {
+    let workspace = Workspace::with_commands();
+    let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
+    let answer = socket.ask(&job(1, "work-wait", json!({ "name": "a" })));
+    let id = answer["result"]["job_id"].as_str().unwrap();
+    let mut watcher = served.socket(&format!("/ws/jobs/{id}"));
+    watcher.receive();
+    let begun = std::time::Instant::now();
+    served.signal(rustix::process::Signal::TERM);
+    assert_eq!(socket.rest().1, Ended::Closed(1001));
+    assert_eq!(watcher.rest().1, Ended::Closed(1001));
+    assert_eq!(served.ended().code(), Some(0));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,158 @@
+//! What a job left: its manifest, its files one by one and in a zip, and nothing else.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Launch, Served, Workspace, go};
+
+fn drawn(workspace: &Workspace, tool: &str) -> (Served, String) {
+    let served = Launch::over(workspace).served();
+    let id = served.begin(tool, json!({}));
+    served.job_in("succeeded", &id);
+    (served, id)
+}
+
+#[test]
+fn the_only_file_is_downloaded_with_its_type_and_its_name() {
+    let workspace = Workspace::with_commands();
+    let (served, id) = drawn(&workspace, "draw-one");
+    for target in ["download", "download?file=plot.png", "download?zip=0"] {
+        let file = served.get(&format!("/jobs/{id}/{target}"));
+        assert_eq!((file.status, &*file.body), (200, &b"drawn"[..]), "{target}");
+        assert_eq!(file.header("content-type"), Some("image/png"));
+        assert_eq!(file.header("content-length"), Some("5"));
+        let disposition = file.header("content-disposition");
+        assert_eq!(disposition, Some("attachment; filename=\"plot.png\""));
+    }
+    // It is the job's own: what becomes of the workspace does not touch it.
+    workspace.put("out/plot.png", "drawn over");
+    assert_eq!(served.get(&format!("/jobs/{id}/download")).body, b"drawn");
+}
+
+#[test]
+fn the_manifest_is_what_lies_in_the_workspace() {
+    let workspace = Workspace::with_commands();
+    let (served, id) = drawn(&workspace, "draw-many");
+    let manifest = served.get(&format!("/v1/jobs/{id}/manifest")).json();
+    assert_eq!(manifest["job_id"], json!(id));
+    let artifacts = manifest["artifacts"].as_array().unwrap();
+    let mut told: Vec<_> = artifacts.iter().map(|file| file["path"].as_str().unwrap()).collect();
+    told.sort_unstable();
+    assert_eq!(told, ["out/Größe 1.bin", "out/a/page.txt", "out/b/page.txt"]);
+    for artifact in artifacts {
+        let keys: Vec<_> = artifact.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["name", "path", "size", "mtime", "media_type"]);
+        let path = workspace.path(artifact["path"].as_str().unwrap());
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!(artifact["size"], meta.len(), "{artifact}");
+        assert_eq!(artifact["mtime"].as_i64(), Some(meta.mtime()), "{artifact}");
+        let name = artifact["name"].as_str().unwrap();
+        let query: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let file = served.get(&format!("/jobs/{id}/download?file={query}"));
+        assert_eq!(file.body, std::fs::read(&path).unwrap(), "{artifact}");
+        let media_type = artifact["media_type"].as_str();
+        assert_eq!(file.header("content-type"), media_type, "{artifact}");
+    }
+    let names: Vec<_> = artifacts.iter().map(|file| file["name"].clone()).collect();
+    assert_eq!(names, ["Größe 1.bin", "page-2.txt", "page.txt"]);
+}
+
+#[test]
+fn all_files_are_downloaded_in_a_zip_that_others_read() {
+    let workspace = Workspace::with_commands();
+    let (served, id) = drawn(&workspace, "draw-many");
+    let folder = TempDir::new().unwrap();
+    for target in ["download?zip=1", "download"] {
+        let file = served.get(&format!("/jobs/{id}/{target}"));
+        assert_eq!(file.header("content-type"), Some("application/zip"));
+        let disposition = file.header("content-disposition").unwrap();
+        assert_eq!(disposition, format!("attachment; filename=\"{id}.zip\""));
+        let zip = folder.path().join("all.zip");
+        std::fs::write(&zip, &file.body).unwrap();
+        let script = "import sys, zipfile, json
+z = zipfile.ZipFile(sys.argv[1]); assert z.testzip() is None
+print(json.dumps({name: z.read(name).hex() for name in sorted(z.namelist())}))";
+        let out = Command::new("python3").args(["-c", script]).arg(&zip).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let read: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let page = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(read["Größe 1.bin"], "ff00");
+        let mut pages = [&read["page.txt"], &read["page-2.txt"]].map(|it| it.as_str().unwrap().to_owned());
+        pages.sort();
+        let mut expected = [page("one"), page("another")];
+        expected.sort();
+        assert_eq!(pages, expected);
+        assert_eq!(read.as_object().unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn a_job_without_files_leaves_what_it_printed() {
+    let workspace = Workspace::with_commands();
+    go(&workspace);
+    let served = Launch::over(&workspace).served();
+    let id = served.begin("work-wait", json!({ "name": "a" }));
+    served.job_in("succeeded", &id);
+    let file = served.get(&format!("/jobs/{id}/download"));
+    assert_eq!((file.status, file.text()), (200, "began\nwent\n".to_owned()));
+    assert_eq!(file.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(file.header("content-disposition").unwrap().contains("output.txt"));
+    assert_eq!(served.get(&format!("/jobs/{id}/manifest")).json()["artifacts"], json!([]));
+}
+
+#[test]
+fn nothing_but_a_jobs_own_files_is_downloaded() {
+    let workspace = Workspace::with_commands();
+    let (served, id) = drawn(&workspace, "draw-one");
+    let traversals = [
+        "../plot.png", "..%2Fplot.png", "..", ".", "%2Fetc%2Fpasswd", "/etc/passwd", "a%00b", "a%5Cb",
+        "out%2Fplot.png", "..%252Fx/y", "",
+    ];
+    for name in traversals {
+        let refused = served.get(&format!("/jobs/{id}/download?file={name}"));
+        assert_eq!(refused.status, 400, "{name}: {refused:?}");
+    }
+    for name in ["plot.jpg", "README.md", "%2e%2e%252fx"] {
+        let refused = served.get(&format!("/jobs/{id}/download?file={name}"));
+        assert_eq!(refused.status, 404, "{name}: {refused:?}");
+    }
+    let refused = served.get(&format!("/jobs/{id}/download?file=plot.png&zip=1"));
+    assert_eq!(refused.status, 400, "{refused:?}");
+    let path = served.get(&format!("/jobs/{id}/download/../../../etc/passwd"));
+    assert_eq!(path.status, 404, "{path:?}");
+}
+
+#[test]
+fn a_job_that_failed_or_goes_on_has_nothing_to_download() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let id = served.begin("tell-steps", json!({ "name": "a", "code": "1" }));
+    assert_eq!(served.get(&format!("/jobs/{id}/download")).status, 404);
+    go(&workspace);
+    served.job_in("failed", &id);
+    for target in ["download", "download?zip=1", "download?file=a"] {
+        let refused = served.get(&format!("/jobs/{id}/{target}"));
+        assert_eq!(refused.status, 404, "{target}: {refused:?}");
+    }
+    assert_eq!(served.get(&format!("/jobs/{id}/manifest")).json()["artifacts"], json!([]));
+}
+
+#[test]
+fn a_large_file_is_downloaded_whole_and_costs_no_memory() {
+    let workspace = Workspace::new().file(
+        "toolgate.toml",
+        "[command.\"draw.large\"]\nabout = \"Large.\"\nprogram = \"sh\"\n\
+         argv = [\"-c\", \"head -c 67108864 /dev/zero | tr '\\\\0' x > large.bin\"]\n\
+         artefacts = [\"large.bin\"]\n",
+    );
+    let (served, id) = drawn(&workspace, "draw-large");
+    let before = crate::support::peak_memory_kib(served.pid);
+    let file = served.get(&format!("/jobs/{id}/download"));
+    assert_eq!(file.body.len(), 64 << 20);
+    assert!(file.body.iter().all(|byte| *byte == b'x'));
+    let grown = crate::support::peak_memory_kib(served.pid) - before;
+    assert!(grown < 16 << 10, "{grown} KiB");
+}

@@ -1,0 +1,107 @@
+//! A job by its path: how it is, and how it is cancelled.
+
+use serde_json::{Value, json};
+
+use crate::support::{Launch, Marker, Post, Workspace, go};
+
+const KEYS: [&str; 7] = [
+    "job_id",
+    "status",
+    "stdout",
+    "stderr",
+    "exit_code",
+    "output_file",
+    "resolved_input_paths",
+];
+
+#[test]
+fn a_job_is_told_in_the_same_shape_from_its_beginning_to_its_end() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let marker = Marker::new();
+    let runs = served.begin("tell-steps", json!({ "name": marker.0 }));
+    marker.started();
+    let fails = served.begin("tell-steps", json!({ "name": "b", "code": "7" }));
+    let shape = |job: &Value| {
+        let keys: Vec<_> = job.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, KEYS);
+        KEYS.map(|key| job[key].clone())
+    };
+    let of = |id: &str, status: &str| {
+        let no = Value::Null;
+        [json!(id), json!(status), json!(""), json!(""), no.clone(), no, json!([])]
+    };
+    assert_eq!(shape(&served.job(&runs)), of(&runs, "running"));
+    assert_eq!(shape(&served.job(&fails)), of(&fails, "queued"));
+    go(&workspace);
+    let mut expected = of(&runs, "succeeded");
+    expected[2] = json!("began\nlast\n");
+    expected[3] = json!("step 1/4\nstep 3/4\n");
+    expected[4] = json!(0);
+    expected[5] = json!(format!("/v1/jobs/{runs}/download"));
+    assert_eq!(shape(&served.job_in("succeeded", &runs)), expected);
+    let mut expected = of(&fails, "failed");
+    expected[2] = json!("began\nlast\n");
+    expected[3] = json!("step 1/4\nstep 3/4\n");
+    expected[4] = json!(7);
+    assert_eq!(shape(&served.job_in("failed", &fails)), expected);
+}
+
+#[test]
+fn a_job_nobody_knows_is_not_found_at_any_of_its_paths() {
+    let served = Launch::over(&Workspace::new()).served();
+    for id in ["0123456789abcdef0123456789abcdef", "abc", "..%2F..%2Fetc", "%00", "a%ff"] {
+        for path in ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"] {
+            for version in ["", "/v1"] {
+                let target = format!("{version}{path}").replace("ID", id);
+                let response = served.get(&target);
+                assert_eq!(response.status, 404, "{target}: {response:?}");
+                assert!(response.json()["detail"].is_string(), "{target}");
+            }
+        }
+        assert_eq!(served.delete(&format!("/v1/jobs/{id}")).status, 404);
+    }
+}
+
+#[test]
+fn a_job_is_cancelled_by_deleting_it() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).set("jobs_running", 1).served();
+    let marker = Marker::new();
+    let runs = served.begin("work-wait", json!({ "name": marker.0 }));
+    marker.started();
+    let waits = served.begin("work-wait", json!({ "name": "b" }));
+    for (id, version) in [(&waits, "/v1"), (&runs, "")] {
+        let target = format!("{version}/jobs/{id}");
+        let answer = served.delete(&target);
+        assert_eq!((answer.status, answer.json()["status"].clone()), (200, json!("canceled")));
+        assert_eq!(served.job(id)["status"], "canceled");
+        assert_eq!(served.delete(&target).status, 409);
+    }
+    assert!(marker.pids().is_empty());
+}
+
+#[test]
+fn head_asks_what_get_asks_and_other_methods_are_told_which_there_are() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let id = served.begin("draw-one", json!({}));
+    served.job_in("succeeded", &id);
+    for path in ["", "/download", "/manifest"] {
+        let target = format!("/jobs/{id}{path}");
+        let got = served.get(&target);
+        let mut connection = served.connect();
+        connection.post(&Post::bare("HEAD", &target));
+        let head = connection.head();
+        assert_eq!(head.status, 200);
+        for name in ["content-type", "content-length", "content-disposition"] {
+            assert_eq!(head.header(name), got.header(name), "{target}: {name}");
+        }
+        // Nothing follows it but the next answer.
+        connection.post(&Post::bare("GET", &target));
+        assert_eq!(connection.response().body, got.body);
+        let refused = served.send(&Post::bare("POST", &target).with("content-length", "0").with("content-type", "application/json"));
+        assert_eq!(refused.status, 405, "{target}");
+        assert!(refused.header("allow").unwrap().contains("GET"), "{target}");
+    }
+}

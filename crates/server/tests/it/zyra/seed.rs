@@ -1,0 +1,169 @@
+//! The examples of Zyra's documentation, run as they stand there, with the real Zyra.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Launch, Served, Workspace, path, zyra};
+
+/// What the examples draw from, and the map they draw it on: Zyra would fetch it at the first use.
+const PREPARE: &str = "
+import sys, pathlib, numpy, shapefile
+root, home = map(pathlib.Path, sys.argv[1:])
+(root / 'samples').mkdir()
+numpy.save(root / 'samples/demo.npy', numpy.linspace(0, 1, 18 * 36).reshape(18, 36))
+maps = home / '.local/share/cartopy/shapefiles/natural_earth'
+for name in ['physical/ne_110m_coastline', 'cultural/ne_110m_admin_0_boundary_lines_land']:
+    with shapefile.Writer(str(maps / name), shapeType=shapefile.POLYLINE) as lines:
+        lines.field('name', 'C'); lines.line([[[-90, -45], [90, 45]]]); lines.record('line')
+    (maps / (name + '.prj')).write_text('')
+";
+
+/// Serves the pack of Zyra's commands over a workspace with the examples' sample.
+fn served(workspace: &Workspace) -> Served {
+    let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
+    let pack = pack.canonicalize().unwrap();
+    let config = format!("[commands]\npacks = [{pack:?}]\nprograms = {{ zyra = {:?} }}\n", zyra());
+    workspace.put("toolgate.toml", config);
+    let served = Launch::over(workspace).served();
+    let mut python = Command::new(zyra().with_file_name("python"));
+    python.args(["-c", PREPARE]).arg(workspace.root()).arg(served.home());
+    assert!(python.status().unwrap().success());
+    served
+}
+
+/// What an example prints, run in the folder that is served. All there is to change in it is the
+/// port, which other tests would want at the same time.
+#[track_caller]
+fn printed(served: &Served, example: &str, job: &str) -> String {
+    assert_eq!(example.matches("127.0.0.1:8000").count(), 1, "{example}");
+    let example = example.replace("127.0.0.1:8000", &served.addr.to_string());
+    let root = served.root();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &example]).current_dir(root).env_clear().env("PATH", path());
+    let done = shell.env("ZYRA_API_KEY", "devkey").env("JOB_ID", job).output().unwrap();
+    assert!(done.status.success(), "{example}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
+#[track_caller]
+fn result(served: &Served, example: &str) -> Value {
+    let answer: Value = serde_json::from_str(&printed(served, example, "")).unwrap();
+    assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
+    assert!(answer.get("error").is_none(), "{answer}");
+    answer["result"].clone()
+}
+
+/// The PNG at `path`, which is gone then.
+#[track_caller]
+fn drawn(path: &Path) -> Vec<u8> {
+    let png = std::fs::read(path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+    assert_eq!(png[png.len() - 8..png.len() - 4], *b"IEND");
+    png
+}
+
+const STATUS: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
+    -d '{"jsonrpc":"2.0","method":"statusReport","id":1}' \
+    http://127.0.0.1:8000/v1/mcp"#;
+const INITIALIZE: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
+    -d '{"jsonrpc":"2.0","method":"initialize","id":2}' \
+    http://127.0.0.1:8000/v1/mcp"#;
+const LIST: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
+    -d '{"jsonrpc":"2.0","method":"tools/list","id":3}' \
+    http://127.0.0.1:8000/v1/mcp"#;
+const DISCOVER: &str =
+    r#"curl -sS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
+const DISCOVER_BY_OPTIONS: &str =
+    r#"curl -sS -X OPTIONS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
+const CALL_TOOL: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
+    -d '{"jsonrpc":"2.0","method":"callTool","params":{"stage":"visualize","command":"heatmap","args":{"input":"samples/demo.npy","output":"/tmp/heatmap.png"},"mode":"sync"},"id":3}' \
+  http://127.0.0.1:8000/v1/mcp"#;
+const TOOLS_CALL: &str = r#"curl -sS -H 'Content-Type: application/json' -H "X-API-Key: $ZYRA_API_KEY" \
+    -d '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"visualize-heatmap","arguments":{"input":"samples/demo.npy","output":"/tmp/heatmap.png"},"mode":"sync"},"id":4}' \
+    http://127.0.0.1:8000/v1/mcp"#;
+const PROGRESS: &str = r#"curl -N -H "X-API-Key: $ZYRA_API_KEY" \
+    "http://127.0.0.1:8000/v1/mcp/progress/$JOB_ID?interval_ms=200""#;
+
+#[test]
+fn what_zyra_s_documentation_asks_is_answered() {
+    let served = served(&Workspace::new());
+    let status = result(&served, STATUS);
+    assert_eq!((&status["status"], status["version"].is_string()), (&json!("ok"), true));
+    let opened = result(&served, INITIALIZE);
+    assert_eq!(opened["protocolVersion"], "2025-06-18", "{opened}");
+    assert_eq!(opened["serverInfo"]["name"], "zyra", "{opened}");
+    assert!(opened["capabilities"]["tools"].is_object(), "{opened}");
+    let listed = result(&served, LIST);
+    let discovered = printed(&served, DISCOVER, "");
+    assert_eq!(printed(&served, DISCOVER_BY_OPTIONS, ""), discovered);
+    let discovered: Value = serde_json::from_str(&discovered).unwrap();
+    assert_eq!(discovered["mcp_version"], "0.1");
+    let names = |items: &Value| -> Vec<String> {
+        let items = items.as_array().unwrap().iter();
+        items.map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let tools = names(&listed["tools"]);
+    assert_eq!(names(&discovered["capabilities"]["commands"]), tools);
+    let stages = ["acquire", "decimate", "process", "run", "search", "transform", "visualize"];
+    let of_zyra = |name: &&String| stages.iter().any(|it| name.starts_with(&format!("{it}-")));
+    assert_eq!(tools.iter().filter(of_zyra).count(), 26, "{tools:?}");
+    assert!(tools.contains(&"process-decode-grib2".to_owned()));
+}
+
+#[test]
+fn the_heatmap_of_zyra_s_documentation_is_drawn_in_either_spelling_and_as_a_job() {
+    let served = served(&Workspace::new());
+    let there = Path::new("/tmp/heatmap.png");
+    let mut images = Vec::new();
+    for example in [CALL_TOOL, TOOLS_CALL] {
+        let result = result(&served, example);
+        assert_eq!((&result["status"], &result["exit_code"]), (&json!("ok"), &json!(0)), "{result}");
+        images.push(drawn(there));
+    }
+    for (example, output) in
+        [(CALL_TOOL, "/tmp/heatmap.png"), (TOOLS_CALL, "heatmap.png")]
+    {
+        let example = example.replace("sync", "async").replace("/tmp/heatmap.png", output);
+        let accepted = result(&served, &example);
+        assert_eq!(accepted["status"], "accepted", "{accepted}");
+        let id = accepted["job_id"].as_str().unwrap();
+        let events = printed(&served, PROGRESS, id);
+        let events: Vec<Value> = events
+            .split_terminator("\n\n")
+            .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
+            .collect();
+        let end = events.last().unwrap();
+        let file = json!(format!("/v1/jobs/{id}/download"));
+        let expected =
+            json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": file });
+        assert_eq!(*end, expected, "{}", served.job(id));
+        let image = drawn(&served.root().join(output));
+        images.push(image);
+        if !output.starts_with('/') {
+            let download = served.get(file.as_str().unwrap());
+            assert_eq!(download.header("content-type"), Some("image/png"));
+            assert_eq!(Some(&download.body), images.last());
+        }
+    }
+    // The same picture, however it was asked for.
+    images.windows(2).for_each(|pair| assert!(pair[0] == pair[1], "the pictures differ"));
+}
+
+#[test]
+fn what_zyra_cannot_do_is_told_with_its_exit_code_and_what_it_printed() {
+    let served = served(&Workspace::new());
+    let params = json!({
+        "stage": "visualize",
+        "command": "heatmap",
+        "args": { "input": "samples/none.npy", "output": "heatmap.png" },
+    });
+    let error = served.rpc("callTool", params).json()["error"].clone();
+    assert_eq!(error["code"], -32000, "{error}");
+    let data = &error["data"];
+    assert_ne!((&data["exit_code"], data["exit_code"].is_i64()), (&json!(0), true), "{error}");
+    assert_eq!((&data["stage"], &data["command"]), (&json!("visualize"), &json!("heatmap")));
+    assert!(data["stderr"].as_str().unwrap().contains("none.npy"), "{error}");
+}
