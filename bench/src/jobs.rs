@@ -175,8 +175,9 @@ fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyh
     eprintln!("measuring: startup with 100,000 jobs kept");
     let stores = tempfile::tempdir()?;
     let (full, empty) = (stores.path().join("full"), stores.path().join("empty"));
-    runtime.block_on(fill(&full, KEPT))?;
-    runtime.block_on(fill(&empty, 1))?;
+    for (store, count) in [(&full, KEPT), (&empty, 1)] {
+        runtime.block_on(fill(&own_folder(folder, store)?, count))?;
+    }
     let start = |store: &Path| {
         let (store, folder) = (text(store), text(folder));
         let words = ["TOOLGATE_JOBS_TO=".to_owned() + &store, text(&program("toolgate")?)];
@@ -194,6 +195,16 @@ fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyh
         unit: " ms",
         asked: Asked::Over(100.0),
     })
+}
+
+/// Where a server of `folder` keeps its jobs in `store`: it is asked for one, and makes it.
+fn own_folder(folder: &Path, store: &Path) -> anyhow::Result<std::path::PathBuf> {
+    let words = ["call", "jobs_start", r#"{"tool":"bench_true"}"#, "--root", &text(folder)];
+    let called =
+        Command::new(program("toolgate")?).args(words).env("TOOLGATE_JOBS_TO", store).output()?;
+    ensure!(called.status.success(), "{}", String::from_utf8_lossy(&called.stderr));
+    let made = std::fs::read_dir(store)?.next().context("no folder was made")??;
+    Ok(made.path())
 }
 
 /// A store with `count` jobs that have ended.

@@ -27,6 +27,7 @@ import anyio
 import mcp_types as types
 from jsonschema import Draft202012Validator
 from mcp.client import Client
+from mcp.client.extension import ClientExtension
 from mcp.client.session import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -47,13 +48,18 @@ CLIENT = types.Implementation(name="python-driver", version="1")
 
 
 def main() -> None:
-    options = read_options()
+    run(run_checks, __doc__)
+
+
+def run(checks: "Checks", about: str | None, extensions: list[ClientExtension] | None = None) -> None:
+    """Reads the options, runs `checks` and ends the process."""
+    options = read_options(about)
     report = Report()
     watch_clock(report, options.timeout + 5)
     complaints = Complaints()
     print(f"# mcp {installed('mcp')}, {options.transport}, {options.revision or options.mode}", flush=True)
     try:
-        anyio.run(drive, options, report, complaints)
+        anyio.run(drive, options, report, complaints, checks, extensions or [])
     except BaseException as err:
         report.fail("run", innermost(err))
     report.end()
@@ -143,7 +149,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def connect(options: argparse.Namespace) -> AsyncIterator[Peer]:
+async def connect(options: argparse.Namespace, extensions: list[ClientExtension]) -> AsyncIterator[Peer]:
     async with AsyncExitStack() as stack:
         if options.stdio:
             server = StdioServerParameters(command=options.stdio[0], args=options.stdio[1:])
@@ -155,7 +161,7 @@ async def connect(options: argparse.Namespace) -> AsyncIterator[Peer]:
             transport = sse_client(options.sse, headers=options.header)
 
         if options.revision is None:
-            client = Client(transport, mode=options.mode, client_info=CLIENT)
+            client = Client(transport, mode=options.mode, client_info=CLIENT, extensions=extensions)
             await stack.enter_async_context(client)
             yield Peer(client.session, client)
         else:
@@ -170,15 +176,24 @@ async def connect(options: argparse.Namespace) -> AsyncIterator[Peer]:
             yield Peer(session)
 
 
-async def drive(options: argparse.Namespace, report: Report, complaints: Complaints) -> None:
+Checks = Callable[[Peer, argparse.Namespace, Report], Awaitable[None]]
+
+
+async def drive(
+    options: argparse.Namespace,
+    report: Report,
+    complaints: Complaints,
+    checks: Checks,
+    extensions: list[ClientExtension],
+) -> None:
     """Connects, runs every check and leaves, all within the total time."""
     connected = False
     left_at = 0.0
     try:
         with anyio.fail_after(options.timeout):
-            async with connect(options) as peer:
+            async with connect(options, extensions) as peer:
                 connected = True
-                await run_checks(peer, options, report)
+                await checks(peer, options, report)
                 left_at = time.monotonic()
     except TimeoutError:
         report.fail("total-time" if connected else "connect", f"no end within {options.timeout:g} s")
@@ -477,8 +492,8 @@ def watch_clock(report: Report, within_s: float) -> None:
     timer.start()
 
 
-def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def read_options(about: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     server = parser.add_mutually_exclusive_group(required=True)
     server.add_argument("--url", help="a Streamable HTTP endpoint")
     server.add_argument("--sse", help="an HTTP+SSE endpoint, as in 2024-11-05")

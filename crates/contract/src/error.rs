@@ -73,7 +73,9 @@ pub enum CallError {
     #[error("the call was cancelled")]
     Canceled,
     /// The server ended while it ran, and running it twice may do harm.
-    #[error("the server ended while it ran, and it is not run twice; look at what it did, then call it again")]
+    #[error(
+        "the server ended while it ran, and it is not run twice; look at what it did, then call it again"
+    )]
     Interrupted,
     /// The tool could not do it.
     #[error("{message}")]

@@ -1,5 +1,6 @@
 //! What transports and dialects hand each other: bytes with what came beside them.
 
+use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -90,6 +91,8 @@ pub struct OpenFile {
     pub bytes: u64,
     /// What it is, e.g. `image/png`.
     pub media_type: String,
+    /// Held for as long as the file is.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Reply {

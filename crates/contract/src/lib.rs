@@ -18,4 +18,6 @@ pub use job::{
     Watch, Watched, Which,
 };
 pub use request::{Answer, Request, ToolPage};
-pub use tool::{AnyTool, BoxFuture, Effects, Ending, Tool, ToolId, ToolSpec, erase, fold, schema_of};
+pub use tool::{
+    AnyTool, BoxFuture, Effects, Ending, Tool, ToolId, ToolSpec, erase, fold, schema_of,
+};

@@ -26,7 +26,8 @@ use jobs::Wanted;
 pub use audit::{Audit, Destination as AuditDestination};
 pub use catalog::{Catalog, CatalogError};
 pub use jobs::{
-    Adopted, Begun, End, Handle as JobsHandle, JobSettings, Jobs, NewJob, Orphan, Said, SqliteStore, Store, StoreError,
+    Adopted, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan, Said,
+    SqliteStore, Store, StoreError,
 };
 pub use limits::Limits;
 pub use policy::{BadRule, Policy};
@@ -184,7 +185,7 @@ impl Host {
     }
 
     async fn call(&self, call: Call) -> Result<Answer, CallError> {
-        pipeline::run(&self.gate, call).await.map(Answer::Output)
+        pipeline::run(&self.gate, call, None).await.map(Answer::Output)
     }
 
     /// The jobs it keeps.

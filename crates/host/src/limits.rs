@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Call, CallError, Effects, ToolId, ToolSpec};
+use toolgate_contract::{CallError, Effects, ToolId, ToolSpec};
 
 /// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read
 /// waiting; so has each tool that asks for one.
@@ -23,6 +23,13 @@ pub(crate) struct Slot {
     among_all: OwnedSemaphorePermit,
     #[allow(dead_code, reason = "held, and given back on drop")]
     of_its_tool: Option<OwnedSemaphorePermit>,
+}
+
+/// How long whoever finds no slot waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Bounded,
+    Endless,
 }
 
 struct Pool {
@@ -63,30 +70,56 @@ impl Limits {
         self
     }
 
-    /// A slot for `call` of `spec`, at once or after a wait; a job waits for as long as it takes.
-    pub(crate) async fn admit(&self, spec: &ToolSpec, call: &Call) -> Result<Slot, CallError> {
+    /// A slot for one call of `spec`, at once or after a bounded wait.
+    pub(crate) async fn admit(
+        &self,
+        spec: &ToolSpec,
+        cancel: &CancellationToken,
+    ) -> Result<Slot, CallError> {
+        self.slot(spec, cancel, Patience::Bounded).await
+    }
+
+    /// A slot for a job that calls `spec`, after as long a wait as it takes.
+    pub(crate) async fn admit_job(
+        &self,
+        spec: &ToolSpec,
+        cancel: &CancellationToken,
+    ) -> Result<Slot, CallError> {
+        self.slot(spec, cancel, Patience::Endless).await
+    }
+
+    async fn slot(
+        &self,
+        spec: &ToolSpec,
+        cancel: &CancellationToken,
+        patience: Patience,
+    ) -> Result<Slot, CallError> {
         // Its own first: whoever waits for that takes no place that another could use.
         let of_its_tool = match self.each.get(&spec.id) {
-            Some(pool) => Some(pool.admit(call).await?),
+            Some(pool) => Some(pool.admit(cancel, patience).await?),
             None => None,
         };
         let pool = match spec.effects {
             Effects::Reads | Effects::Adds | Effects::Changes => &self.calls,
             Effects::Runs => &self.programs,
         };
-        Ok(Slot { among_all: pool.admit(call).await?, of_its_tool })
+        Ok(Slot { among_all: pool.admit(cancel, patience).await?, of_its_tool })
     }
 }
 
 impl Pool {
-    async fn admit(&self, call: &Call) -> Result<OwnedSemaphorePermit, CallError> {
+    async fn admit(
+        &self,
+        cancel: &CancellationToken,
+        patience: Patience,
+    ) -> Result<OwnedSemaphorePermit, CallError> {
         match self.free.clone().try_acquire_owned() {
             Ok(permit) => Ok(permit),
-            Err(_) if call.job.is_some() => self.wait_for(&call.cancel, Duration::MAX).await,
+            Err(_) if patience == Patience::Endless => self.wait_for(cancel, Duration::MAX).await,
             Err(_) => {
                 let place = Place::take(self);
                 let _place = place.ok_or_else(|| self.refusal("and as many wait as may"))?;
-                self.wait_for(&call.cancel, self.wait_max).await
+                self.wait_for(cancel, self.wait_max).await
             }
         }
     }
@@ -131,7 +164,6 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use toolgate_contract::{Caller, EventSink, JobId};
 
     use super::*;
 
@@ -150,44 +182,36 @@ mod tests {
         }
     }
 
-    fn call(job: Option<JobId>) -> Call {
-        Call {
-            tool: "t.t".to_owned(),
-            input: json!({}),
-            caller: Caller::local(),
-            dialect: "test".into(),
-            cancel: CancellationToken::new(),
-            events: EventSink::none(),
-            job,
-        }
+    fn wanted() -> CancellationToken {
+        CancellationToken::new()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_pool_makes_wait_then_refuses_and_says_when_to_come_back() {
         let limits = Limits::new(1, 1, 1, Duration::from_secs(5));
-        let slot = limits.admit(&spec(Effects::Reads), &call(None)).await.expect("the first fits");
-        let refused = limits.admit(&spec(Effects::Reads), &call(None)).await;
+        let slot = limits.admit(&spec(Effects::Reads), &wanted()).await.expect("the first fits");
+        let refused = limits.admit(&spec(Effects::Reads), &wanted()).await;
         assert!(
             matches!(refused, Err(CallError::Limited { retry_after, .. }) if !retry_after.is_zero())
         );
         drop(slot);
-        assert!(limits.admit(&spec(Effects::Reads), &call(None)).await.is_ok());
+        assert!(limits.admit(&spec(Effects::Reads), &wanted()).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_running_program_does_not_keep_a_read_waiting() {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
-        let _program = limits.admit(&spec(Effects::Runs), &call(None)).await.expect("it fits");
-        assert!(limits.admit(&spec(Effects::Reads), &call(None)).await.is_ok());
+        let _program = limits.admit(&spec(Effects::Runs), &wanted()).await.expect("it fits");
+        assert!(limits.admit(&spec(Effects::Reads), &wanted()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_waits_where_a_call_would_be_refused() {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
         let program = spec(Effects::Runs);
-        let slot = limits.admit(&program, &call(None)).await.expect("it fits");
-        let job = call(Some(JobId::of(1)));
-        let (admitted, ()) = tokio::join!(limits.admit(&program, &job), async {
+        let cancel = wanted();
+        let slot = limits.admit(&program, &cancel).await.expect("it fits");
+        let (admitted, ()) = tokio::join!(limits.admit_job(&program, &cancel), async {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             drop(slot);
         });
@@ -198,9 +222,9 @@ mod tests {
     async fn a_tool_with_a_bound_of_its_own_keeps_to_it() {
         let one = ToolSpec { at_once: Some(1), ..spec(Effects::Runs) };
         let limits = Limits::new(9, 9, 0, Duration::ZERO).with_tools([&one].into_iter());
-        let slot = limits.admit(&one, &call(None)).await.expect("it fits");
-        assert!(limits.admit(&one, &call(None)).await.is_err());
+        let slot = limits.admit(&one, &wanted()).await.expect("it fits");
+        assert!(limits.admit(&one, &wanted()).await.is_err());
         drop(slot);
-        assert!(limits.admit(&one, &call(None)).await.is_ok());
+        assert!(limits.admit(&one, &wanted()).await.is_ok());
     }
 }

@@ -15,20 +15,32 @@ use crate::policy::Permit;
 use crate::validate;
 
 /// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
-pub(crate) async fn run(gate: &Gate, call: Call) -> Result<Output, CallError> {
-    let record = gate.audit.begin(&call).await?;
-    let outcome = AssertUnwindSafe(pass(gate, call)).catch_unwind().await;
+///
+/// A job brings its slot: it waited for it before it began.
+pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
+    let record = loop {
+        match gate.audit.begin(&call).await {
+            Ok(record) => break record,
+            // What was accepted waits for the log, however slow it is.
+            Err(_) if call.job.is_some() && !call.cancel.is_cancelled() => {}
+            Err(refused) => return Err(refused),
+        }
+    };
+    let outcome = AssertUnwindSafe(pass(gate, call, slot)).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
     record.close(&outcome);
     outcome
 }
 
-async fn pass(gate: &Gate, mut call: Call) -> Result<Output, CallError> {
+async fn pass(gate: &Gate, mut call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.take());
     validate::input(entry, &input)?;
     let permit = gate.policy.authorise(&call.caller, entry.spec())?;
-    let slot = gate.limits.admit(entry.spec(), &call).await?;
+    let slot = match slot {
+        Some(slot) => slot,
+        None => gate.limits.admit(entry.spec(), &call.cancel).await?,
+    };
     let output = run_bounded(gate, entry, call, input, permit, slot).await?;
     validate::output(gate.settings.output_check, entry, &output)?;
     Ok(output)
@@ -74,8 +86,9 @@ async fn run_bounded(
 ) -> Result<Output, CallError> {
     let allowed = entry.spec().deadline.unwrap_or_else(|| gate.settings.deadline_of(&call));
     let deadline = Instant::now() + allowed;
-    let ctx =
-        Ctx { caller: call.caller, cancel: call.cancel.clone(), deadline, events: call.events };
+    // The tool's own: that its time is over says nothing of whoever called.
+    let cancel = call.cancel.child_token();
+    let ctx = Ctx { caller: call.caller, cancel, deadline, events: call.events };
     let mut work = entry.tool().run(&ctx, input);
 
     let stopped = tokio::select! {

@@ -13,7 +13,7 @@ use crate::lines::LineBounds;
 use crate::session::Session;
 
 /// How many words about a job may wait for whoever watches it.
-const WORDS: usize = 16;
+const WORDS: usize = 2;
 
 /// A client that converses over a socket.
 pub(crate) struct Conversing {

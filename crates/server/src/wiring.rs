@@ -22,6 +22,9 @@ use crate::lines::LineBounds;
 /// How many messages may wait for a client at a WebSocket before it is too slow.
 const SOCKET_MESSAGES: usize = 256;
 
+/// How much of them; one larger message is let in when nothing waits.
+const SOCKET_BYTES: usize = 1 << 20;
+
 /// A folder being served: the host before it, and what its tools hold of the world.
 pub struct Workspace {
     /// Answers requests.
@@ -135,23 +138,33 @@ fn jobs(
 }
 
 /// Where the jobs over the folder `root` are kept. Servers of one folder share them.
-#[allow(clippy::disallowed_methods, reason = "the folder served has one name, however it is spelled")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the folder served has one name, however it is spelled"
+)]
 fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
-    Ok(match to {
-        "off" => None,
-        "state" => {
-            let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-            let hash = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
-            let name = root.file_name().unwrap_or_default().to_string_lossy();
-            let own = format!("{}-{}", name.replace(|c: char| !c.is_alphanumeric(), "_"), &hash[..16]);
-            state_folder().map(|state| state.join("jobs").join(own))
-        }
-        path if Path::new(path).is_absolute() => Some(path.into()),
+    let folder = match to {
+        "off" => return Ok(None),
+        "state" => state_folder().map(|state| state.join("jobs")),
+        path if Path::new(path).is_absolute() => Some(PathBuf::from(path)),
         path => bail!(
             "jobs.to is `{path}`; give an absolute folder (a relative one would lie among the files \
              that tools can write), `state` or `off`"
         ),
-    })
+    };
+    let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    if let Some(folder) = folder.as_ref().filter(|folder| folder.starts_with(&real)) {
+        bail!(
+            "jobs.to is {}, which lies among the files that tools can write; give a folder beside \
+             the workspace, `state` or `off`",
+            folder.display()
+        );
+    }
+    // A folder of each workspace's own: no server runs the jobs of another's.
+    let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
+    let name = real.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.replace(|c: char| !c.is_alphanumeric(), "_");
+    Ok(folder.map(|folder| folder.join(format!("{name}-{}", &hash[..16]))))
 }
 
 /// The path of `file` in the folder `root` that is served, if it lies there: tools must not change
@@ -206,7 +219,7 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         write_time_max: Duration::from_millis(config.server.write_time_ms),
         connections_max: config.server.connections_max,
         socket_waiting_messages: SOCKET_MESSAGES,
-        socket_waiting_bytes: config.limits.message_bytes,
+        socket_waiting_bytes: SOCKET_BYTES,
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
         // Calls are cancelled when the drain is over, and then still answered.
         drain: Duration::from_millis(

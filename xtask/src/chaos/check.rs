@@ -20,6 +20,8 @@ const SETTLE: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_millis(20);
 /// How many ask at once how the jobs ended.
 const ASKERS: usize = 8;
+/// How often a job may begin that servers do not survive; then it is given no other.
+const ATTEMPTS_MAX: u64 = 5;
 /// Of so many jobs that began once, one is asked for what was told while it ran.
 const SAMPLE: u64 = 8;
 /// What a job says that was cut short and is not run again.
@@ -147,6 +149,7 @@ struct Check<'c> {
     wrong: Wrong,
     interrupted: usize,
     canceled: usize,
+    worn_out: usize,
 }
 
 impl<'c> Check<'c> {
@@ -169,7 +172,17 @@ impl<'c> Check<'c> {
         }
         let attempts = jobs.into_iter().map(|job| (job.id, job.attempts)).collect();
         let wrong = Wrong::default();
-        Ok(Self { stage, ledger, at, wrote, attempts, wrong, interrupted: 0, canceled: 0 })
+        Ok(Self {
+            stage,
+            ledger,
+            at,
+            wrote,
+            attempts,
+            wrong,
+            interrupted: 0,
+            canceled: 0,
+            worn_out: 0,
+        })
     }
 
     fn all(mut self, jobs: &[Listed], ended: Vec<Value>) -> anyhow::Result<Wrong> {
@@ -286,6 +299,10 @@ impl<'c> Check<'c> {
             self.interrupted += 1;
             return Ok(());
         }
+        if is_interrupted(ended) && attempts >= ATTEMPTS_MAX {
+            self.worn_out += 1;
+            return Ok(());
+        }
         if ends == 0 {
             lost(format!("it never ran to its end: {}", shown(ended)));
             return Ok(());
@@ -335,8 +352,9 @@ impl<'c> Check<'c> {
         let refused = count(|fate| matches!(fate, Fate::Refused(_)));
         eprintln!(
             "{there} jobs are there; of {unknown} more nobody knew whether they were accepted, \
-             {refused} were refused, {} were cancelled, {} were interrupted and are not run again",
-            self.canceled, self.interrupted
+             {refused} were refused, {} were cancelled, {} were interrupted and may not be run \
+             again, {} were interrupted {ATTEMPTS_MAX} times",
+            self.canceled, self.interrupted, self.worn_out
         );
         let mut refusals: Vec<_> = self.ledger.0.iter().filter_map(refusal).collect();
         refusals.sort_unstable();

@@ -112,7 +112,7 @@ fn read_artefact(text: &str) -> OpenArtefact {
     #[allow(clippy::disallowed_methods, reason = "what is in it is nobody's business here")]
     let handle = Arc::new(File::open("/dev/null").expect("nothing"));
     let bytes = bytes.parse().expect("a length");
-    OpenArtefact { name, file: OpenFile { handle, bytes, media_type } }
+    OpenArtefact { name, file: OpenFile { handle, bytes, media_type, held: None } }
 }
 
 /// `queued`, `started ATTEMPT`, `progress FRACTION [TEXT]`, `output STREAM TEXT`, `log LEVEL TEXT`,

@@ -1,14 +1,17 @@
 //! The files that jobs left, copied to a folder of their own while the job ends.
 #![allow(clippy::disallowed_methods, reason = "the folder is the host's own, outside every root")]
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 use toolgate_contract::{
     Artefact, CallError, Ending, Job, JobId, LeftFile, OpenArtefact, OpenFile, Which,
 };
@@ -18,6 +21,11 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 /// How much is copied at once.
 const PIECE: usize = 256 << 10;
 
+/// How long whoever wants one more is told to wait.
+const ZIP_RETRY: Duration = Duration::from_secs(5);
+/// How many zips there are at once.
+const ZIPS_MAX: usize = 4;
+
 /// What the file of what a job printed is called.
 const PRINTED: &str = "output.txt";
 
@@ -26,11 +34,13 @@ const PRINTED: &str = "output.txt";
 pub(super) struct Files {
     folder: PathBuf,
     bytes_max: u64,
+    /// Each zip being sent is a copy of all its files.
+    zips: Arc<Semaphore>,
 }
 
 impl Files {
     pub(super) fn new(folder: &Path, bytes_max: u64) -> Self {
-        Self { folder: folder.join("files"), bytes_max }
+        Self { folder: folder.join("files"), bytes_max, zips: Arc::new(Semaphore::new(ZIPS_MAX)) }
     }
 
     /// Copies what a job left, and says what could not be kept.
@@ -54,9 +64,14 @@ impl Files {
 
     fn keep_one(&self, id: JobId, name: &str, left: &LeftFile, room: u64) -> io::Result<Artefact> {
         let folder = self.of(id);
+        // Looked at first: what will not be kept is not copied either.
+        if left.handle.metadata()?.len() > room {
+            return Err(too_large());
+        }
         DirBuilder::new().mode(0o700).recursive(true).create(&folder)?;
         let path = folder.join(name);
-        let copy = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let copy =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         let bytes = match copy_all(&left.handle, &copy, room) {
             Ok(bytes) => bytes,
             Err(err) => {
@@ -95,13 +110,17 @@ impl Files {
 
     fn open_one(&self, id: JobId, artefact: &Artefact) -> Result<OpenArtefact, CallError> {
         let gone = |err| CallError::NotFound {
-            message: format!("the file `{}` of job {id} is not there any more: {err}", artefact.name),
+            message: format!(
+                "the file `{}` of job {id} is not there any more: {err}",
+                artefact.name
+            ),
         };
         let handle = File::open(self.of(id).join(&artefact.name)).map_err(gone)?;
         let file = OpenFile {
             handle: Arc::new(handle),
             bytes: artefact.bytes,
             media_type: artefact.media_type.clone(),
+            held: None,
         };
         Ok(OpenArtefact { name: artefact.name.clone(), file })
     }
@@ -110,7 +129,12 @@ impl Files {
         if job.artefacts.is_empty() {
             return Err(no_files(job));
         }
-        let zipped = || -> io::Result<OpenFile> {
+        let place = self.zips.clone().try_acquire_owned().map_err(|_| CallError::Limited {
+            message: format!("as many zips as may ({ZIPS_MAX}) are being sent"),
+            retry_after: ZIP_RETRY,
+        })?;
+        let held: Arc<dyn Any + Send + Sync> = Arc::new(place);
+        let zipped = move || -> io::Result<OpenFile> {
             // Without a name: it is gone when nobody reads it any more.
             let mut zip = ZipWriter::new(tempfile::tempfile_in(&self.folder)?);
             for artefact in &job.artefacts {
@@ -123,7 +147,8 @@ impl Files {
             }
             let file = zip.finish()?;
             let bytes = file.metadata()?.len();
-            Ok(OpenFile { handle: Arc::new(file), bytes, media_type: "application/zip".to_owned() })
+            let media_type = "application/zip".to_owned();
+            Ok(OpenFile { handle: Arc::new(file), bytes, media_type, held: Some(held) })
         };
         let failed = |err: io::Error| CallError::Failed {
             message: "the files could not be put in a zip".to_owned(),
@@ -176,12 +201,16 @@ fn copy_all(from: &File, to: &File, room: u64) -> io::Result<u64> {
             Err(err) => return Err(err),
         };
         if done + read as u64 > room {
-            let why = "with it the job's files are larger than they may be";
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            return Err(too_large());
         }
         to.write_all_at(&piece[..read], done)?;
         done += read as u64;
     }
+}
+
+fn too_large() -> io::Error {
+    let why = "with it the job's files are larger than they may be";
+    io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
 /// What a job printed, as a file.
@@ -196,7 +225,8 @@ fn printed(job: &Job) -> Result<OpenArtefact, CallError> {
         let file = tempfile::tempfile()?;
         file.write_all_at(text.as_bytes(), 0)?;
         let media_type = "text/plain; charset=utf-8".to_owned();
-        Ok(OpenFile { handle: Arc::new(file), bytes: text.len() as u64, media_type })
+        let bytes = text.len() as u64;
+        Ok(OpenFile { handle: Arc::new(file), bytes, media_type, held: None })
     };
     let failed = |err: io::Error| CallError::Failed {
         message: "what the job printed could not be put in a file".to_owned(),
@@ -220,8 +250,7 @@ fn no_file(job: &Job, name: &str) -> CallError {
         return no_files(job);
     }
     let name: String = name.chars().take(100).collect();
-    let message =
-        format!("job {} left no file `{name}`; it left {}", job.id, names.join(", "));
+    let message = format!("job {} left no file `{name}`; it left {}", job.id, names.join(", "));
     CallError::NotFound { message }
 }
 

@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use toolgate_contract::{
-    Answer, Call, CallError, Caller, Effects, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms,
-    OpenArtefact, Watch, Which,
+    Answer, Call, CallError, Caller, Effects, Happened, Job, JobEvent, JobId, JobPage, JobState,
+    JobTerms, OpenArtefact, Watch, Which,
 };
 
 use super::live::{JobWatch, Live, Stage};
@@ -39,19 +39,19 @@ pub(crate) struct Wanted {
 
 impl Inner {
     /// Stops a job for good: what waits ends at once, what runs as soon as it can.
-    async fn give_up(&self, live: &Arc<Live>) -> Result<(), CallError> {
+    ///
+    /// In a task of its own, so that whoever asks and leaves does not cut it half way.
+    fn give_up(self: &Arc<Self>, live: &Arc<Live>) {
         live.give_up();
-        if self.queue().remove(live.id) {
-            let end = End {
-                at: Timestamp::now(),
-                state: JobState::Canceled,
-                outcome: Err(CallError::Canceled),
-                artefacts: Vec::new(),
-                before: Vec::new(),
-            };
-            self.finish(self.store().await?, live, end).await;
+        if !self.queue().remove(live.id) {
+            return;
         }
-        Ok(())
+        let (jobs, live) = (self.clone(), live.clone());
+        self.running.spawn(async move {
+            if let Ok(store) = jobs.store().await {
+                jobs.finish(store, &live, End::canceled()).await;
+            }
+        });
     }
 }
 
@@ -76,7 +76,8 @@ impl Jobs {
             return Err(pipeline::refuse(&jobs.gate, &call, why).await);
         }
         let created = Timestamp::now();
-        let keep = terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
+        let keep =
+            terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
         let cancel = call.cancel.clone();
         let id = JobId::of(u128::from_le_bytes(random()?));
         let (tool, priority) = (spec.id.clone(), spec.priority);
@@ -118,7 +119,7 @@ impl Jobs {
                     return Err(err);
                 }
                 live.publish(1, vec![(created, Happened::Queued)]);
-                jobs.enqueue(id, tool, priority);
+                jobs.enqueue(id, tool, priority, created);
                 jobs.dispatch();
                 Ok(live)
             })
@@ -134,7 +135,7 @@ impl Jobs {
             _ = timeout(patience, live.gone()) => {}
             // Whoever leaves before it knows of a job leaves none.
             () = cancel.cancelled() => {
-                jobs.give_up(&live).await?;
+                jobs.give_up(&live);
                 return Err(CallError::Canceled);
             }
         }
@@ -196,11 +197,16 @@ impl Jobs {
             });
         }
         let Some(live) = jobs.live(job.id) else {
-            return Err(CallError::Unavailable {
-                message: format!("job {} is run by another server; stop it there", job.id),
-            });
+            // It may have ended since it was looked at.
+            let job = self.fetch(job.id).await?;
+            return if job.state.is_terminal() {
+                Ok(job)
+            } else {
+                let message = format!("job {} is run by another server; stop it there", job.id);
+                Err(CallError::Unavailable { message })
+            };
         };
-        jobs.give_up(&live).await?;
+        jobs.give_up(&live);
         let _ = timeout(jobs.gate.settings.cancel_grace + STOP_WAIT, live.gone()).await;
         self.fetch(job.id).await
     }
@@ -250,6 +256,7 @@ impl Jobs {
             after,
             ready: VecDeque::new(),
             stage: Stage::Going,
+            failures: 0,
         };
         Ok((job, Box::new(watch)))
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, Happened, JobEvent, JobId, Watch, Watched};
+use toolgate_contract::{BoxFuture, Happened, Job, JobEvent, JobId, Watch, Watched};
 
 use super::Inner;
-use super::store::Said;
+use super::store::{Said, StoreError};
 
 /// How many of a job's newest events are at hand; whoever is further behind reads the store.
 const RECENT: usize = 512;
@@ -18,6 +18,8 @@ const RECENT: usize = 512;
 const RECENT_BYTES: usize = 256 << 10;
 /// How much is read from the store at once.
 const PAGE_BYTES: usize = 128 << 10;
+/// How often in a row the store may fail a watch.
+const FAILURES_MAX: u32 = 20;
 /// How often the store is asked about a job that another server runs.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -141,6 +143,8 @@ pub(super) struct JobWatch {
     pub(super) after: u64,
     pub(super) ready: VecDeque<Arc<JobEvent>>,
     pub(super) stage: Stage,
+    /// How often in a row the store could not be read.
+    pub(super) failures: u32,
 }
 
 /// How far a watch is.
@@ -166,12 +170,18 @@ impl Watch for JobWatch {
                     return Some(Watched::Event(event));
                 }
                 match self.stage {
-                    Stage::Going => self.wait().await?,
-                    Stage::Finished => {
-                        let job = self.jobs.store().await.ok()?.job(self.id).await.ok()??;
-                        self.stage = Stage::Over;
-                        return Some(Watched::Ended(Box::new(job)));
-                    }
+                    Stage::Going => match self.wait().await {
+                        Ok(Some(())) => self.failures = 0,
+                        Ok(None) => self.stage = Stage::Over,
+                        Err(err) => self.failed(&err).await,
+                    },
+                    Stage::Finished => match self.job().await {
+                        Ok(job) => {
+                            self.stage = Stage::Over;
+                            return job.map(|job| Watched::Ended(Box::new(job)));
+                        }
+                        Err(err) => self.failed(&err).await,
+                    },
                     Stage::Over => return None,
                 }
             }
@@ -180,8 +190,8 @@ impl Watch for JobWatch {
 }
 
 impl JobWatch {
-    /// Waits for events; `None` when none can come any more.
-    async fn wait(&mut self) -> Option<()> {
+    /// Waits for events; `None` when the job is not kept any more.
+    async fn wait(&mut self) -> Result<Option<()>, StoreError> {
         let live = self.jobs.live(self.id);
         if let Some(live) = &live {
             let mut seen = live.seen();
@@ -189,16 +199,15 @@ impl JobWatch {
             let gone = now.is_ok_and(|seen| seen.gone && seen.last <= self.after);
             if !gone && let Some(events) = live.since(self.after) {
                 self.ready = events;
-                return Some(());
+                return Ok(Some(()));
             }
         }
-        let store = self.jobs.store().await.ok()?;
-        let events = store.events(self.id, self.after, PAGE_BYTES).await.ok()?;
+        let events = self.jobs.store().await?.events(self.id, self.after, PAGE_BYTES).await?;
         if !events.is_empty() {
             self.ready = events.into_iter().map(Arc::new).collect();
-            return Some(());
+            return Ok(Some(()));
         }
-        let job = store.job(self.id).await.ok()??;
+        let Some(job) = self.job().await? else { return Ok(None) };
         if job.state.is_terminal() && job.last_event <= self.after {
             self.stage = Stage::Finished;
         } else if live.is_none() {
@@ -207,6 +216,21 @@ impl JobWatch {
             // It has just left this server: the next look finds it in the store alone.
             tokio::task::yield_now().await;
         }
-        Some(())
+        Ok(Some(()))
+    }
+
+    async fn job(&self) -> Result<Option<Job>, StoreError> {
+        self.jobs.store().await?.job(self.id).await
+    }
+
+    /// A store that cannot be read now may be read soon; after a while the watch is over.
+    async fn failed(&mut self, err: &StoreError) {
+        self.failures += 1;
+        if self.failures > FAILURES_MAX {
+            tracing::warn!(job = %self.id, "{err}; a watch ends");
+            self.stage = Stage::Over;
+        } else {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }

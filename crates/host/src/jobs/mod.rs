@@ -28,9 +28,9 @@ use toolgate_contract::JobId;
 
 pub(crate) use face::Wanted;
 pub use sqlite::SqliteStore;
+pub use store::{Adopted, Begun, End, May, NewJob, Orphan, Said, Store, StoreError};
 pub use tools::Handle;
 pub(crate) use tools::tools;
-pub use store::{Adopted, Begun, End, NewJob, Orphan, Said, Store, StoreError};
 
 use crate::Gate;
 use artefacts::Files;

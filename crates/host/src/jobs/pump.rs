@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use toolgate_contract::{Event, EventSink, Happened, LeftFile, Level, Stream};
 
@@ -18,6 +18,10 @@ const RETRY: Duration = Duration::from_millis(500);
 const EVENT_BYTES: usize = 64 << 10;
 /// How many log lines of one job are kept.
 const LOGS_MAX: usize = 10_000;
+/// How many words of progress are kept as they come; beyond, one now and then.
+const WORDS_MAX: u32 = 1_000;
+/// How often then.
+const WORD_EVERY: SignedDuration = SignedDuration::from_secs(10);
 /// How much of a message is kept.
 const MESSAGE_CHARS: usize = 1_000;
 /// How many files one job may leave.
@@ -38,6 +42,8 @@ struct Heap {
     output_room: usize,
     output_bytes_max: usize,
     logs: usize,
+    words: u32,
+    last_word: Timestamp,
     closed: bool,
 }
 
@@ -50,6 +56,8 @@ impl Pump {
             output_room: output_bytes_max,
             output_bytes_max,
             logs: 0,
+            words: 0,
+            last_word: Timestamp::UNIX_EPOCH,
             closed: false,
         };
         Arc::new(Self { heap: Mutex::new(heap), more: Notify::new() })
@@ -85,11 +93,21 @@ impl Pump {
                     Ok(first) => live.publish(first, std::mem::take(&mut said)),
                     Err(err) => {
                         tracing::warn!(job = %live.id, "{err}; trying again");
-                        tokio::time::sleep(RETRY).await;
+                        if tokio::time::timeout(RETRY, self.closed()).await.is_ok() {
+                            // It has ended: what is left is stored with its end.
+                            self.put_back(said);
+                            return;
+                        }
                     }
                 }
             }
         }
+    }
+
+    fn put_back(&self, mut said: Vec<Said>) {
+        let mut heap = self.heap();
+        said.append(&mut heap.said);
+        heap.said = said;
     }
 
     /// What was said and is not stored, and the files that were left.
@@ -142,10 +160,22 @@ impl Heap {
         }
         let message = message.map(|message| message.chars().take(MESSAGE_CHARS).collect());
         let now = Happened::Progress { fraction: self.fraction, message };
-        match self.said.last_mut() {
-            Some((at, what @ Happened::Progress { .. })) => (*at, *what) = (Timestamp::now(), now),
-            Some(_) | None => self.say(now),
+        if let Some((at, what @ Happened::Progress { .. })) = self.said.last_mut() {
+            (*at, *what) = (Timestamp::now(), now);
+        } else if self.may_say_a_word() {
+            self.say(now);
         }
+    }
+
+    /// Whether another word of progress is kept: a job of a day has many.
+    fn may_say_a_word(&mut self) -> bool {
+        let now = Timestamp::now();
+        let may = self.words < WORDS_MAX || now.duration_since(self.last_word) >= WORD_EVERY;
+        if may {
+            self.words += 1;
+            self.last_word = now;
+        }
+        may
     }
 
     fn output(&mut self, stream: Stream, mut text: String) {

@@ -1,8 +1,9 @@
-//! Which job is next: by priority, then in the order they came, as far as there is room.
+//! Which job is next: by priority, then in the order they were accepted, as far as there is room.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use jiff::Timestamp;
 use toolgate_contract::{JobId, ToolId};
 
 /// Jobs that wait, and how many of each tool run.
@@ -16,7 +17,10 @@ pub(super) struct Queue {
 }
 
 /// Where a job stands: the lowest is next.
-type Place = (Reverse<i32>, u64);
+///
+/// By when it was accepted, not by when it came here: what another server left comes after what
+/// was accepted meanwhile, and must not wait for ever where servers keep dying.
+type Place = (Reverse<i32>, Timestamp, u64);
 
 /// A job that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,9 +48,9 @@ impl Queue {
         self.waiting.len()
     }
 
-    pub(super) fn push(&mut self, priority: i32, job: Waiting) {
+    pub(super) fn push(&mut self, priority: i32, created: Timestamp, job: Waiting) {
         self.came += 1;
-        let place = (Reverse(priority), self.came);
+        let place = (Reverse(priority), created, self.came);
         self.places.insert(job.id, place);
         self.waiting.insert(place, job);
     }
@@ -89,6 +93,8 @@ impl Queue {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
     fn job(id: u128, tool: &str, at_once: Option<usize>) -> Waiting {
         Waiting { id: JobId::of(id), tool: ToolId::new(tool).expect("an id"), at_once }
     }
@@ -101,19 +107,33 @@ mod tests {
     fn the_higher_priority_goes_first_and_equals_in_the_order_they_came() {
         let mut queue = Queue::new(9);
         for (priority, id) in [(0, 1), (5, 2), (0, 3), (5, 4), (-1, 5)] {
-            queue.push(priority, job(id, "a.b", None));
+            queue.push(priority, NOW, job(id, "a.b", None));
         }
         let order: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
         assert_eq!(order, [2, 4, 1, 3, 5]);
     }
 
     #[test]
+    fn what_was_accepted_first_goes_first_though_it_came_last() {
+        let mut queue = Queue::new(9);
+        for (created, id) in [(3, 3), (4, 4), (1, 1), (2, 2)] {
+            let created = Timestamp::new(created, 0).expect("a time");
+            queue.push(0, created, job(id, "a.b", None));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+    }
+
+    #[test]
     fn a_tool_at_its_limit_keeps_no_other_waiting() {
         let mut queue = Queue::new(9);
         for (id, tool) in [(1, "a.b"), (2, "a.b"), (3, "c.d")] {
-            queue.push(0, job(id, tool, Some(1)));
+            queue.push(0, NOW, job(id, tool, Some(1)));
         }
-        assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], [Some(1), Some(3), None]);
+        assert_eq!(
+            [next(&mut queue), next(&mut queue), next(&mut queue)],
+            [Some(1), Some(3), None]
+        );
         queue.ended(&ToolId::new("a.b").expect("an id"));
         assert_eq!(next(&mut queue), Some(2));
     }
@@ -122,7 +142,7 @@ mod tests {
     fn no_more_run_than_may_and_what_was_taken_out_does_not() {
         let mut queue = Queue::new(1);
         for id in [1, 2, 3] {
-            queue.push(0, job(id, "a.b", None));
+            queue.push(0, NOW, job(id, "a.b", None));
         }
         assert!(queue.remove(JobId::of(2)) && !queue.remove(JobId::of(2)));
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(1), None]);

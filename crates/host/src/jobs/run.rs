@@ -1,34 +1,47 @@
 //! One job from its turn to its end, and those that a server left behind.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use tokio::task::spawn_blocking;
 use toolgate_contract::{
     Call, CallError, Ending, Happened, JobId, JobState, Level, Output, ToolId,
 };
 
+use super::Inner;
 use super::live::Live;
 use super::pump::Pump;
 use super::queue::Waiting;
-use super::store::{Begun, End, Orphan, Said, Store};
-use super::Inner;
+use super::store::{Begun, End, May, Orphan, Said, Store};
+use crate::limits::Slot;
 use crate::pipeline;
 
 /// How long to wait before trying again what the store could not do.
 const RETRY: Duration = Duration::from_millis(500);
+/// How often a server that stops tries to store how a job ended; the next server ends it else.
+const LAST_TRIES: u32 = 3;
+/// How often a job may begin. One that took its server with it as often is not given another.
+const ATTEMPTS_MAX: u32 = 5;
 
 impl Inner {
     /// Starts every job whose turn it is.
     pub(super) fn dispatch(self: &Arc<Self>) {
+        // Whoever waits for all to end must see that this may still begin some.
+        let _here = self.running.token();
         if self.stopping.is_cancelled() {
             return;
         }
         while let Some(job) = self.queue().next() {
             let jobs = self.clone();
             self.running.spawn(async move {
-                jobs.run(&job).await;
+                let ran = AssertUnwindSafe(jobs.run(&job)).catch_unwind().await;
+                if ran.is_err() {
+                    tracing::error!(job = %job.id, "it broke off; this is a fault in toolgate");
+                    jobs.live(job.id).inspect(|live| jobs.let_go(live));
+                }
                 jobs.queue().ended(&job.tool);
                 jobs.dispatch();
             });
@@ -37,10 +50,24 @@ impl Inner {
 
     async fn run(self: &Arc<Self>, job: &Waiting) {
         let Some(live) = self.live(job.id) else { return };
-        let Ok(store) = self.store().await else { return };
-        let begun = loop {
-            match store.begin(job.id, Timestamp::now()).await {
-                Ok(Some(begun)) => break begun,
+        let Ok(store) = self.store().await else { return self.let_go(&live) };
+        // Before it begins: one that only waits must not count as begun. A tool that is not on
+        // offer any more needs none to be refused.
+        let slot = match self.gate.catalog.spec(&job.tool) {
+            Some(spec) => match self.gate.limits.admit_job(spec, &live.cancel).await {
+                Ok(slot) => Some(slot),
+                Err(_) if live.is_unwanted() => {
+                    return self.finish(store, &live, End::canceled()).await;
+                }
+                // The server stops, and the next one goes on.
+                Err(_) => return self.let_go(&live),
+            },
+            None => None,
+        };
+        let (begun, at) = loop {
+            let at = Timestamp::now();
+            match store.begin(job.id, at).await {
+                Ok(Some(begun)) => break (begun, at),
                 // It was cancelled while it waited, and whoever did it ended it.
                 Ok(None) => return self.let_go(&live),
                 Err(err) => {
@@ -51,18 +78,17 @@ impl Inner {
                 }
             }
         };
-        live.publish(
-            begun.event,
-            vec![(Timestamp::now(), Happened::Started { attempt: begun.attempt })],
-        );
+        live.publish(begun.event, vec![(at, Happened::Started { attempt: begun.attempt })]);
         let tool = begun.tool.clone();
-        let (outcome, pump) = self.call(store, &live, begun).await;
+        let (outcome, pump) = self.call(store, &live, begun, slot).await;
+        let stopping = self.stopping.is_cancelled();
         let outcome = match outcome {
             // A tool that was told to stop may give another reason for not having done it.
-            Err(_) if live.cancel.is_cancelled() => Err(CallError::Canceled),
+            Err(_) if stopping || live.is_unwanted() => Err(CallError::Canceled),
             done => done,
         };
-        let cut_short = matches!(outcome, Err(CallError::Canceled)) && !live.is_unwanted();
+        let cut_short =
+            stopping && matches!(outcome, Err(CallError::Canceled)) && !live.is_unwanted();
         if cut_short && self.may_run_again(&tool) {
             let again = store.requeue(live.id, Timestamp::now()).await;
             if let Err(err) = again {
@@ -81,6 +107,7 @@ impl Inner {
         store: &Arc<dyn Store>,
         live: &Arc<Live>,
         begun: Begun,
+        slot: Option<Slot>,
     ) -> (Result<Output, CallError>, Arc<Pump>) {
         let pump = Pump::new(self.settings.output_bytes_max);
         let call = Call {
@@ -93,7 +120,7 @@ impl Inner {
             job: Some(live.id),
         };
         let work = async {
-            let outcome = pipeline::run(&self.gate, call).await;
+            let outcome = pipeline::run(&self.gate, call, slot).await;
             pump.close();
             outcome
         };
@@ -102,21 +129,17 @@ impl Inner {
     }
 
     /// How it ended, with the files it left put in safety.
-    async fn end(
-        &self,
-        live: &Live,
-        outcome: Result<Output, CallError>,
-        pump: &Pump,
-    ) -> End {
+    async fn end(&self, live: &Live, outcome: Result<Output, CallError>, pump: &Pump) -> End {
         let (mut before, left) = pump.rest();
         let mut artefacts = Vec::new();
         if !left.is_empty() {
             let (files, id) = (self.files.clone(), live.id);
-            let (kept, lost) = spawn_blocking(move || files.keep(id, left)).await.unwrap_or_default();
+            let (kept, lost) =
+                spawn_blocking(move || files.keep(id, left)).await.unwrap_or_default();
             let now = Timestamp::now();
-            let lost = lost.into_iter().map(|message| {
-                (now, Happened::Log { level: Level::Warning, message })
-            });
+            let lost = lost
+                .into_iter()
+                .map(|message| (now, Happened::Log { level: Level::Warning, message }));
             before.extend(lost);
             before.extend(kept.iter().map(|kept| (now, Happened::Artefact(kept.clone()))));
             artefacts = kept;
@@ -132,6 +155,7 @@ impl Inner {
 
     /// Stores how it ended, however long that takes, and tells who watches.
     pub(super) async fn finish(&self, store: &Arc<dyn Store>, live: &Arc<Live>, end: End) {
+        let mut last_tries = LAST_TRIES;
         loop {
             match store.finish(live.id, end.clone()).await {
                 Ok(Some(first)) => {
@@ -142,8 +166,13 @@ impl Inner {
                 }
                 // Another ended it first.
                 Ok(None) => break,
+                Err(err) if last_tries == 0 => {
+                    tracing::error!(job = %live.id, "{err}; the next server ends it");
+                    break;
+                }
                 Err(err) => {
                     tracing::warn!(job = %live.id, "{err}; trying again");
+                    last_tries -= u32::from(self.stopping.is_cancelled());
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -154,16 +183,23 @@ impl Inner {
     /// Takes over what servers that are gone left: what their programs left running is ended,
     /// what waited waits here, and what ran is run again if it may be.
     pub(super) async fn adopt(self: &Arc<Self>) {
-        let Ok(store) = self.store().await else { return };
-        let adopted = match store.adopt().await {
+        let store = match self.store().await {
+            Ok(store) => store,
+            Err(err) => return tracing::warn!("{err}; jobs that were left there stay for now"),
+        };
+        let jobs = self.clone();
+        let may: May = Arc::new(move |orphan| jobs.may_go_on_with(orphan));
+        let adopted = match store.adopt(may).await {
             Ok(adopted) => adopted,
             Err(err) => return tracing::warn!("{err}; jobs left by another server stay for now"),
         };
-        if !adopted.marks.is_empty() {
-            let (end_left, marks) = (self.settings.end_left.clone(), adopted.marks);
-            // It panics only if the callback does, and then the jobs are still to be run.
-            let _ = spawn_blocking(move || marks.into_iter().for_each(|mark| end_left(mark))).await;
-        }
+        let (end_left, marks, bury) = (self.settings.end_left.clone(), adopted.marks, adopted.bury);
+        let ended = spawn_blocking(move || {
+            marks.into_iter().for_each(|mark| end_left(mark));
+            bury();
+        });
+        // It panics only if the callback does, and then the jobs are still to be run.
+        let _ = ended.await;
         if !adopted.jobs.is_empty() {
             tracing::info!("{} jobs that a server left are taken over", adopted.jobs.len());
         }
@@ -174,9 +210,11 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Self>, store: &Arc<dyn Store>, orphan: &Orphan) {
-        let last = store.job(orphan.id).await.ok().flatten().map_or(0, |job| job.last_event);
-        let live = self.enlist(orphan.id, last);
-        if orphan.state == JobState::Running && !self.may_run_again(&orphan.tool) {
+        let kept = store.job(orphan.id).await.ok().flatten();
+        let live = self.enlist(orphan.id, kept.as_ref().map_or(0, |job| job.last_event));
+        let created = kept.as_ref().map_or_else(Timestamp::now, |job| job.created);
+        let worn_out = kept.is_some_and(|job| job.attempts >= ATTEMPTS_MAX);
+        if orphan.state == JobState::Running && (worn_out || !self.may_run_again(&orphan.tool)) {
             let end = End {
                 at: Timestamp::now(),
                 state: JobState::Failed,
@@ -194,7 +232,16 @@ impl Inner {
                 }
             }
         }
-        self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority);
+        self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority, created);
+    }
+
+    /// Whether a job that another server left is this one's to go on with: not one that it hides
+    /// from whoever called it, and another may not.
+    fn may_go_on_with(&self, orphan: &Orphan) -> bool {
+        let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
+        let is_hidden = self.gate.catalog.spec(&orphan.tool).is_some()
+            && self.gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
+        interrupted || !is_hidden
     }
 
     /// Whether running the tool twice does no more than running it once.
@@ -202,9 +249,9 @@ impl Inner {
         self.gate.catalog.spec(tool).is_some_and(|spec| spec.idempotent)
     }
 
-    pub(super) fn enqueue(&self, id: JobId, tool: ToolId, priority: i32) {
+    pub(super) fn enqueue(&self, id: JobId, tool: ToolId, priority: i32, created: Timestamp) {
         let at_once = self.gate.catalog.spec(&tool).and_then(|spec| spec.at_once);
-        self.queue().push(priority, Waiting { id, tool, at_once });
+        self.queue().push(priority, created, Waiting { id, tool, at_once });
     }
 
     /// Waits for `time`, or less if the server is to stop; whether it is.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use toolgate_contract::{BoxFuture, Caller, Job, JobEvent, JobId, JobPage};
 
-use super::store::{Adopted, Begun, End, NewJob, Said, Store, StoreError};
+use super::store::{Adopted, Begun, End, May, NewJob, Said, Store, StoreError};
 use servers::Server;
 use threads::{BATCH_BYTES, Durability, Readers, Session, Writer};
 
@@ -71,6 +71,15 @@ impl SqliteStore {
         let session = Session { db, file: file.clone(), server, durability: None };
         let writer = Writer::start(session).map_err(no_thread)?;
         Ok(Self { readers, writer })
+    }
+}
+
+impl SqliteStore {
+    /// Removes what forgotten jobs left, and gives the disk back what is free.
+    async fn tidy(&self) -> Result<(), StoreError> {
+        while self.writer.ask(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
+        while self.writer.ask(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
+        Ok(())
     }
 }
 
@@ -134,12 +143,15 @@ impl Store for SqliteStore {
         Box::pin(self.readers.ask(move |db| reads::list(db, caller.as_ref(), after, size)))
     }
 
-    fn adopt(&self) -> BoxFuture<'_, Result<Adopted, StoreError>> {
-        let then = |(adopted, gone): (Adopted, Vec<servers::Gone>)| {
-            gone.into_iter().for_each(servers::Gone::bury);
-            adopted
-        };
-        Box::pin(self.writer.ask_then(Durability::Durable, 0, writes::adopt, then))
+    fn adopt(&self, may: May) -> BoxFuture<'_, Result<Adopted, StoreError>> {
+        Box::pin(async move {
+            let work = move |session: &Session| writes::adopt(session, &may);
+            let writes::Taken { jobs, gone } =
+                self.writer.ask(Durability::Durable, 0, work).await?;
+            let marks = gone.iter().filter_map(|gone| gone.mark).collect();
+            let bury = Box::new(move || gone.into_iter().for_each(servers::Gone::bury));
+            Ok(Adopted { marks, jobs, bury })
+        })
     }
 
     fn forget(
@@ -152,10 +164,16 @@ impl Store for SqliteStore {
             let mut forgotten = Vec::with_capacity(ids.len());
             for step in ids.chunks(FORGET_STEP).map(<[JobId]>::to_vec) {
                 let work = move |session: &Session| writes::forget(session, &step);
-                forgotten.extend(self.writer.ask(Durability::Written, BATCH_BYTES, work).await?);
+                match self.writer.ask(Durability::Written, BATCH_BYTES, work).await {
+                    Ok(step) => forgotten.extend(step),
+                    Err(err) if forgotten.is_empty() => return Err(err),
+                    // Whoever asked must learn of those that are.
+                    Err(_) => return Ok(forgotten),
+                }
             }
-            while self.writer.ask(Durability::Written, BATCH_BYTES, writes::sweep).await? {}
-            while self.writer.ask(Durability::Written, BATCH_BYTES, writes::shrink).await? {}
+            if let Err(err) = self.tidy().await {
+                tracing::warn!("{err}; what forgotten jobs left there is removed later");
+            }
             Ok(forgotten)
         })
     }

@@ -1,6 +1,7 @@
 //! What keeps jobs: one interface, whatever engine is behind it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -55,8 +56,9 @@ pub trait Store: Send + Sync + 'static {
         size: usize,
     ) -> BoxFuture<'_, Result<JobPage, StoreError>>;
 
-    /// Makes this server the owner of all jobs that have not ended and whose owner is gone.
-    fn adopt(&self) -> BoxFuture<'_, Result<Adopted, StoreError>>;
+    /// Makes this server the owner of the jobs that have not ended and whose owner is gone, as far
+    /// as it `may`; the others stay for one that may. Durable.
+    fn adopt(&self, may: May) -> BoxFuture<'_, Result<Adopted, StoreError>>;
 
     /// Forgets jobs that ended longer ago than they were to be kept, and the oldest of those that
     /// ended beyond the newest `ended_max`; gives the ids of at most a thousand of them.
@@ -123,13 +125,31 @@ pub struct End {
     pub before: Vec<Said>,
 }
 
+impl End {
+    /// That of a job that was cancelled before it began.
+    pub(crate) fn canceled() -> Self {
+        Self {
+            at: Timestamp::now(),
+            state: JobState::Canceled,
+            outcome: Err(CallError::Canceled),
+            artefacts: Vec::new(),
+            before: Vec::new(),
+        }
+    }
+}
+
+/// Whether a server may go on with a job.
+pub type May = Arc<dyn Fn(&Orphan) -> bool + Send + Sync>;
+
 /// What servers that are gone left undone.
-#[derive(Debug, Clone, Default)]
 pub struct Adopted {
     /// The marks of these servers, by which what their programs left is known.
     pub marks: Vec<u64>,
     /// Their jobs, in the order in which they were accepted.
     pub jobs: Vec<Orphan>,
+    /// To be called once what they left running has been ended. Until then they are known to be
+    /// gone, and whoever adopts next is told their marks again.
+    pub bury: Box<dyn FnOnce() + Send>,
 }
 
 /// A job whose owner is gone.
@@ -143,6 +163,8 @@ pub struct Orphan {
     pub priority: i32,
     /// Queued or running.
     pub state: JobState,
+    /// Who called it.
+    pub caller: Caller,
 }
 
 /// The store cannot do it.

@@ -156,8 +156,10 @@ fn refusal(error: CallError, pointer: &str) -> ToolError {
 /// What is wrong with the input of the tool to be called, which is at `pointer` in ours.
 fn invalid(problems: Vec<Problem>, pointer: &str) -> ToolError {
     let mut problems = problems.into_iter();
-    let first = problems.next().unwrap_or(Problem { pointer: String::new(), message: String::new() });
-    let rest = problems.map(|Problem { pointer: at, message }| format!("; {pointer}{at}: {message}"));
+    let first =
+        problems.next().unwrap_or(Problem { pointer: String::new(), message: String::new() });
+    let rest =
+        problems.map(|Problem { pointer: at, message }| format!("; {pointer}{at}: {message}"));
     let message = first.message + &rest.collect::<String>();
     ToolError::invalid(format!("{pointer}{}", first.pointer), message)
 }

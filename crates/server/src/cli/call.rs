@@ -48,9 +48,8 @@ pub(super) struct Args {
     /// Print the structured result as JSON
     #[arg(long)]
     json: bool,
-    /// Show on standard error what it says while it runs: a bar and its last lines, or, where that
-    /// is no terminal, a line for each thing; a server tells how far it is and its last line
-    #[arg(long, verbatim_doc_comment)]
+    /// Show on standard error what it says while it runs: how far it is and its last lines
+    #[arg(long)]
     follow: bool,
     #[command(flatten)]
     folder: Folder,

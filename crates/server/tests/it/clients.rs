@@ -16,6 +16,7 @@ fn checkout() -> PathBuf {
 #[derive(Clone, Copy)]
 enum Driver {
     Python,
+    PythonTasks,
     Inspector,
 }
 
@@ -23,6 +24,7 @@ impl Driver {
     fn command(self) -> Command {
         let (program, script) = match self {
             Self::Python => ("python/bin/python", "python_client.py"),
+            Self::PythonTasks => ("python/bin/python", "python_tasks.py"),
             Self::Inspector => ("node/node_modules/.bin/node", "inspector.mjs"),
         };
         let program = checkout().join(".tools").join(program);
@@ -55,6 +57,8 @@ fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
 fn passes(mut driver: Command) {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     driver.env_clear().env("PATH", path()).env("HOME", home.path());
+    // Its own modules are compiled nowhere in the repository.
+    driver.env("PYTHONDONTWRITEBYTECODE", "1");
     let done = driver.stdin(Stdio::null()).output().unwrap();
     let out = String::from_utf8_lossy(&done.stdout);
     let err = String::from_utf8_lossy(&done.stderr);
@@ -115,6 +119,16 @@ fn the_python_sdk_is_served_in_2024_11_05() {
 #[test]
 fn the_python_sdk_is_served_this_repository() {
     check(Driver::Python, &checkout(), ["--mode", "auto"]);
+}
+
+#[test]
+fn the_python_sdk_finishes_what_becomes_a_task_in_the_stateless_revision() {
+    check(Driver::PythonTasks, Workspace::new().root(), ["--mode", "auto"]);
+}
+
+#[test]
+fn the_python_sdk_looks_after_tasks_in_2025_11_25() {
+    check(Driver::PythonTasks, Workspace::new().root(), ["--revision", "2025-11-25"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What is sent back: nothing, one message, a file piece by piece, or events as they come.
 
+use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -86,6 +87,8 @@ pub(super) struct Pieces {
     bytes: u64,
     /// The piece being read.
     reading: Option<JoinHandle<io::Result<Bytes>>>,
+    /// Given back once the file is sent.
+    _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// How much of a file is read at once.
@@ -93,8 +96,8 @@ const PIECE_BYTES: usize = 64 << 10;
 
 impl Pieces {
     fn of(file: OpenFile) -> Self {
-        let OpenFile { handle, bytes, media_type: _ } = file;
-        Self { handle, offset: 0, bytes, reading: None }
+        let OpenFile { handle, bytes, media_type: _, held } = file;
+        Self { handle, offset: 0, bytes, reading: None, _held: held }
     }
 
     /// The next piece; a failure, by which the connection is cut, if the file is shorter than said.

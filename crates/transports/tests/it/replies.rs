@@ -17,7 +17,12 @@ use crate::served::{Server, bounds, read_head, soon};
 fn file(length: usize, bytes: u64) -> Reply {
     let mut handle: File = tempfile::tempfile().expect("a file");
     handle.write_all(&letters(length)).expect("written");
-    let file = OpenFile { handle: Arc::new(handle), bytes, media_type: "image/png".to_owned() };
+    let file = OpenFile {
+        handle: Arc::new(handle),
+        bytes,
+        media_type: "image/png".to_owned(),
+        held: None,
+    };
     Reply { body: Body::File(file), ..Reply::empty(200) }
 }
 

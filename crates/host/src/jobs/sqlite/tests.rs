@@ -89,6 +89,15 @@ fn commits(folder: &TempDir) -> usize {
     frames.filter(|from| number(from + 8) == number(16) && number(from + 4) != 0).count()
 }
 
+impl SqliteStore {
+    /// Takes over all there is, as a server does that has nothing to end first.
+    async fn adopt_all(&self) -> Result<Adopted, StoreError> {
+        let mut adopted = self.adopt(Arc::new(|_| true)).await?;
+        std::mem::replace(&mut adopted.bury, Box::new(|| ()))();
+        Ok(adopted)
+    }
+}
+
 #[tokio::test]
 async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
     if let Some(folder) = std::env::var_os(OTHER) {
@@ -109,11 +118,11 @@ async fn what_was_acknowledged_outlives_a_server_that_is_killed() {
     let lines = BufReader::new(other.stdout.take().expect("its output")).lines();
     lines.map_while(Result::ok).find(|line| line == "acknowledged").expect("it got that far");
     let store = open(&folder);
-    assert!(store.adopt().await.expect("it adopts").jobs.is_empty(), "the other lives");
+    assert!(store.adopt_all().await.expect("it adopts").jobs.is_empty(), "the other lives");
     other.kill().expect("it is killed");
     other.wait().expect("it is gone");
 
-    let adopted = store.adopt().await.expect("it adopts");
+    let adopted = store.adopt_all().await.expect("it adopts");
     assert_eq!(adopted.marks, [77]);
     let ids: Vec<JobId> = adopted.jobs.iter().map(|job| job.id).collect();
     let expected: Vec<JobId> = [1].into_iter().chain(3..=20).map(id).collect();
@@ -199,7 +208,7 @@ async fn each_job_of_a_server_that_is_gone_is_adopted_by_one() {
         let left = open(&folder);
         let right = open(&folder);
         drop(gone);
-        let (one, two) = tokio::join!(left.adopt(), right.adopt());
+        let (one, two) = tokio::join!(left.adopt_all(), right.adopt_all());
         let mut ids: Vec<JobId> = [one, two]
             .into_iter()
             .flat_map(|adopted| adopted.expect("it adopts").jobs)
@@ -219,8 +228,8 @@ async fn jobs_of_a_server_that_lives_are_its_own() {
     let folder = folder();
     let (one, two) = (open(&folder), open(&folder));
     one.accept(job(1)).await.expect("it is accepted");
-    let adopted = two.adopt().await.expect("it adopts");
-    assert!(adopted.jobs.is_empty() && adopted.marks.is_empty(), "{adopted:?}");
+    let adopted = two.adopt_all().await.expect("it adopts");
+    assert!(adopted.jobs.is_empty() && adopted.marks.is_empty());
     assert!(two.begin(id(1), at(1)).await.expect("an answer").is_none(), "it is not its own");
     assert!(one.begin(id(1), at(1)).await.expect("an answer").is_some());
     two.requeue(id(1), at(2)).await.expect("nothing");
@@ -228,7 +237,7 @@ async fn jobs_of_a_server_that_lives_are_its_own() {
     one.requeue(id(1), at(2)).await.expect("it is put back");
     assert_eq!(one.begin(id(1), at(3)).await.expect("an answer").expect("it").attempt, 2);
     drop(one);
-    assert_eq!(two.adopt().await.expect("it adopts").jobs.len(), 1);
+    assert_eq!(two.adopt_all().await.expect("it adopts").jobs.len(), 1);
 }
 
 #[tokio::test]
@@ -240,8 +249,8 @@ async fn a_server_that_is_gone_and_left_no_job_leaves_its_mark_once() {
     std::fs::write(servers.join("00000000000000ab"), "").expect("a file that was not written");
     std::fs::write(servers.join("00000000000000ac.new"), "").expect("one that never had its name");
     std::fs::write(servers.join("README"), "").expect("a file of somebody");
-    assert_eq!(store.adopt().await.expect("it adopts").marks, [5]);
-    assert_eq!(store.adopt().await.expect("it adopts").marks, [0; 0]);
+    assert_eq!(store.adopt_all().await.expect("it adopts").marks, [5]);
+    assert_eq!(store.adopt_all().await.expect("it adopts").marks, [0; 0]);
     let left = std::fs::read_dir(&servers).expect("a folder").count();
     assert_eq!(left, 2, "its own and somebody's");
     drop(store);
@@ -394,7 +403,7 @@ async fn what_was_asked_is_done_though_nobody_waits_for_it() {
     }
     drop(store);
     let store = open(&folder);
-    assert_eq!(store.adopt().await.expect("it adopts").jobs.len(), 50);
+    assert_eq!(store.adopt_all().await.expect("it adopts").jobs.len(), 50);
 }
 
 #[tokio::test]
@@ -549,4 +558,40 @@ fn a_folder_that_several_open_first_at_once_has_one_store() {
         assert_eq!(opened.len(), 8);
         assert!(SqliteStore::is_in(folder.path()));
     }
+}
+
+#[tokio::test]
+async fn what_a_server_may_not_go_on_with_stays_for_one_that_may() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let one = SqliteStore::open(folder.path(), 7).expect("it opens");
+    for number in 1..=2 {
+        one.accept(job(number)).await.expect("it is accepted");
+    }
+    drop(one);
+    let two = SqliteStore::open(folder.path(), 8).expect("it opens");
+    let may: May = Arc::new(|orphan| orphan.id == id(2));
+    let adopted = two.adopt(may).await.expect("it adopts");
+    assert_eq!(adopted.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(2)]);
+    (adopted.bury)();
+    let adopted = two.adopt_all().await.expect("it adopts");
+    assert_eq!(adopted.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(1)]);
+}
+
+#[tokio::test]
+async fn a_mark_is_told_again_until_what_it_marks_is_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let left = folder.path().join("servers/0000000000000001");
+    let store = SqliteStore::open(folder.path(), 8).expect("it opens");
+    std::fs::write(left, "5").expect("a server's file");
+    let marks = || async {
+        let adopted = store.adopt(Arc::new(|_| true)).await.expect("it adopts");
+        (adopted.marks, adopted.bury)
+    };
+    let (first, bury) = marks().await;
+    drop(bury);
+    assert_eq!(first, [5]);
+    let (again, bury) = marks().await;
+    bury();
+    assert_eq!(again, [5]);
+    assert_eq!(marks().await.0, [0; 0]);
 }

@@ -9,7 +9,7 @@ use super::reads::{id_of, parsed, state_of, tool_of, unfit};
 use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of};
 use super::servers::Gone;
 use super::threads::Session;
-use crate::jobs::store::{Adopted, Begun, End, NewJob, Orphan, Said};
+use crate::jobs::store::{Begun, End, May, NewJob, Orphan, Said};
 
 /// How many events of forgotten jobs are removed in one step, so that others come between.
 const SWEEP_STEP: usize = 128;
@@ -175,6 +175,8 @@ pub(super) fn finish(
         ending.outcome,
         ending.artefacts
     ])?;
+    // Nobody reads it any more, and it may be large.
+    session.db.prepare_cached("DELETE FROM inputs WHERE job = ?1")?.execute([n])?;
     Ok(Some((last + 1).cast_unsigned()))
 }
 
@@ -210,32 +212,43 @@ fn add(session: &Session, n: i64, last: i64, lines: &Lines) -> Result<(), Troubl
 }
 
 /// What servers that are gone left, and those servers, to be buried once this is committed.
-pub(super) fn adopt(session: &Session) -> Result<(Adopted, Vec<Gone>), Trouble> {
+pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     let sql = "SELECT DISTINCT owner FROM jobs WHERE ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let owners = statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
     let gone = session.server.gone(owners)?;
 
     let mut orphans = Vec::new();
-    let sql = "UPDATE jobs SET owner = ?2 WHERE owner = ?1 AND ended IS NULL \
-               RETURNING n, id, tool, priority, state";
+    let sql = "SELECT n, id, tool, priority, state, caller FROM jobs \
+               WHERE owner = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
+    let mut take = session.db.prepare("UPDATE jobs SET owner = ?2 WHERE n = ?1")?;
     for gone in &gone {
-        let mut rows = statement.query([gone.owner, session.server.owner])?;
+        let mut rows = statement.query([gone.owner])?;
         while let Some(row) = rows.next()? {
             let orphan = Orphan {
                 id: id_of(row.get(1)?),
                 tool: tool_of(row.get_ref(2)?.as_str().map_err(unfit)?)?,
                 priority: row.get(3)?,
                 state: state_of(row.get_ref(4)?.as_str().map_err(unfit)?)?,
+                caller: Caller::named(row.get_ref(5)?.as_str().map_err(unfit)?),
             };
-            orphans.push((row.get::<_, i64>(0)?, orphan));
+            if may(&orphan) {
+                orphans.push((row.get::<_, i64>(0)?, orphan));
+            }
         }
     }
     orphans.sort_by_key(|(n, _)| *n);
-    let jobs = orphans.into_iter().map(|(_, orphan)| orphan).collect();
-    let marks = gone.iter().filter_map(|gone| gone.mark).collect();
-    Ok((Adopted { marks, jobs }, gone))
+    for (n, _) in &orphans {
+        take.execute([*n, session.server.owner])?;
+    }
+    Ok(Taken { jobs: orphans.into_iter().map(|(_, orphan)| orphan).collect(), gone })
+}
+
+/// What was taken over, and from whom.
+pub(super) struct Taken {
+    pub(super) jobs: Vec<Orphan>,
+    pub(super) gone: Vec<Gone>,
 }
 
 /// Forgets those of `ids` that nobody else did, but for what [`sweep`] removes.

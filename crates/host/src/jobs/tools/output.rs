@@ -83,7 +83,8 @@ impl Tool for Output {
     }
 
     fn text(output: &Printed) -> Text {
-        let text = Text::body(output.pieces.iter().map(|piece| piece.text.as_str()).collect::<String>());
+        let text =
+            Text::body(output.pieces.iter().map(|piece| piece.text.as_str()).collect::<String>());
         if output.ended {
             text.with_note("the job has ended; this is all")
         } else {

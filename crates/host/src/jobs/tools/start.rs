@@ -29,7 +29,8 @@ impl Tool for Start {
     const ABOUT: &'static str = "Calls any of the other tools as a job: it answers at once with the \
         job's id, and the work goes on, whoever disconnects or restarts. Use it for work that \
         takes longer than a few seconds; look after it with jobs_get, jobs_output and jobs_cancel.";
-    const EFFECTS: Effects = Effects::Runs;
+    /// What it starts is held against its own effects, and waits for a slot of its own.
+    const EFFECTS: Effects = Effects::Changes;
     type Input = Input;
     type Output = Told;
 

@@ -135,10 +135,11 @@ fn a_signal_calls_off_the_call_that_is_followed() {
 #[test]
 fn a_person_at_a_terminal_sees_a_bar_that_is_gone_in_the_end() {
     let workspace = workspace();
+    let home = tempfile::tempdir().unwrap();
     let line = format!("{} call say_slow --follow", binary().display());
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root()).env_clear();
-    command.env("PATH", path()).env("HOME", workspace.root()).env("TERM", "xterm");
+    command.env("PATH", path()).env("HOME", home.path()).env("TERM", "xterm");
     command.env("TOOLGATE_AUDIT_TO", "off").stdin(Stdio::null()).stdout(Stdio::piped());
     let Ok(mut child) = command.spawn() else {
         return eprintln!("no terminal is to be had: `script` is not installed");

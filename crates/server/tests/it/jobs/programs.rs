@@ -1,11 +1,13 @@
 //! Programs that behave badly, as jobs.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{
     Launch, Marker, Served, Workspace, call, go, peak_memory_kib, structured, wait_long_for,
+    wait_until,
 };
-use std::time::Duration;
 
 #[track_caller]
 fn output(served: &Served, id: &str) -> String {
@@ -31,7 +33,10 @@ fn two_gibibytes_of_output_are_kept_to_their_bound_and_cost_no_memory() {
     // What has been called before is in memory already.
     served.job_in("succeeded", &served.begin("exec-run", json!({ "command": "true" })));
     let before = peak_memory_kib(served.pid);
-    let id = served.begin("exec-run", json!({ "command": "head -c 2147483648 /dev/zero | tr '\\0' x", "shell": true }));
+    let id = served.begin(
+        "exec-run",
+        json!({ "command": "head -c 2147483648 /dev/zero | tr '\\0' x", "shell": true }),
+    );
     let end = wait_long_for(Duration::from_secs(60), "it ends", || {
         let job = served.job(&id);
         (job["status"] != "running" && job["status"] != "queued").then_some(job)
@@ -49,9 +54,36 @@ fn what_is_not_utf_8_is_replaced_and_the_rest_is_told() {
     let served = Launch::over(&workspace).served();
     let script = "printf 'a\\377b\\303'; sleep 0.1; printf '\\251c'";
     let id = served.begin("exec-run", json!({ "command": script, "shell": true }));
-    let job = served.job_in("succeeded", &id);
-    assert_eq!(job["stdout"], "a\u{fffd}b\u{e9}c");
+    served.job_in("succeeded", &id);
     assert_eq!(output(&served, &id), "a\u{fffd}b\u{e9}c");
+}
+
+#[test]
+#[ignore = "zyra's stdout of it is base64, and nothing says so: dialects/zyra/words.rs, Printed"]
+fn what_is_not_utf_8_is_replaced_for_zyra_s_clients_too() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let script = json!({ "command": "printf 'a\\377b'", "shell": true });
+    let id = served.begin("exec-run", script.clone());
+    assert_eq!(served.job_in("succeeded", &id)["stdout"], "a\u{fffd}b");
+    let params = json!({ "name": "exec-run", "arguments": script });
+    assert_eq!(served.result("tools/call", params)["stdout"], "a\u{fffd}b");
+}
+
+#[test]
+#[ignore = "only the stream that spoke last is read for progress: toolsets/exec/echo.rs, Echo"]
+fn progress_on_one_stream_is_not_lost_for_what_comes_on_the_other() {
+    let workspace = Workspace::new().file(
+        "toolgate.toml",
+        "[command.\"say.half\"]\nabout = \"Says it.\"\nprogram = \"sh\"\nprogress = '(\\d+)%'\n\
+         argv = [\"-c\", \"echo 50%; echo aside >&2; until [ -e go ]; do sleep 0.02; done\"]\n",
+    );
+    let served = Launch::over(&workspace).served();
+    let id = served.begin("say-half", json!({}));
+    wait_until("it tells", || {
+        let told = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
+        structured(&told)["progress"] == 0.5
+    });
 }
 
 #[test]
@@ -74,7 +106,7 @@ fn a_job_that_never_ends_is_stopped_at_its_deadline() {
     let id = served.begin("work-endless", json!({ "name": marker.0 }));
     let job = served.job_in("failed", &id);
     assert!(marker.pids().is_empty());
-    eprintln!("{job}");
+    assert_eq!(job["exit_code"], -1, "{job}");
     let told = served.ask(&call(1, "jobs_get", json!({ "job_id": id })));
     assert_eq!(structured(&told)["result"]["timed_out"], true, "{told}");
     go(&workspace);

@@ -6,9 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{
-    Launch, Marker, Served, Workspace, call, go, ran, refusal, wait_long_for,
-};
+use crate::support::{Launch, Marker, Served, Workspace, call, go, ran, refusal, wait_long_for};
 
 /// How often a server looks for what another left, and some time for it to be done.
 const LOOK: Duration = Duration::from_secs(15 + 10);

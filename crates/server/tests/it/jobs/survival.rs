@@ -4,9 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{
-    Launch, Marker, Served, Workspace, call, go, ran, structured, wait_until,
-};
+use crate::support::{Launch, Marker, Served, Workspace, call, go, ran, structured, wait_until};
 
 /// A server that runs as many jobs at once as `running`, and remembers them in `state`.
 fn served(workspace: &Workspace, state: &TempDir, running: usize) -> Served {
@@ -62,7 +60,10 @@ fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
     go(&workspace);
     assert_eq!(second.job_in("succeeded", &waiting)["stdout"], "began\nwent\n");
     second.job_in("succeeded", &repeated);
-    assert_eq!([&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()), [1, 1, 2]);
+    assert_eq!(
+        [&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()),
+        [1, 1, 2]
+    );
     let mut ran = ran(&workspace);
     ran.sort();
     let mut expected = [&once.0, &again.0, &again.0, "waiting"].map(str::to_owned);
@@ -124,7 +125,10 @@ fn a_signal_leaves_jobs_to_the_next_server_in_order() {
         second.job_in("succeeded", &waiting);
         let end = second.job_in("failed", &cut);
         assert!(end["stderr"].as_str().unwrap().contains("the server ended"), "{end}");
-        assert_eq!([&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()), [1, 1, 2]);
+        assert_eq!(
+            [&cut, &waiting, &repeated].map(|id| told(&second, id)["attempts"].clone()),
+            [1, 1, 2]
+        );
     }
 }
 

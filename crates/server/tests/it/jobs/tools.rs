@@ -30,9 +30,9 @@ fn a_job_is_started_waited_for_and_told() {
         let begun = Instant::now();
         let running = get(client, &id, 50);
         assert!(begun.elapsed() >= Duration::from_millis(50), "{:?}", begun.elapsed());
-        let parts = ["state", "tool", "attempts", "result", "error"].map(|key| running[key].clone());
-        let expected =
-            [json!("running"), json!("tell_steps"), json!(1), Value::Null, Value::Null];
+        let parts =
+            ["state", "tool", "attempts", "result", "error"].map(|key| running[key].clone());
+        let expected = [json!("running"), json!("tell_steps"), json!(1), Value::Null, Value::Null];
         assert_eq!(parts, expected, "{running}");
 
         go(&workspace);
@@ -56,7 +56,11 @@ fn output_is_read_on_from_where_one_is_to_the_end_while_the_job_runs() {
             let ask = json!({ "job_id": id, "after": after, "max_bytes": 1 });
             let page = structured(&client.call("jobs_output", ask)).clone();
             for piece in page["pieces"].as_array().unwrap() {
-                *told += &format!("{}:{}", piece["stream"].as_str().unwrap(), piece["text"].as_str().unwrap());
+                *told += &format!(
+                    "{}:{}",
+                    piece["stream"].as_str().unwrap(),
+                    piece["text"].as_str().unwrap()
+                );
             }
             after = page["next"].clone();
             page["ended"] == true
@@ -82,7 +86,8 @@ fn a_list_of_jobs_is_told_newest_first_page_by_page() {
         let page = |client: &mut Client, after: Value| {
             let page = structured(&client.call("jobs_list", json!({ "after": after }))).clone();
             let jobs = page["jobs"].as_array().unwrap();
-            let ids: Vec<_> = jobs.iter().map(|job| job["job_id"].as_str().unwrap().to_owned()).collect();
+            let ids: Vec<_> =
+                jobs.iter().map(|job| job["job_id"].as_str().unwrap().to_owned()).collect();
             (ids, page["next"].clone())
         };
         let (first, next) = page(client, Value::Null);

@@ -100,7 +100,8 @@ fn more_jobs_than_may_wait_are_refused_with_a_time_to_come_back() {
 fn a_thousand_jobs_all_run_once() {
     let workspace = Workspace::new();
     let served = served(&workspace, 8);
-    let ids: Vec<_> = (0..1000).map(|_| served.begin("files-read", json!({ "path": "README.md" }))).collect();
+    let ids: Vec<_> =
+        (0..1000).map(|_| served.begin("files-read", json!({ "path": "README.md" }))).collect();
     ids.iter().for_each(|id| {
         assert_eq!(served.job_in("succeeded", id)["stdout"], Workspace::README);
     });

@@ -28,16 +28,26 @@ fn a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
         assert_eq!(result["protocolVersion"], "2025-06-18", "{answer}");
         assert_eq!(result["capabilities"], json!({ "tools": { "listChanged": true } }));
         assert_eq!(result["serverInfo"]["name"], "zyra");
-        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized", "params": {} });
+        let initialized =
+            json!({ "jsonrpc": "2.0", "method": "notifications/initialized", "params": {} });
         assert_eq!(socket.receive(), initialized);
 
         let listed = socket.ask(&rpc(2, "tools/list", json!({})));
-        let names: Vec<_> = listed["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        let names: Vec<_> = listed["result"]["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| &tool["name"])
+            .collect();
         assert!(names.contains(&&json!("work-wait")), "{names:?}");
 
         let params = json!({ "name": "draw-one", "arguments": {}, "mode": "sync" });
         let called = socket.ask(&rpc(3, "tools/call", params));
-        assert_eq!((&called["id"], &called["result"]["exit_code"]), (&json!(3), &json!(0)), "{called}");
+        assert_eq!(
+            (&called["id"], &called["result"]["exit_code"]),
+            (&json!(3), &json!(0)),
+            "{called}"
+        );
         socket.close();
     }
 }
@@ -45,10 +55,21 @@ fn a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
 #[test]
 fn what_is_no_request_is_refused_and_the_socket_stays() {
     let (_served, mut socket) = open(&Workspace::new(), "/v1/ws/mcp");
-    for (text, code) in [("{", -32700), ("[]", -32600), ("[1]", -32600), ("5", -32600), ("\"a\"", -32600), ("null", -32600)] {
+    for (text, code) in [
+        ("{", -32700),
+        ("[]", -32600),
+        ("[1]", -32600),
+        ("5", -32600),
+        ("\"a\"", -32600),
+        ("null", -32600),
+    ] {
         socket.say(text);
         let answer = socket.receive();
-        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(code), &Value::Null), "{text}");
+        assert_eq!(
+            (&answer["error"]["code"], &answer["id"]),
+            (&json!(code), &Value::Null),
+            "{text}"
+        );
     }
     let answer = socket.ask(&rpc(1, "no/such", json!({})));
     assert_eq!(answer["error"]["code"], -32601);
@@ -108,7 +129,11 @@ fn jobs_side_by_side_are_told_apart() {
     let workspace = Workspace::with_commands();
     let (_served, mut socket) = open(&workspace, "/v1/ws/mcp");
     for id in 0..4 {
-        socket.send(&job(id, "tell-steps", json!({ "name": id.to_string(), "code": id.to_string() })));
+        socket.send(&job(
+            id,
+            "tell-steps",
+            json!({ "name": id.to_string(), "code": id.to_string() }),
+        ));
     }
     wait_until("all run", || ran(&workspace).len() == 4);
     go(&workspace);

@@ -29,8 +29,10 @@ fn events_are_data_lines_of_json_that_end_with_the_job() {
         let first = connection.chunk().unwrap();
         let text = String::from_utf8(first).unwrap();
         let data = text.strip_prefix("data: ").and_then(|rest| rest.strip_suffix("\n\n"));
-        let event: Value = serde_json::from_str(data.unwrap_or_else(|| panic!("{text:?}"))).unwrap();
-        let running = json!({ "job_id": id, "status": "running", "exit_code": null, "output_file": null });
+        let event: Value =
+            serde_json::from_str(data.unwrap_or_else(|| panic!("{text:?}"))).unwrap();
+        let running =
+            json!({ "job_id": id, "status": "running", "exit_code": null, "output_file": null });
         if version == "/v1" {
             assert_eq!(event, running);
             assert_eq!(connection.event(), Some(running), "it is told again");
@@ -41,8 +43,7 @@ fn events_are_data_lines_of_json_that_end_with_the_job() {
             last = event;
         }
         let output_file = format!("/v1/jobs/{id}/download");
-        let expected =
-            json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": output_file });
+        let expected = json!({ "job_id": id, "status": "succeeded", "exit_code": 0, "output_file": output_file });
         assert_eq!(last, expected);
         // The connection serves on.
         connection.post(&Post::bare("GET", &format!("/jobs/{id}")));
@@ -59,7 +60,9 @@ fn every_way_to_end_is_told_as_the_last_event() {
     served.job_in("failed", &failed);
     let canceled = served.begin("exec-run", json!({ "command": "sleep", "args": ["300.25"] }));
     assert_eq!(served.delete(&format!("/jobs/{canceled}")).status, 200);
-    for (id, status, exit_code) in [(failed, "failed", json!(7)), (canceled, "canceled", Value::Null)] {
+    for (id, status, exit_code) in
+        [(failed, "failed", json!(7)), (canceled, "canceled", Value::Null)]
+    {
         let events = served.get(&format!("/v1/mcp/progress/{id}")).events();
         let expected =
             json!({ "job_id": id, "status": status, "exit_code": exit_code, "output_file": null });
@@ -107,7 +110,8 @@ fn a_job_nobody_knows_is_told_as_unknown_for_as_long_as_one_asks() {
     let served = Launch::over(&Workspace::new()).served();
     let (took, events) = watched(&served, "/v1/mcp/progress/abc?max_ms=450");
     assert!(took >= Duration::from_millis(450), "{took:?}");
-    let unknown = json!({ "job_id": "abc", "status": "unknown", "exit_code": null, "output_file": null });
+    let unknown =
+        json!({ "job_id": "abc", "status": "unknown", "exit_code": null, "output_file": null });
     assert!(events.len() >= 2 && events.iter().all(|event| *event == unknown), "{events:?}");
 }
 

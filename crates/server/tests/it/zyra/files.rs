@@ -80,7 +80,8 @@ print(json.dumps({name: z.read(name).hex() for name in sorted(z.namelist())}))";
         let read: Value = serde_json::from_slice(&out.stdout).unwrap();
         let page = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert_eq!(read["Größe 1.bin"], "ff00");
-        let mut pages = [&read["page.txt"], &read["page-2.txt"]].map(|it| it.as_str().unwrap().to_owned());
+        let mut pages =
+            [&read["page.txt"], &read["page-2.txt"]].map(|it| it.as_str().unwrap().to_owned());
         pages.sort();
         let mut expected = [page("one"), page("another")];
         expected.sort();
@@ -108,8 +109,17 @@ fn nothing_but_a_jobs_own_files_is_downloaded() {
     let workspace = Workspace::with_commands();
     let (served, id) = drawn(&workspace, "draw-one");
     let traversals = [
-        "../plot.png", "..%2Fplot.png", "..", ".", "%2Fetc%2Fpasswd", "/etc/passwd", "a%00b", "a%5Cb",
-        "out%2Fplot.png", "..%252Fx/y", "",
+        "../plot.png",
+        "..%2Fplot.png",
+        "..",
+        ".",
+        "%2Fetc%2Fpasswd",
+        "/etc/passwd",
+        "a%00b",
+        "a%5Cb",
+        "out%2Fplot.png",
+        "..%252Fx/y",
+        "",
     ];
     for name in traversals {
         let refused = served.get(&format!("/jobs/{id}/download?file={name}"));

@@ -4,15 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Launch, Marker, Post, Workspace, go};
 
-const KEYS: [&str; 7] = [
-    "job_id",
-    "status",
-    "stdout",
-    "stderr",
-    "exit_code",
-    "output_file",
-    "resolved_input_paths",
-];
+const KEYS: [&str; 7] =
+    ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
 
 #[test]
 fn a_job_is_told_in_the_same_shape_from_its_beginning_to_its_end() {
@@ -100,7 +93,11 @@ fn head_asks_what_get_asks_and_other_methods_are_told_which_there_are() {
         // Nothing follows it but the next answer.
         connection.post(&Post::bare("GET", &target));
         assert_eq!(connection.response().body, got.body);
-        let refused = served.send(&Post::bare("POST", &target).with("content-length", "0").with("content-type", "application/json"));
+        let refused = served.send(
+            &Post::bare("POST", &target)
+                .with("content-length", "0")
+                .with("content-type", "application/json"),
+        );
         assert_eq!(refused.status, 405, "{target}");
         assert!(refused.header("allow").unwrap().contains("GET"), "{target}");
     }

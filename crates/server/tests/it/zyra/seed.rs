@@ -74,8 +74,7 @@ const INITIALIZE: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-A
 const LIST: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
     -d '{"jsonrpc":"2.0","method":"tools/list","id":3}' \
     http://127.0.0.1:8000/v1/mcp"#;
-const DISCOVER: &str =
-    r#"curl -sS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
+const DISCOVER: &str = r#"curl -sS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
 const DISCOVER_BY_OPTIONS: &str =
     r#"curl -sS -X OPTIONS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
 const CALL_TOOL: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
@@ -120,12 +119,14 @@ fn the_heatmap_of_zyra_s_documentation_is_drawn_in_either_spelling_and_as_a_job(
     let mut images = Vec::new();
     for example in [CALL_TOOL, TOOLS_CALL] {
         let result = result(&served, example);
-        assert_eq!((&result["status"], &result["exit_code"]), (&json!("ok"), &json!(0)), "{result}");
+        assert_eq!(
+            (&result["status"], &result["exit_code"]),
+            (&json!("ok"), &json!(0)),
+            "{result}"
+        );
         images.push(drawn(there));
     }
-    for (example, output) in
-        [(CALL_TOOL, "/tmp/heatmap.png"), (TOOLS_CALL, "heatmap.png")]
-    {
+    for (example, output) in [(CALL_TOOL, "/tmp/heatmap.png"), (TOOLS_CALL, "heatmap.png")] {
         let example = example.replace("sync", "async").replace("/tmp/heatmap.png", output);
         let accepted = result(&served, &example);
         assert_eq!(accepted["status"], "accepted", "{accepted}");

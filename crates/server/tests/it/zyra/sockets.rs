@@ -119,7 +119,8 @@ fn each_choice_of_streams_is_told_and_no_more() {
     let progress = ["status", "exit_code", "progress", "message", "output_file"];
     for bits in 1..8 {
         let names = ["stdout", "stderr", "progress"];
-        let chosen: Vec<_> = (0..3).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
+        let chosen: Vec<_> =
+            (0..3).filter(|bit| bits >> bit & 1 == 1).map(|bit| names[bit]).collect();
         let query = format!("?stream={}", chosen.join(","));
         let (told, ended) = job.watch(&query).rest();
         assert_eq!(ended, Ended::Closed(1000));
@@ -171,7 +172,10 @@ fn where_there_is_no_socket_none_is_opened() {
 fn a_quiet_job_is_said_to_live() {
     let job = Job::new(false, "0");
     let mut socket = job.watch("?stream=stdout");
-    assert_eq!(socket.until(|told| told.get("keepalive").is_some()).pop().unwrap(), json!({ "keepalive": true }));
+    assert_eq!(
+        socket.until(|told| told.get("keepalive").is_some()).pop().unwrap(),
+        json!({ "keepalive": true })
+    );
     go(&job.workspace);
     let (told, _) = socket.rest();
     assert_eq!(told.last().unwrap()["stdout"], "began\nlast\n");

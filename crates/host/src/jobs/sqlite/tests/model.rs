@@ -190,7 +190,7 @@ async fn step(store: &SqliteStore, model: &mut Model, now: Timestamp, op: Op) {
             assert_eq!(forgotten, model.forget(now, ended_max));
         }
         Op::Reopen => {
-            let adopted = store.adopt().await.expect("it adopts").jobs;
+            let adopted = store.adopt_all().await.expect("it adopts").jobs;
             let live = model.0.iter().filter(|kept| kept.ended.is_none());
             let expected: Vec<_> = live.map(|kept| (kept.job.id, kept.job.state)).collect();
             let adopted: Vec<_> = adopted.iter().map(|orphan| (orphan.id, orphan.state)).collect();

@@ -30,7 +30,7 @@ async fn store_speed_of_jobs() {
     let began = Instant::now();
     let store = open(&folder);
     println!("second open: {:?}", began.elapsed());
-    println!("adopt: {:?}", timed(store.adopt()).await);
+    println!("adopt: {:?}", timed(store.adopt_all()).await);
 
     let mut times = Vec::new();
     for number in 1..=4000 {
@@ -115,7 +115,7 @@ async fn store_speed_with_many_that_ended() {
         let began = Instant::now();
         let store = open(&folder);
         let opened = began.elapsed();
-        println!("open {opened:?}, adopt {:?}", timed(store.adopt()).await);
+        println!("open {opened:?}, adopt {:?}", timed(store.adopt_all()).await);
         println!("a page of 50 {:?}", timed(store.list(None, None, 50)).await);
         println!("forget nothing {:?}", timed(store.forget(at(3), usize::MAX)).await);
         println!("forget nothing again {:?}", timed(store.forget(at(3), usize::MAX)).await);
