@@ -201,7 +201,7 @@ impl Default for Audit {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jobs {
-    /// Where they are kept, in a folder of each workspace's own: an absolute folder outside the workspace, `off`, or `state` for the user's state folder.
+    /// Where they are kept, in a folder of each workspace's own: an absolute folder, `off`, or `state` for the user's state folder.
     pub to: String,
     /// How many run at once.
     pub running: usize,

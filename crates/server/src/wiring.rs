@@ -97,9 +97,12 @@ fn toolsets(
 ) -> anyhow::Result<Vec<Arc<dyn AnyTool>>> {
     let declared = commands::declared(&config.commands, config.source.as_ref())?;
     let mut files = config.files.clone();
-    declared.iter().filter_map(|command| beneath(root, command.file())).for_each(|inside| {
-        files.protect(&inside);
+    let packs = declared.iter().filter_map(|command| beneath(root, command.file()));
+    let jobs = jobs_folder(root, &config.jobs.to)?.and_then(|folder| {
+        // It need not be there yet.
+        Some(folder.strip_prefix(real(root)).ok()?.to_str()?.to_owned())
     });
+    packs.chain(jobs).for_each(|inside| files.protect(&inside));
     let root = Root::open(root)
         .with_context(|| format!("the folder {} cannot be served", root.display()))?;
     let mut tools = files::tools(&root, &files);
@@ -138,10 +141,6 @@ fn jobs(
 }
 
 /// Where the jobs over the folder `root` are kept. Servers of one folder share them.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the folder served has one name, however it is spelled"
-)]
 fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),
@@ -152,14 +151,7 @@ fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
              that tools can write), `state` or `off`"
         ),
     };
-    let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-    if let Some(folder) = folder.as_ref().filter(|folder| folder.starts_with(&real)) {
-        bail!(
-            "jobs.to is {}, which lies among the files that tools can write; give a folder beside \
-             the workspace, `state` or `off`",
-            folder.display()
-        );
-    }
+    let real = real(root);
     // A folder of each workspace's own: no server runs the jobs of another's.
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
@@ -170,12 +162,13 @@ fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
 /// The path of `file` in the folder `root` that is served, if it lies there: tools must not change
 /// what they are held by.
 pub fn beneath(root: &Path, file: &Path) -> Option<String> {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the person's own paths, before anything is served"
-    )]
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
-    Some(real(file)?.strip_prefix(real(root)?).ok()?.to_str()?.to_owned())
+    Some(real(file).strip_prefix(real(root)).ok()?.to_str()?.to_owned())
+}
+
+/// The one name of `path`, however it is spelled; as it is spelled where it is not there.
+#[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
+fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// What a server of `host` says of itself.

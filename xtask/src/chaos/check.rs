@@ -15,8 +15,9 @@ use super::server::Stage;
 use super::wire::{call, get};
 use super::work::{Kind, Plan};
 
-/// How long all jobs may take to end once nobody is killed any more.
-const SETTLE: Duration = Duration::from_secs(180);
+/// How long all jobs may take to end once nobody is killed any more, and how much longer for each.
+const SETTLE: Duration = Duration::from_secs(60);
+const SETTLE_EACH: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(20);
 /// How many ask at once how the jobs ended.
 const ASKERS: usize = 8;
@@ -51,7 +52,8 @@ pub(super) fn settled(stage: &Stage, ledger: &Ledger) -> anyhow::Result<Wrong> {
     let mut server = stage.start(0)?;
     let at = server.address()?;
     let jobs = listed(at)?;
-    let ended = all_ended(at, &jobs, begun)?;
+    let until = begun + SETTLE + SETTLE_EACH * u32::try_from(jobs.len())?;
+    let ended = all_ended(at, &jobs, until)?;
     eprintln!("{} jobs had ended after {:.1} s", jobs.len(), begun.elapsed().as_secs_f64());
     // Listed again: how often a job began is known only now.
     let check = Check::new(stage, ledger, at, listed(at)?)?;
@@ -80,9 +82,9 @@ fn listed(at: SocketAddr) -> anyhow::Result<Vec<Listed>> {
 }
 
 /// The jobs once they have ended, asked for by several at once.
-fn all_ended(at: SocketAddr, jobs: &[Listed], begun: Instant) -> anyhow::Result<Vec<Value>> {
+fn all_ended(at: SocketAddr, jobs: &[Listed], until: Instant) -> anyhow::Result<Vec<Value>> {
     let each = |jobs: &[Listed]| -> anyhow::Result<Vec<Value>> {
-        jobs.iter().map(|job| ended(at, &job.id, begun)).collect()
+        jobs.iter().map(|job| ended(at, &job.id, until)).collect()
     };
     let parts = scope(|threads| {
         let parts = jobs.chunks(jobs.len().div_ceil(ASKERS).max(1));
@@ -93,7 +95,7 @@ fn all_ended(at: SocketAddr, jobs: &[Listed], begun: Instant) -> anyhow::Result<
 }
 
 /// The job `id` once it has ended; as it is, where that takes too long.
-fn ended(at: SocketAddr, id: &str, begun: Instant) -> anyhow::Result<Value> {
+fn ended(at: SocketAddr, id: &str, until: Instant) -> anyhow::Result<Value> {
     loop {
         let answer = get(at, &format!("/jobs/{id}"))?;
         let job = answer.json()?;
@@ -101,7 +103,7 @@ fn ended(at: SocketAddr, id: &str, begun: Instant) -> anyhow::Result<Value> {
             return Ok(json!({ "status": format!("{} {job}", answer.status) }));
         }
         let has_ended = !matches!(job["status"].as_str(), Some("queued" | "running"));
-        if has_ended || begun.elapsed() > SETTLE {
+        if has_ended || Instant::now() > until {
             return Ok(job);
         }
         sleep(LOOK);
@@ -245,12 +247,15 @@ impl<'c> Check<'c> {
         }
     }
 
-    /// A job that may only be one that was interrupted.
+    /// A job that may only be one that was interrupted for good.
     fn nameless(&mut self, job: &Listed, ended: &Value) {
-        if job.tool == Kind::Once.tool() && is_interrupted(ended) {
-            self.interrupted += 1;
-        } else {
-            self.wrong.lost.push(format!("job {} is nobody's: {}", job.id, shown(ended)));
+        let attempts = self.attempts.get(&job.id).copied().unwrap_or_default();
+        match is_interrupted(ended) {
+            true if job.tool == Kind::Once.tool() => self.interrupted += 1,
+            true if attempts >= ATTEMPTS_MAX => self.worn_out += 1,
+            true | false => {
+                self.wrong.lost.push(format!("job {} is nobody's: {}", job.id, shown(ended)));
+            }
         }
     }
 

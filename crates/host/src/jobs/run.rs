@@ -210,10 +210,8 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Self>, store: &Arc<dyn Store>, orphan: &Orphan) {
-        let kept = store.job(orphan.id).await.ok().flatten();
-        let live = self.enlist(orphan.id, kept.as_ref().map_or(0, |job| job.last_event));
-        let created = kept.as_ref().map_or_else(Timestamp::now, |job| job.created);
-        let worn_out = kept.is_some_and(|job| job.attempts >= ATTEMPTS_MAX);
+        let live = self.enlist(orphan.id, orphan.last_event);
+        let worn_out = orphan.attempts >= ATTEMPTS_MAX;
         if orphan.state == JobState::Running && (worn_out || !self.may_run_again(&orphan.tool)) {
             let end = End {
                 at: Timestamp::now(),
@@ -232,7 +230,7 @@ impl Inner {
                 }
             }
         }
-        self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority, created);
+        self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority, orphan.created);
     }
 
     /// Whether a job that another server left is this one's to go on with: not one that it hides

@@ -165,6 +165,12 @@ pub struct Orphan {
     pub state: JobState,
     /// Who called it.
     pub caller: Caller,
+    /// When it was accepted.
+    pub created: Timestamp,
+    /// How often it began to run.
+    pub attempts: u32,
+    /// The number of its last event.
+    pub last_event: u64,
 }
 
 /// The store cannot do it.

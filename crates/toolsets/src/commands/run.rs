@@ -168,6 +168,9 @@ impl Command {
         let cwd = declared.cwd.clone().unwrap_or_else(|| ".".to_owned());
         let opened = programs.root.work(ctx, move |root, _| root.open_dir(&cwd)).await;
         let cwd = opened.map_err(|err| {
+            if err.fault == Fault::Canceled {
+                return err;
+            }
             let at = declared.cwd.as_deref().unwrap_or(".");
             ToolError::new(
                 Fault::Unavailable,

@@ -99,15 +99,18 @@ impl<'c> Echo<'c> {
 
     fn progress(&mut self) {
         self.said = Instant::now();
-        let tail = self.news.take().map(|stream| match stream {
-            Stream::Stdout => self.stdout.tail.as_str(),
-            Stream::Stderr => self.stderr.tail.as_str(),
+        let (stdout, stderr) = (self.stdout.tail.as_str(), self.stderr.tail.as_str());
+        let tails = self.news.take().map(|stream| match stream {
+            Stream::Stdout => [stdout, stderr],
+            Stream::Stderr => [stderr, stdout],
         });
-        let message = tail.and_then(last_line);
+        let message = tails.and_then(|[tail, _]| last_line(tail));
         let Some(meter) = &mut self.meter else {
             return self.ctx.progress(self.started.elapsed().as_secs_f64(), None, message);
         };
-        if let Some((done, total)) = tail.and_then(|tail| meter.read(tail)) {
+        // Both may have spoken, and only one of them says how far it is.
+        let read = tails.and_then(|tails| tails.into_iter().find_map(|tail| meter.read(tail)));
+        if let Some((done, total)) = read {
             self.ctx.progress(done, Some(total), message);
         }
     }
@@ -155,9 +158,26 @@ fn tell(ctx: &Ctx, stream: Stream, bytes: &[u8], tail: &mut String) {
 /// The last line of `text` with anything in it, as a terminal would show it.
 fn last_line(text: &str) -> Option<String> {
     let shown = |line: &str| -> String {
-        line.trim().chars().filter(|c| !c.is_control()).take(LINE_CHARS).collect()
+        plain(line.trim()).filter(|c| !c.is_control()).take(LINE_CHARS).collect()
     };
     text.rsplit(['\n', '\r']).map(shown).find(|line| !line.is_empty())
+}
+
+/// The characters of `line` without what only tells a terminal how to show them: colours, titles.
+fn plain(line: &str) -> impl Iterator<Item = char> {
+    let mut chars = line.chars();
+    std::iter::from_fn(move || {
+        loop {
+            match chars.next()? {
+                '\u{1b}' => match chars.next() {
+                    Some('[') => drop(chars.find(|c| ('\u{40}'..='\u{7e}').contains(c))),
+                    Some(']') => drop(chars.find(|c| matches!(c, '\u{7}' | '\u{1b}'))),
+                    Some(_) | None => {}
+                },
+                other => return Some(other),
+            }
+        }
+    })
 }
 
 #[cfg(test)]
@@ -203,6 +223,12 @@ mod tests {
             let whole = String::from_utf8_lossy(&reads.concat()).into_owned();
             prop_assert_eq!(pieces(&reads, ticks).concat(), whole);
         }
+    }
+
+    #[test]
+    fn the_last_line_is_told_without_its_colours() {
+        let text = "one\n\u{1b}]0;title\u{7}\u{1b}[1;31mred\u{1b}[0m end\n";
+        assert_eq!(last_line(text).as_deref(), Some("red end"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolgate_contract::{Caller, Happened, JobId, JobState};
 
 use super::reads::{id_of, parsed, state_of, tool_of, unfit};
-use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of};
+use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of, timestamp};
 use super::servers::Gone;
 use super::threads::Session;
 use crate::jobs::store::{Begun, End, May, NewJob, Orphan, Said};
@@ -219,7 +219,7 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     let gone = session.server.gone(owners)?;
 
     let mut orphans = Vec::new();
-    let sql = "SELECT n, id, tool, priority, state, caller FROM jobs \
+    let sql = "SELECT n, id, tool, priority, state, caller, created, attempts, last_event FROM jobs \
                WHERE owner = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let mut take = session.db.prepare("UPDATE jobs SET owner = ?2 WHERE n = ?1")?;
@@ -232,6 +232,9 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
                 priority: row.get(3)?,
                 state: state_of(row.get_ref(4)?.as_str().map_err(unfit)?)?,
                 caller: Caller::named(row.get_ref(5)?.as_str().map_err(unfit)?),
+                created: timestamp(row.get(6)?)?,
+                attempts: row.get(7)?,
+                last_event: row.get::<_, i64>(8)?.cast_unsigned(),
             };
             if may(&orphan) {
                 orphans.push((row.get::<_, i64>(0)?, orphan));

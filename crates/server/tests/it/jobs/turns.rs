@@ -11,7 +11,7 @@ fn served(workspace: &Workspace, running: usize) -> Served {
 #[test]
 fn a_tool_that_runs_one_at_a_time_does_and_keeps_no_other_waiting() {
     let workspace = Workspace::with_commands();
-    let served = served(&workspace, 8);
+    let served = served(&workspace, 2);
     let alone = ["a", "b", "c"].map(|name| served.begin("work-alone", json!({ "name": name })));
     wait_until("the first runs", || ran(&workspace) == ["a"]);
     let other = served.begin("work-first", json!({ "name": "other" }));
