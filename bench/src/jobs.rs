@@ -1,6 +1,6 @@
 //! What a job costs: to be accepted, to be run, to be watched, to be kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -176,7 +176,8 @@ fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyh
     let stores = tempfile::tempdir()?;
     let (full, empty) = (stores.path().join("full"), stores.path().join("empty"));
     for (store, count) in [(&full, KEPT), (&empty, 1)] {
-        runtime.block_on(fill(&own_folder(folder, store)?, count))?;
+        let own = own_folder(folder, store, runtime)?;
+        runtime.block_on(fill(&own, count))?;
     }
     let start = |store: &Path| {
         let (store, folder) = (text(store), text(folder));
@@ -197,12 +198,20 @@ fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyh
     })
 }
 
-/// Where a server of `folder` keeps its jobs in `store`: it is asked for one, and makes it.
-fn own_folder(folder: &Path, store: &Path) -> anyhow::Result<std::path::PathBuf> {
-    let words = ["call", "jobs_start", r#"{"tool":"bench_true"}"#, "--root", &text(folder)];
-    let called =
-        Command::new(program("toolgate")?).args(words).env("TOOLGATE_JOBS_TO", store).output()?;
-    ensure!(called.status.success(), "{}", String::from_utf8_lossy(&called.stderr));
+/// Where a server of `folder` keeps its jobs in `store`: it is given one, and makes it.
+fn own_folder(
+    folder: &Path,
+    store: &Path,
+    runtime: &tokio::runtime::Runtime,
+) -> anyhow::Result<PathBuf> {
+    let words = [&format!("TOOLGATE_JOBS_TO={}", text(store)), &text(&program("toolgate")?)];
+    let args = [words[0].as_str(), words[1].as_str(), "serve", &text(folder), "--listen", "127.0.0.1:0"];
+    let server = start_server(Path::new("/usr/bin/env"), &args)?;
+    runtime.block_on(async {
+        let mut client = Client::connect(&server.address).await?;
+        let id = client.start("bench-true", &json!({})).await?;
+        client.ended(&id).await
+    })?;
     let made = std::fs::read_dir(store)?.next().context("no folder was made")??;
     Ok(made.path())
 }

@@ -7,6 +7,7 @@ pub mod config;
 pub mod wiring;
 pub mod telemetry;
 pub mod shutdown;
+pub mod memory;
 
 mod session;
 mod watching;

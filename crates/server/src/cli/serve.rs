@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use toolgate::wiring::Workspace;
-use toolgate::{config, serve_http, shutdown};
+use toolgate::{config, memory, serve_http, shutdown};
 use toolgate_contract::{Caller, fold};
 use toolgate_host::Host;
 
@@ -45,6 +45,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let listener = listen(loaded.config.server.listen).await?;
         let stop = shutdown::on_signal()?;
         announce(&workspace.host, args, loaded.file.as_deref(), listener.local_addr()?);
+        memory::let_go_of_start();
         serve_http(workspace.host.clone(), listener, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

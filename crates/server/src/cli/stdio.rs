@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use toolgate::wiring::Workspace;
-use toolgate::{dialects, serve_stdio, shutdown};
+use toolgate::{dialects, memory, serve_stdio, shutdown};
 
 use super::{Folder, complain, run_to_end, small_runtime};
 
@@ -45,6 +45,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                  this program and writes them. `toolgate call` calls a tool by hand",
             );
         }
+        memory::let_go_of_start();
         serve_stdio(workspace.host.clone(), dialects[chosen].clone(), &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal};
+use crate::support::{
+    Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
+};
 
-const READS: [&str; 7] = [
+const READS: [&str; 10] = [
     "exec_output",
     "files_exists",
     "files_info",
@@ -14,10 +16,20 @@ const READS: [&str; 7] = [
     "files_read",
     "files_search",
     "files_tree",
+    "jobs_get",
+    "jobs_list",
+    "jobs_output",
 ];
 const ADDS: [&str; 1] = ["files_mkdir"];
-const CHANGES: [&str; 5] =
-    ["files_copy", "files_delete", "files_edit", "files_move", "files_write"];
+const CHANGES: [&str; 7] = [
+    "files_copy",
+    "files_delete",
+    "files_edit",
+    "files_move",
+    "files_write",
+    "jobs_cancel",
+    "jobs_start",
+];
 const RUNS: [&str; 1] = ["exec_run"];
 
 /// Exactly `offered` is listed; each of the others is as unknown as what never was.
@@ -78,8 +90,12 @@ fn the_most_a_tool_may_do_decides() {
 #[test]
 fn what_is_denied_is_not_offered_whatever_is_allowed() {
     check(
-        |launch| launch.set("tools_deny", "exec.*, files.delete"),
-        &[&READS[1..], &ADDS, &["files_copy", "files_edit", "files_move", "files_write"]],
+        |launch| launch.set("tools_deny", "exec.*, files.delete, jobs.start"),
+        &[
+            &READS[1..],
+            &ADDS,
+            &["files_copy", "files_edit", "files_move", "files_write", "jobs_cancel"],
+        ],
     );
     let both =
         |launch: Launch| launch.set("tools_allow", "files.*").set("tools_deny", "files.[!r]*");
@@ -89,6 +105,24 @@ fn what_is_denied_is_not_offered_whatever_is_allowed() {
 #[test]
 fn only_what_is_allowed_is_offered() {
     check(|launch| launch.set("tools_allow", "files.read,exec.run"), &[&["files_read"], &RUNS]);
+}
+
+#[test]
+fn what_is_not_offered_is_not_started_as_a_job_either() {
+    let workspace = Workspace::new();
+    over_both_with(&workspace, &[("tools_deny", "exec.*")], |client| {
+        let start = json!({ "tool": "exec_run", "arguments": arguments("exec_run") });
+        let said = refusal(&client.call("jobs_start", start));
+        assert!(said.contains("no tool is named `exec_run`"), "{said}");
+        assert_eq!(structured(&client.call("jobs_list", json!({})))["jobs"], json!([]));
+    });
+    let served = Launch::over(&workspace).arg("--read-only").served();
+    for mode in ["sync", "async"] {
+        let arguments = arguments("exec_run");
+        let params = json!({ "name": "exec-run", "arguments": arguments, "mode": mode });
+        assert_eq!(served.rpc("tools/call", params).json()["error"]["code"], -32602, "{mode}");
+    }
+    assert_eq!(std::fs::read_dir(workspace.root()).unwrap().count(), 1);
 }
 
 #[test]

@@ -7,7 +7,11 @@ use serde_json::{Value, json};
 use crate::support::{Workspace, over_both};
 
 /// For every tool calls that show its sides.
-fn representative(output_id: &str, etag: &str) -> Vec<(&'static str, Value)> {
+fn representative(
+    output_id: &str,
+    etag: &str,
+    [failed, endless]: &[String; 2],
+) -> Vec<(&'static str, Value)> {
     vec![
         ("files_read", json!({ "path": "README.md" })),
         ("files_read", json!({ "path": "README.md", "start_line": -1, "line_count": 1 })),
@@ -53,6 +57,13 @@ fn representative(output_id: &str, etag: &str) -> Vec<(&'static str, Value)> {
         ("exec_run", json!({ "command": "printf '\\377\\376'", "shell": true })),
         ("exec_output", json!({ "output_id": output_id })),
         ("exec_output", json!({ "output_id": output_id, "stream": "stderr" })),
+        ("jobs_start", json!({ "tool": "files_read", "arguments": { "path": "README.md" } })),
+        ("jobs_list", json!({})),
+        ("jobs_get", json!({ "job_id": failed, "wait_ms": 10_000 })),
+        ("jobs_output", json!({ "job_id": failed })),
+        ("jobs_get", json!({ "job_id": endless })),
+        ("jobs_cancel", json!({ "job_id": endless })),
+        ("jobs_get", json!({ "job_id": endless })),
     ]
 }
 
@@ -74,9 +85,16 @@ fn every_tools_structured_content_satisfies_its_own_output_schema() {
         let read = client.call("files_read", json!({ "path": "README.md" }));
         let etag = read["result"]["structuredContent"]["etag"].clone();
 
+        let mut job = |command: &str| {
+            let arguments = json!({ "command": command, "shell": true });
+            let start = json!({ "tool": "exec_run", "arguments": arguments });
+            let answer = client.call("jobs_start", start);
+            answer["result"]["structuredContent"]["job_id"].as_str().unwrap().to_owned()
+        };
+        let jobs = [job("echo no; exit 3"), job("exec sleep 300.125")];
         let mut called = BTreeSet::new();
         for (tool, arguments) in
-            representative(long["output_id"].as_str().unwrap(), etag.as_str().unwrap())
+            representative(long["output_id"].as_str().unwrap(), etag.as_str().unwrap(), &jobs)
         {
             called.insert(tool.to_owned());
             let answer = client.call(tool, arguments.clone());

@@ -168,7 +168,8 @@ fn a_verb_that_is_not_for_messages_is_refused_with_those_that_are() {
     let served = served();
     let session = served.session("2025-11-25");
     for verb in ["GET", "PUT", "PATCH", "OPTIONS", "DELETE"] {
-        let response = served.send(&Post::bare(verb, "/mcp"));
+        let post = Post::bare(verb, "/mcp").with("accept", "text/event-stream");
+        let response = served.send(&post);
         assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{verb}");
     }
     for verb in ["GET", "PUT"] {
@@ -186,10 +187,25 @@ fn a_verb_that_is_not_for_messages_is_refused_with_those_that_are() {
 fn a_head_request_has_a_head_and_no_body() {
     let served = served();
     let mut connection = served.connect();
-    connection.post(&Post::bare("HEAD", "/mcp"));
-    assert_eq!(connection.head().status, 405);
-    connection.post(&list());
-    assert_eq!(connection.response().status, 200);
+    for (accept, status) in [("text/event-stream", 405), ("application/json", 200)] {
+        connection.post(&Post::bare("HEAD", "/mcp").with("accept", accept));
+        assert_eq!(connection.head().status, status);
+        connection.post(&list());
+        assert_eq!(connection.response().status, 200);
+    }
+}
+
+#[test]
+fn who_looks_at_mcp_and_takes_no_stream_is_told_what_there_is() {
+    let served = served();
+    let whole = served.get("/v1/mcp").json();
+    assert_eq!(whole["mcp_version"], "0.1");
+    for accept in ["application/json", "*/*", ""] {
+        for verb in ["GET", "OPTIONS"] {
+            let response = served.send(&Post::bare(verb, "/mcp").with("accept", accept));
+            assert_eq!(response.json(), whole, "{verb} {accept}");
+        }
+    }
 }
 
 #[test]

@@ -71,7 +71,6 @@ fn what_is_not_utf_8_is_replaced_for_zyra_s_clients_too() {
 }
 
 #[test]
-#[ignore = "only the stream that spoke last is read for progress: toolsets/exec/echo.rs, Echo"]
 fn progress_on_one_stream_is_not_lost_for_what_comes_on_the_other() {
     let workspace = Workspace::new().file(
         "toolgate.toml",

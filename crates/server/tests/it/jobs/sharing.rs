@@ -6,7 +6,9 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::support::{Launch, Marker, Served, Workspace, call, go, ran, refusal, wait_long_for};
+use crate::support::{
+    Launch, Marker, Served, Workspace, began, call, go, ran, refusal, wait_long_for,
+};
 
 /// How often a server looks for what another left, and some time for it to be done.
 const LOOK: Duration = Duration::from_secs(15 + 10);
@@ -22,10 +24,10 @@ fn servers_run_none_of_each_others_jobs_until_one_dies() {
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
     let (one, two) = (Marker::new(), Marker::new());
     let cut = first.begin("work-wait", json!({ "name": one.0 }));
-    one.started();
+    began(&workspace, &one.0);
     let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
     let own = second.begin("work-wait", json!({ "name": two.0 }));
-    two.started();
+    began(&workspace, &two.0);
     // Each sees all, as they are, and stops only its own.
     for served in [&first, &second] {
         let states = [&cut, &waiting, &own].map(|id| served.job(id)["status"].clone());
@@ -64,7 +66,7 @@ fn a_job_of_another_server_is_waited_for_and_watched_to_its_end() {
     let [first, second] = [(); 2].map(|()| served(&workspace, &state));
     let marker = Marker::new();
     let id = first.begin("tell-steps", json!({ "name": marker.0 }));
-    marker.started();
+    began(&workspace, &marker.0);
     let mut watcher = second.socket(&format!("/ws/jobs/{id}"));
     watcher.until(|told| told["progress"] == 0.25);
     go(&workspace);

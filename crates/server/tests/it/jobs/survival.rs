@@ -4,7 +4,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Launch, Marker, Served, Workspace, call, go, ran, structured, wait_until};
+use crate::support::{
+    Launch, Marker, Served, Workspace, began, call, go, ran, structured, wait_until,
+};
 
 /// A server that runs as many jobs at once as `running`, and remembers them in `state`.
 fn served(workspace: &Workspace, state: &TempDir, running: usize) -> Served {
@@ -41,8 +43,8 @@ fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
     let first = served(&workspace, &state, 2);
     let cut = first.begin("work-wait", json!({ "name": once.0 }));
     let repeated = first.begin("work-again", json!({ "name": again.0 }));
-    once.started();
-    again.started();
+    began(&workspace, &once.0);
+    began(&workspace, &again.0);
     let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
     assert_eq!(first.job(&waiting)["status"], "queued");
     assert_eq!(first.job(&cut)["status"], "running");
@@ -56,7 +58,9 @@ fn after_a_kill_what_waited_runs_once_what_ran_runs_again_only_if_it_may() {
     let why = end["stderr"].as_str().unwrap();
     assert!(why.contains("the server ended while it ran"), "{end}");
     assert_eq!((&end["exit_code"], &end["output_file"]), (&Value::Null, &Value::Null), "{end}");
-    again.started();
+    wait_until("it runs again", || {
+        ran(&workspace).iter().filter(|ran| **ran == again.0).count() == 2
+    });
     go(&workspace);
     assert_eq!(second.job_in("succeeded", &waiting)["stdout"], "began\nwent\n");
     second.job_in("succeeded", &repeated);
@@ -109,8 +113,8 @@ fn a_signal_leaves_jobs_to_the_next_server_in_order() {
         let first = served(&workspace, &state, 2);
         let cut = first.begin("work-wait", json!({ "name": once.0 }));
         let repeated = first.begin("work-again", json!({ "name": again.0 }));
-        once.started();
-        again.started();
+        began(&workspace, &once.0);
+        began(&workspace, &again.0);
         let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
         first.signal(signal);
         assert_eq!(first.ended().code(), Some(0), "{signal:?}");
@@ -139,7 +143,7 @@ fn a_second_signal_loses_no_job() {
     let first = served(&workspace, &state, 1);
     let repeated = first.begin("work-again", json!({ "name": marker.0 }));
     let waiting = first.begin("work-wait", json!({ "name": "waiting" }));
-    marker.started();
+    began(&workspace, &marker.0);
     first.signal(Signal::TERM);
     first.signal(Signal::TERM);
     first.ended();
@@ -157,16 +161,15 @@ fn a_job_of_a_client_that_leaves_goes_on_over_http_and_with_the_next_server_over
     let mut stdio = Launch::over(&workspace).remembering(&state).stdio();
     let start = json!({ "tool": "work_again", "arguments": { "name": marker.0 } });
     let job = structured(&stdio.ask(&call(1, "jobs_start", start))).clone();
-    marker.started();
+    began(&workspace, &marker.0);
     stdio.close_input();
     assert_eq!(stdio.ended().code(), Some(0));
     marker.gone();
 
     let mut next = Launch::over(&workspace).remembering(&state).stdio();
-    marker.started();
     go(&workspace);
     let get = json!({ "job_id": job["job_id"], "wait_ms": 10_000 });
     let end = structured(&next.ask(&call(1, "jobs_get", get))).clone();
     assert_eq!((&end["state"], &end["attempts"]), (&json!("succeeded"), &json!(2)), "{end}");
-    wait_until("it ran twice", || ran(&workspace).len() == 2);
+    assert_eq!(ran(&workspace).len(), 2);
 }

@@ -1,6 +1,6 @@
 //! Commands declared for jobs to run, and how tests see and steer them.
 
-use super::Workspace;
+use super::{Workspace, wait_until};
 
 /// Each command that waits does so for the file `go`, and writes its `name` to the file `ran` when
 /// it begins.
@@ -80,6 +80,12 @@ progress = 'step (\d+)/(\d+)'
 /// Lets whatever waits go on.
 pub(crate) fn go(workspace: &Workspace) {
     workspace.put("go", "");
+}
+
+/// Waits until what is called `name` has begun.
+#[track_caller]
+pub(crate) fn began(workspace: &Workspace, name: &str) {
+    wait_until("it begins", || ran(workspace).iter().any(|ran| ran == name));
 }
 
 /// The names of what began, in that order.

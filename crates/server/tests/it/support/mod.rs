@@ -15,7 +15,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
-pub(crate) use commands::{go, ran};
+pub(crate) use commands::{began, go, ran};
 pub(crate) use launch::{Launch, Server, binary, path};
 pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
