@@ -205,7 +205,8 @@ fn own_folder(
     runtime: &tokio::runtime::Runtime,
 ) -> anyhow::Result<PathBuf> {
     let words = [&format!("TOOLGATE_JOBS_TO={}", text(store)), &text(&program("toolgate")?)];
-    let args = [words[0].as_str(), words[1].as_str(), "serve", &text(folder), "--listen", "127.0.0.1:0"];
+    let args =
+        [words[0].as_str(), words[1].as_str(), "serve", &text(folder), "--listen", "127.0.0.1:0"];
     let server = start_server(Path::new("/usr/bin/env"), &args)?;
     runtime.block_on(async {
         let mut client = Client::connect(&server.address).await?;

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Instant;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -189,6 +191,23 @@ pub struct Output {
     pub text: Text,
     /// How the work ended.
     pub ending: Ending,
+}
+
+impl Output {
+    /// What a program printed to `stream`, as text whatever it is; `None` where no program ran.
+    pub fn printed(&self, stream: Stream) -> Option<Cow<'_, str>> {
+        let name = match stream {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        };
+        let text = self.value.get(name)?.as_str()?;
+        let extent = self.value.get(format!("{name}_extent"));
+        if extent.and_then(|extent| extent.get("encoding")?.as_str()) != Some("base64") {
+            return Some(text.into());
+        }
+        let bytes = STANDARD.decode(text).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned().into())
+    }
 }
 
 /// A result as a person or a model reads it.

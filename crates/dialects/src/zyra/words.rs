@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
-use toolgate_contract::{CallError, Ending, Job, JobId, JobState, Output, ToolSpec, fold};
+use toolgate_contract::{CallError, Ending, Job, JobId, JobState, Output, Stream, ToolSpec, fold};
 
 /// A tool's id as it is listed: `process.decode_grib2` is `process-decode-grib2`.
 pub(crate) fn spell(id: &str) -> String {
@@ -43,7 +43,7 @@ pub(crate) fn wording(error: &CallError) -> String {
 /// A result as a command line leaves it.
 #[derive(Debug, Default)]
 pub(crate) struct Printed<'a> {
-    pub(crate) stdout: &'a str,
+    pub(crate) stdout: Cow<'a, str>,
     pub(crate) stderr: Cow<'a, str>,
     /// `None` where no program ran.
     pub(crate) exit_code: Option<i64>,
@@ -52,14 +52,13 @@ pub(crate) struct Printed<'a> {
 impl<'a> Printed<'a> {
     /// Of a program, what it printed; of another tool, its text.
     pub(crate) fn of(output: &'a Output) -> Self {
-        let field = |name| output.value.get(name).and_then(Value::as_str);
         let exit_code = output.value.get("exit_code").and_then(Value::as_i64);
         let body = output.text.body.as_str();
         match (exit_code, output.ending) {
-            (None, Ending::Done) => Self { stdout: body, ..Self::default() },
+            (None, Ending::Done) => Self { stdout: body.into(), ..Self::default() },
             (Some(_), _) | (None, Ending::ProgramFailed) => Self {
-                stdout: field("stdout").unwrap_or(body),
-                stderr: field("stderr").unwrap_or_default().into(),
+                stdout: output.printed(Stream::Stdout).unwrap_or(body.into()),
+                stderr: output.printed(Stream::Stderr).unwrap_or_default(),
                 exit_code,
             },
         }

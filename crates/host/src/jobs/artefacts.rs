@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use toolgate_contract::{
-    Artefact, CallError, Ending, Job, JobId, LeftFile, OpenArtefact, OpenFile, Which,
+    Artefact, CallError, Ending, Job, JobId, LeftFile, OpenArtefact, OpenFile, Stream, Which,
 };
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
@@ -219,8 +219,8 @@ fn printed(job: &Job) -> Result<OpenArtefact, CallError> {
         Some(Ok(output)) if output.ending == Ending::Done => output,
         Some(_) | None => return Err(no_files(job)),
     };
-    let text = output.value.get("stdout").and_then(|stdout| stdout.as_str());
-    let text = text.unwrap_or(&output.text.body);
+    let text = output.printed(Stream::Stdout);
+    let text = text.as_deref().unwrap_or(&output.text.body);
     let file = || -> io::Result<OpenFile> {
         let file = tempfile::tempfile()?;
         file.write_all_at(text.as_bytes(), 0)?;

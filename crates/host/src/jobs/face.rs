@@ -48,8 +48,11 @@ impl Inner {
         }
         let (jobs, live) = (self.clone(), live.clone());
         self.running.spawn(async move {
-            if let Ok(store) = jobs.store().await {
-                jobs.finish(store, &live, End::canceled()).await;
+            let Ok(store) = jobs.store().await else { return };
+            let job = store.job(live.id).await.ok().flatten();
+            jobs.finish(store, &live, End::canceled()).await;
+            if let Some(Job { id, tool, caller, .. }) = job {
+                jobs.record(id, &tool, caller, CallError::Canceled).await;
             }
         });
     }

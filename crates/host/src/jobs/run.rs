@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Call, CallError, Ending, Happened, JobId, JobState, Level, Output, ToolId,
+    Call, CallError, Caller, Ending, EventSink, Happened, JobId, JobState, Level, Output, ToolId,
 };
 
 use super::Inner;
@@ -56,8 +58,13 @@ impl Inner {
         let slot = match self.gate.catalog.spec(&job.tool) {
             Some(spec) => match self.gate.limits.admit_job(spec, &live.cancel).await {
                 Ok(slot) => Some(slot),
-                Err(_) if live.is_unwanted() => {
-                    return self.finish(store, &live, End::canceled()).await;
+                Err(why) if live.is_unwanted() => {
+                    let kept = store.job(job.id).await.ok().flatten();
+                    self.finish(store, &live, End::canceled()).await;
+                    if let Some(kept) = kept {
+                        self.record(job.id, &job.tool, kept.caller, why).await;
+                    }
+                    return;
                 }
                 // The server stops, and the next one goes on.
                 Err(_) => return self.let_go(&live),
@@ -220,7 +227,9 @@ impl Inner {
                 artefacts: Vec::new(),
                 before: Vec::new(),
             };
-            return self.finish(store, &live, end).await;
+            self.finish(store, &live, end).await;
+            let caller = orphan.caller.clone();
+            return self.record(orphan.id, &orphan.tool, caller, CallError::Interrupted).await;
         }
         if orphan.state == JobState::Running {
             while let Err(err) = store.requeue(orphan.id, Timestamp::now()).await {
@@ -231,6 +240,20 @@ impl Inner {
             }
         }
         self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority, orphan.created);
+    }
+
+    /// Leaves the record of a job that ends for `why` without being run here.
+    pub(super) async fn record(&self, id: JobId, tool: &ToolId, caller: Caller, why: CallError) {
+        let call = Call {
+            tool: tool.to_string(),
+            input: Value::Null,
+            caller,
+            dialect: "jobs".into(),
+            cancel: CancellationToken::new(),
+            events: EventSink::none(),
+            job: Some(id),
+        };
+        pipeline::refuse(&self.gate, &call, why).await;
     }
 
     /// Whether a job that another server left is this one's to go on with: not one that it hides

@@ -116,7 +116,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
         ("exec.timeout_ms", config.exec.timeout_ms, 1, 600_000),
         ("jobs.running", jobs.running as u64, 1, MANY),
-        ("jobs.queued", jobs.queued as u64, 0, MANY),
+        ("jobs.queued", jobs.queued as u64, 1, MANY),
         ("jobs.deadline_ms", jobs.deadline_ms, 1, 365 * DAY_MS),
         ("jobs.keep_ms", jobs.keep_ms, 0, 3650 * DAY_MS),
         ("jobs.keep_max_ms", jobs.keep_max_ms, 0, 3650 * DAY_MS),

@@ -87,11 +87,10 @@ pub(in crate::cli) fn plain(line: &str) -> String {
 /// Whether `message` only says again what the line `raw` says: the tools tell a program's last line
 /// as its progress, without what is no letter and without its end.
 pub(in crate::cli) fn says_again(message: &str, raw: &str) -> bool {
-    let letters = |c: &char| !c.is_control();
-    let line: String =
-        raw.trim().rsplit('\r').next().unwrap_or_default().chars().filter(letters).collect();
-    let message: String = message.trim().chars().filter(letters).collect();
-    !message.is_empty() && line.trim().starts_with(&message)
+    let line = plain(raw.trim().rsplit('\r').next().unwrap_or_default());
+    let message = plain(message);
+    let message = message.trim();
+    !message.is_empty() && line.trim().starts_with(message)
 }
 
 /// Skips the rest of a control sequence, which one letter ends.

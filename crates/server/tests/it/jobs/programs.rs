@@ -59,7 +59,6 @@ fn what_is_not_utf_8_is_replaced_and_the_rest_is_told() {
 }
 
 #[test]
-#[ignore = "zyra's stdout of it is base64, and nothing says so: dialects/zyra/words.rs, Printed"]
 fn what_is_not_utf_8_is_replaced_for_zyra_s_clients_too() {
     let workspace = Workspace::new();
     let served = Launch::over(&workspace).served();

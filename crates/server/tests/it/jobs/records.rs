@@ -85,7 +85,6 @@ fn of(records: &[Value], id: &str) -> Vec<Value> {
 }
 
 #[test]
-#[ignore = "a job that is cancelled while it waits leaves no record: jobs/face.rs, give_up"]
 fn a_job_that_is_cancelled_while_it_waits_is_on_record() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
