@@ -16,6 +16,7 @@ mod strays;
 mod mark;
 mod keeper;
 mod spawn;
+mod image;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::image::Child;
 use super::strays::{self, Live, Stray};
 
 /// How often a family that was told to stop is looked at.
@@ -43,13 +44,12 @@ pub(super) struct Family {
 }
 
 impl Family {
-    pub(super) fn of(mut child: Child, live: Live, token: TaskTrackerToken) -> io::Result<Self> {
-        let main = Pid::from_child(&child);
+    pub(super) fn of(child: Child, live: Live, token: TaskTrackerToken) -> io::Result<Self> {
+        let main = child.pid;
         match pidfd_open(main, PidfdFlags::empty()) {
             Ok(handle) => Ok(Self { child, main, handle, live, status: None, _token: token }),
             Err(err) => {
-                child.kill()?;
-                child.wait()?;
+                child.end()?;
                 Err(err.into())
             }
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::pin::pin;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use toolgate_contract::Stream;
 
 use super::captured::Capture;
 use super::family::Family;
+use super::image::Child;
 use super::{Bounds, Ended, Processes, Start, Stopped};
 
 /// How long the outputs are read on after the main process has ended and nothing more
@@ -192,11 +193,11 @@ async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
 
 /// Our ends of a program's pipes.
 fn pipes(child: &mut Child) -> io::Result<(Option<ChildStdin>, ChildStdout, ChildStderr)> {
-    let stdin = child.stdin.take().map(ChildStdin::from_std).transpose()?;
+    let stdin = child.stdin.take().map(|fd| ChildStdin::from_std(fd.into())).transpose()?;
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::ErrorKind::BrokenPipe.into());
     };
-    Ok((stdin, ChildStdout::from_std(stdout)?, ChildStderr::from_std(stderr)?))
+    Ok((stdin, ChildStdout::from_std(stdout.into())?, ChildStderr::from_std(stderr.into())?))
 }
 
 /// A family that is stopped behind the caller's back when the caller goes away.

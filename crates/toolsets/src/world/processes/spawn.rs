@@ -1,22 +1,21 @@
-//! The one thread that starts programs, and what is done between fork and exec.
+//! The one thread that starts programs, and what is done before they begin.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{
-    Resource, Rlimit, Signal, fchdir, getpid, getppid, getrlimit, set_parent_process_death_signal,
-    setrlimit, setsid,
+    Pid, Resource, Rlimit, Signal, fchdir, getpid, getppid, getrlimit,
+    set_parent_process_death_signal, setrlimit, setsid,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Start;
 use super::family::Family;
+use super::image::Image;
 use super::keeper::Keeper;
 use super::mark::{Mark, Tag};
 use super::strays::Live;
@@ -38,7 +37,8 @@ pub(super) struct Spawner {
 }
 
 struct Request {
-    command: Command,
+    image: Image,
+    cwd: OwnedFd,
     live: Live,
     token: TaskTrackerToken,
     reply: oneshot::Sender<io::Result<Family>>,
@@ -50,10 +50,10 @@ impl Spawner {
         let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
             let mut keeper = Keeper::of(mark);
-            while let Some(Request { command, live, token, reply }) = requests.blocking_recv() {
+            while let Some(Request { image, cwd, live, token, reply }) = requests.blocking_recv() {
                 if !reply.is_closed() {
                     // If nobody waits for it any more it is dropped here, which kills it.
-                    let family = keeper.watch().and_then(|()| spawn(command, live, token));
+                    let family = keeper.watch().and_then(|()| spawn(&image, &cwd, live, token));
                     let _ = reply.send(family);
                 }
             }
@@ -69,22 +69,20 @@ impl Spawner {
     pub(super) async fn spawn(&self, start: Start, token: TaskTrackerToken) -> io::Result<Family> {
         let Start { program, args, cwd, env, stdin, bounds: _ } = start;
         let live = Live::new(self.mark);
-        let mut command = Command::new(program.path);
-        command.arg0(program.name).args(args).env_clear().envs(env);
-        command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        set_apart(&mut command, cwd, live.tag());
+        let image = Image::new(program.path, program.name, args, env, stdin.is_some())?;
         let (reply, family) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts programs has ended");
-        self.requests.send(Request { command, live, token, reply }).await.map_err(|_| gone())?;
+        self.requests.send(Request { image, cwd, live, token, reply }).await.map_err(|_| gone())?;
         family.await.map_err(|_| gone())?
     }
 }
 
-fn spawn(mut command: Command, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
+fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
+    let (server, tag) = (getpid(), live.tag());
+    let set_apart = || set_apart(server, cwd, tag);
     // A file just written can be held open for an instant by a process just forked.
     for _ in 0..20 {
-        match command.spawn() {
+        match image.start(&set_apart) {
             Err(err) if err.kind() == io::ErrorKind::ExecutableFileBusy => {
                 thread::sleep(Duration::from_millis(5));
             }
@@ -95,35 +93,26 @@ fn spawn(mut command: Command, live: Live, token: TaskTrackerToken) -> io::Resul
     Err(io::ErrorKind::ExecutableFileBusy.into())
 }
 
-/// Gives the program a session, a directory and a tag of its own, and nothing of ours.
-///
-/// The standard library already resets the signal mask and SIGPIPE.
-#[allow(
-    unsafe_code,
-    reason = "between fork and exec only system calls are made, nothing is allocated"
-)]
-fn set_apart(command: &mut Command, cwd: OwnedFd, tag: Tag) {
-    let server = getpid();
-    let set_apart = move || -> io::Result<()> {
-        setsid()?;
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        if getppid() != Some(server) {
-            return Err(rustix::io::Errno::SRCH.into());
-        }
-        fchdir(&cwd)?;
-        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-        tag.put_on()?;
-        // SAFETY: it only sets a flag on descriptors.
-        let rc =
-            unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        if rc != 0 {
-            // Linux before 5.11 does not know the flag, and a sandbox may refuse the call.
-            close_each_at_exec();
-        }
-        Ok(())
-    };
-    // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.
-    unsafe { command.pre_exec(set_apart) };
+/// Gives the program a session, a directory and a tag of its own, and nothing of ours. System
+/// calls only.
+#[allow(unsafe_code, reason = "rustix lacks the one that closes descriptors")]
+fn set_apart(server: Pid, cwd: &OwnedFd, tag: Tag) -> io::Result<()> {
+    setsid()?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(server) {
+        return Err(rustix::io::Errno::SRCH.into());
+    }
+    fchdir(cwd)?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    tag.put_on()?;
+    // SAFETY: it only sets a flag on descriptors.
+    let rc =
+        unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if rc != 0 {
+        // Linux before 5.11 does not know the flag, and a sandbox may refuse the call.
+        close_each_at_exec();
+    }
+    Ok(())
 }
 
 /// Lets no descriptor but the first three outlive an exec, one by one. Only system calls.
