@@ -45,7 +45,8 @@ fn page_of(table: &str) -> anyhow::Result<String> {
          bare axum handler with a canned body. Both are measured in the same run, in turn; each \
          figure is the median of the rounds, and every answer is checked. Figures depend on the \
          machine and the minute; ratios do not much. The whole gate is on: validation in and out, \
-         policy, limits, the audit log.\n\n\
+         policy, limits, the audit log. A job is compared with the store's own durable write and \
+         with programs started and waited for one after the other.\n\n\
          {table}\n\
          {cores} cores, {model}, {kernel}, {rustc}",
         kernel = kernel.trim(),

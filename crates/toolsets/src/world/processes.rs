@@ -32,7 +32,7 @@ use toolgate_contract::Stream;
 
 pub use captured::{Captured, Piece};
 pub use environment::refused_variable;
-pub use mark::{Mark, NotAMark};
+pub use mark::Mark;
 pub use program::{Missing, Program, nearest};
 
 use mark::Worn;

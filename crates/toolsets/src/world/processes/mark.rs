@@ -6,9 +6,8 @@
 //! zombies too: `RLIMIT_LOCKS`. Each run starts with a number of its own there: the
 //! high bits are the server's, the low ones the run's.
 
-use std::fmt;
 use std::io;
-use std::str::{self, FromStr};
+use std::str;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -24,13 +23,9 @@ const MARKS_MIN: u64 = 1 << 20;
 
 /// What all programs of one server bear, to be known by when the server is gone.
 ///
-/// Written and read back as text. It is never 0: that is what bears no mark.
+/// Kept and read back as a number. It is never 0: that is what bears no mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark(u64);
-
-/// The text is not the mark of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotAMark;
 
 /// The number all processes of one run bear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,29 +79,6 @@ impl Mark {
         worn.0.iter().flatten().any(|number| number >> RUN_BITS == self.0)
     }
 }
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:011x}", self.0)
-    }
-}
-
-impl FromStr for Mark {
-    type Err = NotAMark;
-
-    fn from_str(text: &str) -> Result<Self, NotAMark> {
-        let number = u64::from_str_radix(text, 16).map_err(|_| NotAMark)?;
-        Self::of(number).ok_or(NotAMark)
-    }
-}
-
-impl fmt::Display for NotAMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the mark of a server")
-    }
-}
-
-impl std::error::Error for NotAMark {}
 
 impl Tag {
     /// Puts it on the calling process and all it will start. Only a system call.
@@ -194,13 +166,13 @@ Max pending signals       15000                15000                signals
     }
 
     #[test]
-    fn a_mark_is_read_back_as_it_was_written() {
-        let marks = [Mark(1), Mark((1 << MARK_BITS) - 1), Mark::below(None, u64::MAX)];
-        for mark in marks {
-            assert_eq!(mark.to_string().parse(), Ok(mark));
+    fn a_mark_is_read_back_as_it_was_kept_and_what_marks_nothing_is_none() {
+        for _ in 0..100 {
+            let mark = Mark::new().unwrap();
+            assert_eq!(Mark::of(mark.number()), Some(mark));
         }
-        for text in ["", "0", "-1", "mark", "40000000000", "10000000000000000"] {
-            assert_eq!(text.parse::<Mark>(), Err(NotAMark), "{text}");
+        for number in [0, 1 << MARK_BITS, u64::MAX] {
+            assert_eq!(Mark::of(number), None, "{number}");
         }
     }
 }
