@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -33,9 +34,19 @@ impl Child {
         Ok(Self { process, input, output })
     }
 
-    /// What the process keeps in memory.
-    pub(crate) fn resident_mib(&self) -> anyhow::Result<f64> {
-        self.memory_mib("VmRSS:")
+    /// What the process keeps in memory once it has nothing to do: what only its start needs is
+    /// given back a moment after it says where it listens.
+    pub(crate) fn idle_mib(&self) -> anyhow::Result<f64> {
+        let mut before = self.memory_mib("VmRSS:")?;
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = self.memory_mib("VmRSS:")?;
+            if (now - before).abs() < 0.01 {
+                return Ok(now);
+            }
+            before = now;
+        }
+        Ok(before)
     }
 
     /// The most the process ever kept in memory.

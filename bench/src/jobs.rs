@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use toolgate_contract::{Caller, Ending, JobId, JobState, Output, Text, ToolId};
-use toolgate_host::{End, NewJob, SqliteStore, Store};
+use toolgate_host::{Answered, End, NewJob, SqliteStore, Store};
 
 use crate::child::{Child, Server, start_server};
 use crate::requests::{exchange, list_jobs, runtime};
@@ -249,6 +249,7 @@ fn new_job(number: u128) -> NewJob {
         priority: 0,
         created: Timestamp::now(),
         keep: Duration::from_secs(24 * 3600),
+        asking: Answered::default(),
     }
 }
 
@@ -257,7 +258,7 @@ fn end() -> End {
     End {
         at: Timestamp::now(),
         state: JobState::Succeeded,
-        outcome: Ok(Output { value, text: Text::body(""), ending: Ending::Done }),
+        outcome: Ok(Output::new(value, Text::body(""), Ending::Done)),
         artefacts: Vec::new(),
         before: Vec::new(),
     }

@@ -146,8 +146,8 @@ fn idle_memory(folder: &Path) -> anyhow::Result<Vec<Row>> {
         start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
     let row = |what, ours| Row { what, ours, floor: 0.0, unit: " MiB", asked: Asked::Most(12.0) };
     Ok(vec![
-        row("idle RSS, stdio", stdio.resident_mib()?),
-        row("idle RSS, serve", http.child.resident_mib()?),
+        row("idle RSS, stdio", stdio.idle_mib()?),
+        row("idle RSS, serve", http.child.idle_mib()?),
     ])
 }
 

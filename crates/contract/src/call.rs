@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Ending, JobId};
+use crate::{
+    Asker, Choice, ClientRoot, Content, Ending, Fault, JobId, Question, Questions, Sampled,
+    Sampling, Told, ToolError,
+};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,7 +56,68 @@ pub struct Call {
     pub events: EventSink,
     /// The job it is, if its outcome is collected later.
     pub job: Option<JobId>,
+    /// Who can be asked while it runs.
+    pub asker: Asker,
+    /// What came beside it.
+    pub beside: Beside,
 }
+
+/// What comes beside a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Beside {
+    /// Arguments that were said twice, by the names that the tool's schema gives them: all that
+    /// came, where the wire demands them. The gate holds them against the arguments.
+    pub mirrored: Option<Vec<(String, String)>>,
+    /// Which trace it belongs to.
+    pub trace: Option<Trace>,
+}
+
+/// Which trace a call belongs to, in the words of W3C Trace Context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// `traceparent`: version, trace, parent, flags.
+    pub parent: String,
+    /// `tracestate`, if it came.
+    pub state: Option<String>,
+    /// `baggage`, if it came.
+    pub baggage: Option<String>,
+}
+
+impl Trace {
+    /// The trace of `parent`, if it is well-formed.
+    pub fn of(parent: &str, state: Option<&str>, baggage: Option<&str>) -> Option<Self> {
+        let hex = |part: &str, len: usize| {
+            part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let some = |part: &str| part.bytes().any(|b| b != b'0');
+        let parts: Vec<&str> = parent.split('-').collect();
+        let [version, trace, span, flags, ..] = parts[..] else { return None };
+        let sound = hex(version, 2)
+            && version != "ff"
+            && (parts.len() == 4 || version != "00")
+            && hex(trace, 32)
+            && some(trace)
+            && hex(span, 16)
+            && some(span)
+            && hex(flags, 2);
+        // It goes into records and into the environment of programs.
+        let short = |text: &str, bytes_max: usize| {
+            let visible = text.bytes().all(|b| matches!(b, b' '..=b'~'));
+            (text.len() <= bytes_max && visible).then(|| text.to_owned())
+        };
+        Some(Self {
+            // A later version may say more; what we know of it is not all.
+            parent: short(parent, PARENT_BYTES_MAX).filter(|_| sound)?,
+            state: state.and_then(|state| short(state, STATE_BYTES_MAX)),
+            baggage: baggage.and_then(|baggage| short(baggage, STATE_BYTES_MAX)),
+        })
+    }
+}
+
+/// How long a `traceparent` may be; those of today have 55 bytes.
+const PARENT_BYTES_MAX: usize = 256;
+/// How long what comes with it may be.
+const STATE_BYTES_MAX: usize = 8192;
 
 /// What a running tool knows of its call.
 pub struct Ctx {
@@ -62,13 +126,70 @@ pub struct Ctx {
     /// Cancelled when nobody wants the result, the deadline has passed or the process ends.
     /// A tool that sees it cancelled stops at once and leaves nothing running.
     pub cancel: CancellationToken,
-    /// When the gate will cancel the call.
+    /// When the gate will cancel the call; later, by as long as it waits for answers.
     pub deadline: Instant,
     /// Where events go; use [`Ctx::progress`] and its siblings.
     pub events: EventSink,
+    /// Who can be asked; use [`Ctx::ask`] and its siblings.
+    pub asker: Asker,
+    /// Which trace the call belongs to.
+    pub trace: Option<Trace>,
 }
 
 impl Ctx {
+    /// A context of nobody's, cancelled by nobody, that nobody listens to and nobody answers: for
+    /// tests and for what is run on one's own behalf.
+    pub fn alone(caller: Caller, deadline: Instant) -> Self {
+        let cancel = CancellationToken::new();
+        let (events, asker) = (EventSink::none(), Asker::nobody());
+        Self { caller, cancel, deadline, events, asker, trace: None }
+    }
+
+    /// Asks whoever called. `key` names the question in this call: whoever calls again with the
+    /// answer gives it by that name, so ask by the same key each time, and before doing anything.
+    ///
+    /// # Errors
+    /// Those of [`Asker::ask`], to be passed on with `?`.
+    pub async fn ask(&self, key: &str, question: Question) -> Result<Told, ToolError> {
+        let mut given = self.asker.ask(Questions::from([(key.to_owned(), question)])).await?;
+        given.remove(key).ok_or_else(|| no_answer(key))
+    }
+
+    /// Has a person fill in a form of `schema`: JSON Schema of a flat object. Never for secrets.
+    pub async fn form(
+        &self,
+        key: &str,
+        message: impl Into<String>,
+        schema: Value,
+    ) -> Result<Choice, ToolError> {
+        match self.ask(key, Question::Form { message: message.into(), schema }).await? {
+            Told::Choice(choice) => Ok(choice),
+            Told::Sampled(_) | Told::Roots(_) => Err(no_answer(key)),
+        }
+    }
+
+    /// Has the client's model answer.
+    pub async fn sample(&self, key: &str, sampling: Sampling) -> Result<Sampled, ToolError> {
+        match self.ask(key, Question::Sample(Box::new(sampling))).await? {
+            Told::Sampled(sampled) => Ok(sampled),
+            Told::Choice(_) | Told::Roots(_) => Err(no_answer(key)),
+        }
+    }
+
+    /// Which folders the client works in.
+    pub async fn roots(&self, key: &str) -> Result<Vec<ClientRoot>, ToolError> {
+        match self.ask(key, Question::Roots).await? {
+            Told::Roots(roots) => Ok(roots),
+            Told::Choice(_) | Told::Sampled(_) => Err(no_answer(key)),
+        }
+    }
+
+    /// Lets the connection go while the work goes on, where the wire can take the conversation up
+    /// again: whoever called comes back for the answer. For work that takes long.
+    pub fn let_go(&self) {
+        self.events.send(Event::LetGo);
+    }
+
     /// Says how far the work is; `done` must grow from one to the next.
     pub fn progress(&self, done: f64, total: Option<f64>, message: Option<String>) {
         self.events.send(Event::Progress { done, total, message });
@@ -118,6 +239,12 @@ pub enum Event {
     },
     /// A file that the work left.
     Left(LeftFile),
+    /// The connection may go; whoever called comes back for the answer.
+    LetGo,
+}
+
+fn no_answer(key: &str) -> ToolError {
+    ToolError::new(Fault::Failed, format!("the answer to `{key}` is not what was asked for"))
 }
 
 /// A file that work left, open: what is read is what was found, whatever becomes of its name.
@@ -185,15 +312,35 @@ impl EventSink {
 /// What a tool gave back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Output {
-    /// The structured result.
+    /// The structured result; null where there is none.
     pub value: Value,
+    /// Whether there is a structured result.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub structured: bool,
     /// The same for a reader.
     pub text: Text,
+    /// What is shown beside the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub content: Vec<Content>,
     /// How the work ended.
     pub ending: Ending,
 }
 
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn is_yes(is: &bool) -> bool {
+    *is
+}
+
 impl Output {
+    /// A structured result and its text.
+    pub fn new(value: Value, text: Text, ending: Ending) -> Self {
+        Self { value, structured: true, text, content: Vec::new(), ending }
+    }
+
     /// What a program printed to `stream`, as text whatever it is; `None` where no program ran.
     pub fn printed(&self, stream: Stream) -> Option<Cow<'_, str>> {
         let name = match stream {
@@ -233,5 +380,24 @@ impl Text {
     /// The JSON of `value`.
     pub fn json(value: &impl Serialize) -> Self {
         Self::body(serde_json::to_string(value).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_short_and_visible_whatever_a_later_version_says() {
+        let known = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let later = known.replacen("00", "01", 1);
+        for parent in [known.to_owned(), later.clone(), format!("{later}-more")] {
+            assert_eq!(Trace::of(&parent, None, None).expect("a trace").parent, parent);
+        }
+        let long = "x".repeat(PARENT_BYTES_MAX);
+        for end in ["-a\0b", "-a\nLD_PRELOAD=x", "-\u{202e}", &format!("-{long}")] {
+            assert_eq!(Trace::of(&format!("{later}{end}"), None, None), None, "{end:?}");
+        }
+        assert_eq!(Trace::of(&format!("{known}-more"), None, None), None);
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::{Kind, Questions};
+
 /// Why a call has no output. Each dialect matches it in full.
 #[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -85,6 +87,46 @@ pub enum CallError {
         /// Why, for the log.
         cause: String,
     },
+    /// The caller is to answer these and call again. Not a failure, but there is no output either.
+    #[error("it asks something of whoever called, who is to answer and call again")]
+    Asks {
+        /// What it asks.
+        questions: Questions,
+    },
+    /// It needs to ask something that this caller cannot be asked.
+    #[error("it has to ask {}, which this client does not offer", in_words(*kind))]
+    CannotAsk {
+        /// What it has to ask.
+        kind: Kind,
+    },
+    /// It runs only as a job, and was called otherwise.
+    #[error("`{tool}` runs only as a job; start it as one")]
+    NeedsJob {
+        /// The tool's id.
+        tool: String,
+    },
+    /// It never runs as a job, and was to.
+    #[error("`{tool}` does not run as a job; call it")]
+    NoJob {
+        /// The tool's id.
+        tool: String,
+    },
+    /// What was said beside the call, in headers, is not what the call says.
+    #[error("{message}")]
+    Mismatch {
+        /// What differs.
+        message: String,
+    },
+    /// The tool refuses in the words of JSON-RPC.
+    #[error("{message}")]
+    Refused {
+        /// The error's code.
+        code: i32,
+        /// What is refused.
+        message: String,
+        /// What else there is to know.
+        data: Option<Value>,
+    },
     /// The tool's output does not satisfy its own schema.
     #[error("the tool's result breaks its own schema: {}", list(problems))]
     InvalidOutput {
@@ -110,6 +152,12 @@ impl CallError {
             | Self::TimedOut { .. }
             | Self::Canceled
             | Self::Interrupted
+            | Self::Asks { .. }
+            | Self::CannotAsk { .. }
+            | Self::NeedsJob { .. }
+            | Self::NoJob { .. }
+            | Self::Mismatch { .. }
+            | Self::Refused { .. }
             | Self::InvalidOutput { .. } => None,
         }
     }
@@ -129,6 +177,12 @@ impl CallError {
             Self::Canceled => "canceled",
             Self::Interrupted => "interrupted",
             Self::Failed { .. } => "failed",
+            Self::Asks { .. } => "asks",
+            Self::CannotAsk { .. } => "cannot_ask",
+            Self::NeedsJob { .. } => "needs_job",
+            Self::NoJob { .. } => "no_job",
+            Self::Mismatch { .. } => "mismatch",
+            Self::Refused { .. } => "refused",
             Self::InvalidOutput { .. } => "invalid_output",
         }
     }
@@ -174,6 +228,17 @@ pub enum Fault {
     Unavailable,
     /// The call's cancel token was cancelled and the tool stopped.
     Canceled,
+    /// Whoever called is to answer these and call again.
+    Asks(Questions),
+    /// It has to ask something that whoever called cannot be asked.
+    CannotAsk(Kind),
+    /// Refused in the words of JSON-RPC.
+    Refused {
+        /// The error's code.
+        code: i32,
+        /// What else there is to know.
+        data: Option<Box<Value>>,
+    },
     /// Anything else.
     Failed,
 }
@@ -206,6 +271,9 @@ impl ToolError {
             | Fault::TooLarge
             | Fault::Unavailable
             | Fault::Canceled
+            | Fault::Asks(_)
+            | Fault::CannotAsk(_)
+            | Fault::Refused { .. }
             | Fault::Failed => self,
         }
     }
@@ -218,6 +286,23 @@ impl ToolError {
     /// Refused.
     pub fn not_allowed(message: impl Into<String>) -> Self {
         Self::new(Fault::NotAllowed, message)
+    }
+
+    /// The tool could not do it; both the caller and the log learn `message` alone.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Fault::Failed, message)
+    }
+
+    /// Refused with an error of the wire's own, `code`. For what the request itself must not be;
+    /// what an agent can mend by calling otherwise is better told by the other kinds.
+    pub fn refused(code: i32, message: impl Into<String>) -> Self {
+        Self::new(Fault::Refused { code, data: None }, message)
+    }
+
+    /// It has to ask something that whoever called cannot be asked.
+    pub fn cannot_ask(kind: Kind) -> Self {
+        let message = format!("it has to ask {}, which this client does not offer", in_words(kind));
+        Self::new(Fault::CannotAsk(kind), message)
     }
 
     /// The call was cancelled and the tool stopped.
@@ -239,8 +324,22 @@ impl From<ToolError> for CallError {
             Fault::TooLarge => Self::TooLarge { message },
             Fault::Unavailable => Self::Unavailable { message },
             Fault::Canceled => Self::Canceled,
+            Fault::Asks(questions) => Self::Asks { questions },
+            Fault::CannotAsk(kind) => Self::CannotAsk { kind },
+            Fault::Refused { code, data } => {
+                Self::Refused { code, message, data: data.map(|data| *data) }
+            }
             Fault::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
         }
+    }
+}
+
+fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Form => "a person to fill in a form",
+        Kind::Visit => "a person to visit a page",
+        Kind::Sample => "the client's model",
+        Kind::Roots => "for the client's folders",
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{BoxFuture, CallError, Caller, Level, OpenFile, Output, Stream, ToolId};
+use crate::{BoxFuture, CallError, Caller, Level, OpenFile, Output, Questions, Stream, ToolId};
 
 /// What a job is known by: 128 random bits, written as 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,6 +116,8 @@ pub struct Job {
     pub last_event: u64,
     /// What it left, in order of name.
     pub artefacts: Vec<Artefact>,
+    /// What it asks of whoever called it, and waits to be told.
+    pub asks: Questions,
     /// What came of it, once it has ended.
     pub outcome: Option<Result<Output, CallError>>,
 }
@@ -180,6 +182,11 @@ pub enum Happened {
     },
     /// It left a file.
     Artefact(Artefact),
+    /// It asks something of whoever called it, or was told what it asked.
+    Asks {
+        /// How many questions are open now.
+        open: usize,
+    },
     /// It ended: nothing comes after.
     Finished {
         /// How.

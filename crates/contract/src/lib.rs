@@ -4,20 +4,44 @@
 //! can depend on this one and none on another.
 
 mod tool;
+mod content;
+mod resource;
+mod prompt;
+mod skill;
+mod asking;
 mod call;
 mod error;
 mod request;
+mod change;
 mod job;
 mod frame;
 
-pub use call::{Call, Caller, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text};
+pub use asking::{
+    AskNow, Askable, Asker, Choice, ClientRoot, Given, Kind, Question, Questions, Said, Sampled,
+    Sampling, Told,
+};
+pub use call::{
+    Beside, Call, Caller, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace,
+};
+pub use change::{Change, Changes, Interest};
+pub use content::{Blob, Content, Icon, Meant, Media, Role, Shape};
 pub use error::{CallError, Fault, Problem, ToolError};
 pub use frame::{Body, Frame, Head, OpenFile, Reply};
 pub use job::{
     Artefact, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms, NotAJobId, OpenArtefact,
     Watch, Watched, Which,
 };
-pub use request::{Answer, Request, ToolPage};
+pub use prompt::{
+    AnyPrompt, Arguments, Message, Prompt, PromptArgument, PromptSpec, PromptText, Prompts,
+    erase_prompt,
+};
+pub use request::{Answer, PromptPage, Request, ResourceMark, ResourcePage, SkillPage, ToolPage};
+pub use resource::{
+    COMPLETIONS_MAX, Completing, CompletingOf, Completion, Contents, Held, Hold, ResourceSpec,
+    ResourceTemplate, Resources,
+};
+pub use skill::{Skill, SkillFile, SkillFiles, Skills};
 pub use tool::{
-    AnyTool, BoxFuture, Effects, Ending, Tool, ToolId, ToolSpec, erase, fold, schema_of,
+    AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId, ToolSpec,
+    erase, fold, schema_of, with_icons,
 };

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{AnyTool, Job, JobId, JobPage, JobTerms, OpenArtefact, Output, ToolId, Which};
+use crate::{
+    AnyPrompt, AnyTool, Arguments, Completing, Completion, Contents, Given, Hold, Job, JobId,
+    JobPage, JobTerms, OpenArtefact, Output, PromptText, Questions, ResourceSpec, ResourceTemplate,
+    Skill, ToolId, Which,
+};
 
 /// What a dialect read in a frame, with the wire's spelling gone.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +61,70 @@ pub enum Request {
         /// Which file.
         which: Which,
     },
+    /// Answers to what one of the caller's jobs asks.
+    TellJob {
+        /// The job's id as the wire has it.
+        id: String,
+        /// The answers; those to questions it does not ask are ignored.
+        given: Given,
+    },
+    /// The resources there are.
+    ListResources {
+        /// The end of the page before, or the start.
+        after: Option<ResourceMark>,
+    },
+    /// The resource templates there are.
+    ListTemplates,
+    /// What a resource holds.
+    ReadResource {
+        /// What it is read by.
+        uri: String,
+    },
+    /// What is in a folder that is a resource.
+    ReadFolder {
+        /// What it is read by.
+        uri: String,
+        /// The last resource of the page before, or the start.
+        after: Option<String>,
+    },
+    /// That changes of a resource be told.
+    WatchResource {
+        /// What it is read by.
+        uri: String,
+    },
+    /// The prompts there are.
+    ListPrompts {
+        /// The last prompt of the page before, or the start.
+        after: Option<String>,
+    },
+    /// A prompt, made.
+    GetPrompt {
+        /// Its name.
+        name: String,
+        /// What it is told.
+        arguments: Arguments,
+    },
+    /// What a value may be that somebody types.
+    Complete(Completing),
+    /// The skills there are.
+    ListSkills {
+        /// The last skill of the page before, or the start.
+        after: Option<String>,
+    },
+    /// One skill.
+    GetSkill {
+        /// Its `SKILL.md`.
+        uri: String,
+    },
+}
+
+/// Where a page of resources ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceMark {
+    /// In which source.
+    pub source: String,
+    /// After which URI of it.
+    pub uri: String,
 }
 
 /// What the host answers.
@@ -72,6 +140,65 @@ pub enum Answer {
     Jobs(JobPage),
     /// A job's file.
     Artefact(OpenArtefact),
+    /// A page of resources.
+    Resources(ResourcePage),
+    /// The resource templates.
+    Templates(Vec<ResourceTemplate>),
+    /// What a resource holds.
+    Contents(Vec<Contents>),
+    /// What is in a folder: its resources, and where the next page starts after, if there is one.
+    Folder(Vec<ResourceSpec>, Option<String>),
+    /// Changes of the resource `uri` are told for as long as this is held.
+    Watched {
+        /// What it is read by.
+        uri: String,
+        /// To be kept.
+        hold: Hold,
+    },
+    /// A page of prompts.
+    Prompts(PromptPage),
+    /// A prompt, made.
+    Prompt(PromptText),
+    /// What a value may be.
+    Completion(Completion),
+    /// A page of skills.
+    Skills(SkillPage),
+    /// A skill.
+    Skill(Box<Skill>),
+    /// The request is to be made again with answers to these, and with the state as it is.
+    Asks {
+        /// What is asked.
+        questions: Questions,
+        /// What the host wants to be told again. Sealed: nobody else can make one.
+        state: String,
+    },
+}
+
+/// A page of resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourcePage {
+    /// The resources.
+    pub resources: Vec<ResourceSpec>,
+    /// Where the next page starts after, if there is one.
+    pub next: Option<ResourceMark>,
+}
+
+/// A page of prompts, in order of name.
+#[derive(Clone)]
+pub struct PromptPage {
+    /// The prompts.
+    pub prompts: Vec<Arc<dyn AnyPrompt>>,
+    /// Where the next page starts after, if there is one.
+    pub next: Option<String>,
+}
+
+/// A page of skills, in order of URI.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillPage {
+    /// The skills.
+    pub skills: Vec<Skill>,
+    /// Where the next page starts after, if there is one.
+    pub next: Option<String>,
 }
 
 /// A page of the catalog, in order of id.

@@ -5,20 +5,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Ctx, Output, Text, ToolError};
+use crate::{Content, Ctx, Icon, Output, Text, ToolError};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One thing an agent can call, as its author writes it: one file, all in sight.
 pub trait Tool: Send + Sync + 'static {
-    /// The id, `toolset.verb`.
+    /// The id, `toolset.verb`, or a verb alone.
     const NAME: &'static str;
     /// A short name for people, e.g. `Read file`.
     const TITLE: &'static str;
@@ -30,10 +31,29 @@ pub trait Tool: Send + Sync + 'static {
     const IDEMPOTENT: bool = false;
     /// How long one call may take, where the configured default does not fit.
     const DEADLINE: Option<Duration> = None;
-    /// The arguments. Its schema is what callers see and what the gate checks.
+    /// Whether a call of it may or must be a job.
+    const JOB: AsJob = AsJob::May;
+    /// Whether it looks before its work begins: whether [`Tool::before`] does anything.
+    const LOOKS_BEFORE: bool = false;
+    /// The arguments: [`NoInput`] where there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
-    /// The structured result.
-    type Output: Serialize + JsonSchema + Send + 'static;
+    /// The result: whatever is JSON and has a schema, or [`Shown`] for what is only to be seen.
+    type Output: Outcome;
+
+    /// The schema of the arguments: what callers see and what the gate checks.
+    fn input_schema() -> Value {
+        schema_of::<Self::Input>()
+    }
+
+    /// Looks, before the work begins and before a job is made of it. What has to be asked of
+    /// whoever called is best asked here.
+    fn before(
+        &self,
+        _ctx: &Ctx,
+        _input: &Self::Input,
+    ) -> impl Future<Output = Result<(), ToolError>> + Send {
+        async { Ok(()) }
+    }
 
     /// Does the work.
     fn run(
@@ -44,13 +64,94 @@ pub trait Tool: Send + Sync + 'static {
 
     /// The result as a person or a model reads it; by default its JSON.
     fn text(output: &Self::Output) -> Text {
-        Text::json(output)
+        output.text()
     }
 
     /// How the work ended, for tools whose work can end badly and still have a result.
     fn ending(_output: &Self::Output) -> Ending {
         Ending::Done
     }
+}
+
+/// What a typed tool can give back.
+pub trait Outcome: Send + 'static {
+    /// JSON Schema of the structured result, if there is one.
+    fn schema() -> Option<Value>;
+    /// The structured result.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    fn value(&self) -> Result<Value, serde_json::Error>;
+    /// The result as a person or a model reads it.
+    fn text(&self) -> Text;
+    /// What is shown beside the text.
+    fn content(self) -> Vec<Content>;
+}
+
+impl<T: Serialize + JsonSchema + Send + 'static> Outcome for T {
+    fn schema() -> Option<Value> {
+        Some(schema_of::<T>())
+    }
+
+    fn value(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+
+    fn text(&self) -> Text {
+        Text::json(self)
+    }
+
+    fn content(self) -> Vec<Content> {
+        Vec::new()
+    }
+}
+
+/// A result that is only to be seen: text, pictures, sounds, resources.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown(pub Vec<Content>);
+
+impl Shown {
+    /// Text.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self(vec![Content::text(text)])
+    }
+}
+
+impl Outcome for Shown {
+    fn schema() -> Option<Value> {
+        None
+    }
+
+    fn value(&self) -> Result<Value, serde_json::Error> {
+        Ok(Value::Null)
+    }
+
+    fn text(&self) -> Text {
+        Text::default()
+    }
+
+    fn content(self) -> Vec<Content> {
+        self.0
+    }
+}
+
+/// No arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoInput {}
+
+/// Whether a call of a tool may or must be a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AsJob {
+    /// It never is.
+    Never,
+    /// It may be, if whoever calls says so, or takes a job for an answer and the tool runs programs.
+    #[default]
+    May,
+    /// It is one for whoever takes a job for an answer, and may be for others.
+    Rather,
+    /// It always is.
+    Must,
 }
 
 /// How work that has a result ended.
@@ -82,14 +183,14 @@ pub struct ToolId(Arc<str>);
 
 impl ToolId {
     /// The id written `id`; `None` unless it reads `toolset.verb` in `[a-z0-9_]`,
-    /// with any number of further `.`-separated parts.
+    /// with any number of further `.`-separated parts, or none but a verb.
     pub fn new(id: &str) -> Option<Self> {
         let parts = id.split('.');
         let sound = |part: &str| {
             !part.is_empty()
                 && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         };
-        (id.contains('.') && parts.into_iter().all(sound)).then(|| Self(id.into()))
+        parts.into_iter().all(sound).then(|| Self(id.into()))
     }
 
     /// The id as written.
@@ -140,6 +241,35 @@ pub struct ToolSpec {
     pub input_schema: Value,
     /// JSON Schema 2020-12 of the structured result, if it has one.
     pub output_schema: Option<Value>,
+    /// Whether a call of it may or must be a job.
+    pub job: AsJob,
+    /// What stands for it.
+    pub icons: Vec<Icon>,
+}
+
+impl ToolSpec {
+    /// What is known of the tool `id` at least; it takes an object and has no structured result.
+    pub fn new(
+        id: ToolId,
+        title: impl Into<String>,
+        about: impl Into<String>,
+        effects: Effects,
+    ) -> Self {
+        Self {
+            id,
+            title: title.into(),
+            about: about.into(),
+            effects,
+            idempotent: false,
+            deadline: None,
+            at_once: None,
+            priority: 0,
+            input_schema: serde_json::json!({ "type": "object" }),
+            output_schema: None,
+            job: AsJob::May,
+            icons: Vec::new(),
+        }
+    }
 }
 
 /// A tool whose types are forgotten, as the catalog holds it.
@@ -150,8 +280,57 @@ pub trait AnyTool: Send + Sync + 'static {
     fn normalised(&self, input: Value) -> Value {
         input
     }
+    /// Looks, before the work begins and before a job is made of it; see [`Tool::before`].
+    fn before<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        _input: &'a Value,
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async { Ok(()) })
+    }
+    /// Whether [`AnyTool::before`] does anything.
+    fn looks_before(&self) -> bool {
+        false
+    }
     /// Runs it on input that already satisfies its schema.
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>>;
+}
+
+/// The same tool, which `icons` stand for.
+pub fn with_icons(tool: Arc<dyn AnyTool>, icons: Vec<Icon>) -> Arc<dyn AnyTool> {
+    let spec = ToolSpec { icons, ..tool.spec().clone() };
+    Arc::new(Pictured { spec, tool })
+}
+
+struct Pictured {
+    spec: ToolSpec,
+    tool: Arc<dyn AnyTool>,
+}
+
+impl AnyTool for Pictured {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn normalised(&self, input: Value) -> Value {
+        self.tool.normalised(input)
+    }
+
+    fn before<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        input: &'a Value,
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        self.tool.before(ctx, input)
+    }
+
+    fn looks_before(&self) -> bool {
+        self.tool.looks_before()
+    }
+
+    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+        self.tool.run(ctx, input)
+    }
 }
 
 /// Forgets the types of `tool`.
@@ -168,8 +347,10 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         deadline: T::DEADLINE,
         at_once: None,
         priority: 0,
-        input_schema: schema_of::<T::Input>(),
-        output_schema: Some(schema_of::<T::Output>()),
+        input_schema: T::input_schema(),
+        output_schema: T::Output::schema(),
+        job: T::JOB,
+        icons: Vec::new(),
     };
     Arc::new(Erased { spec, tool })
 }
@@ -184,17 +365,33 @@ impl<T: Tool> AnyTool for Erased<T> {
         &self.spec
     }
 
+    fn before<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        input: &'a Value,
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async move { self.tool.before(ctx, &typed(input.clone())?).await })
+    }
+
+    fn looks_before(&self) -> bool {
+        T::LOOKS_BEFORE
+    }
+
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         Box::pin(async move {
-            let input = if has_float(&input) { with_integers(input) } else { input };
-            let input = serde_json::from_value(input)
-                .map_err(|err| ToolError::invalid("", err.to_string()))?;
-            let output = self.tool.run(ctx, input).await?;
-            let value = serde_json::to_value(&output)
-                .map_err(|err| ToolError::because("the result is not JSON", err))?;
-            Ok(Output { value, text: T::text(&output), ending: T::ending(&output) })
+            let output = self.tool.run(ctx, typed(input)?).await?;
+            let value =
+                output.value().map_err(|err| ToolError::because("the result is not JSON", err))?;
+            let structured = self.spec.output_schema.is_some();
+            let (text, ending) = (T::text(&output), T::ending(&output));
+            Ok(Output { value, structured, text, content: output.content(), ending })
         })
     }
+}
+
+fn typed<I: DeserializeOwned>(input: Value) -> Result<I, ToolError> {
+    let input = if has_float(&input) { with_integers(input) } else { input };
+    serde_json::from_value(input).map_err(|err| ToolError::invalid("", err.to_string()))
 }
 
 fn has_float(value: &Value) -> bool {
@@ -226,11 +423,25 @@ fn with_integers(value: Value) -> Value {
     }
 }
 
-/// The schema of `T`, whole in one object: no `$ref`, no `$schema`, no Rust names.
+/// Drops the formats that only Rust has, such as `uint64`: clients complain of each.
+fn without_rusts_formats(schema: &mut Schema) {
+    let is_rusts = |format: &Value| {
+        let format = format.as_str().unwrap_or_default();
+        ["uint", "int", "float", "double"].iter().any(|kind| {
+            format.strip_prefix(kind).is_some_and(|bits| bits.bytes().all(|b| b.is_ascii_digit()))
+        })
+    };
+    if schema.get("format").is_some_and(is_rusts) {
+        schema.remove("format");
+    }
+}
+
+/// The schema of `T`, whole in one object: no `$ref`, no `$schema`, no names and formats of Rust's.
 pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|s| {
         s.inline_subschemas = true;
         s.meta_schema = None;
+        s.transforms.push(Box::new(RecursiveTransform(without_rusts_formats)));
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     if let Some(root) = schema.as_object_mut() {

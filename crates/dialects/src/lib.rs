@@ -7,7 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use toolgate_contract::{Answer, CallError, Event, Frame, Head, Job, Reply, Request, Watched};
+use serde_json::Value;
+use toolgate_contract::{
+    Answer, Askable, Beside, CallError, Change, Event, Frame, Given, Head, Interest, Job, Question,
+    Reply, Request, Told, Watched,
+};
 
 pub mod mcp;
 pub mod zyra;
@@ -40,10 +44,39 @@ pub trait Dialect: Send + Sync + 'static {
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
     /// What to answer a frame that was not taken in.
     fn refuse(&self, why: &Refused) -> Reply;
+    /// Which half of a conversation of two a request at this head's path is, where the wire has
+    /// such.
+    fn duplex(&self, _head: &Head) -> Option<Duplex> {
+        None
+    }
+    /// Where the client of the two-halved conversation `id` is to say what it says.
+    fn duplex_endpoint(&self, _id: &str) -> String {
+        String::new()
+    }
+    /// What to answer who says something in a conversation of two halves that is not there.
+    fn unknown_duplex(&self) -> Reply {
+        Reply::empty(404)
+    }
+    /// What to answer a client that comes back for the rest of a stream nobody knows.
+    fn unknown_event(&self, _id: &str) -> Reply {
+        Reply::empty(400)
+    }
     /// What a WebSocket is for that a client wants to open at this head's path; or the refusal.
     fn upgrade(&self, _head: &Head) -> Result<Upgrade, Reply> {
         Err(Reply::empty(426))
     }
+}
+
+/// A half of a conversation whose halves are requests of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Duplex {
+    /// The stream of what is said to the client.
+    Open,
+    /// Something that the client says.
+    Say {
+        /// In which conversation.
+        id: String,
+    },
 }
 
 /// What a WebSocket is for.
@@ -80,6 +113,10 @@ pub trait Conversation: Send {
     fn read(&mut self, frame: &Frame) -> Reading;
     /// One reply out of the replies to a batch, in order.
     fn join(&self, replies: Vec<Reply>) -> Reply;
+    /// Spells what is told unasked, in a conversation that has begun; `None` where nothing is.
+    fn tidings(&self) -> Option<Arc<dyn ListenTicket>> {
+        None
+    }
 }
 
 /// What a frame turned out to be.
@@ -101,6 +138,30 @@ pub enum Reading {
     Batch(Vec<Reading>),
     /// A job to be watched, told as a stream of events.
     Watch(Watching),
+    /// Changes to be told of as they happen, until whoever asked cancels or leaves.
+    Listen(Listening),
+    /// A stream for what is told unasked; or, after the event of that id, what is left of the
+    /// stream that it was the last of.
+    Tidings {
+        /// The id.
+        after: Option<String>,
+    },
+    /// Changes of the resource `uri` are not wanted any more.
+    Unwatch {
+        /// What it is read by.
+        uri: String,
+        /// What to answer to this frame itself.
+        reply: Reply,
+    },
+    /// The answer to what the client was asked.
+    Told {
+        /// What the question was known by.
+        id: String,
+        /// What the client says.
+        heard: Heard,
+        /// What to answer to this frame itself.
+        reply: Reply,
+    },
     /// The conversation began: on a transport without connections it is a session from now on.
     Opened(Reply),
     /// The conversation is over.
@@ -119,6 +180,37 @@ pub struct Ask {
     pub on_leave: OnLeave,
     /// Whether the client can take a stream of events with the answer.
     pub events: Accepts,
+    /// How the client can be asked something meanwhile.
+    pub asking: Asking,
+    /// What came beside it.
+    pub beside: Beside,
+}
+
+/// How a client can be asked something.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asking {
+    /// Not at all.
+    Nobody,
+    /// The request ends with the questions, and is made again with the answers.
+    Again {
+        /// What can be asked.
+        can: Askable,
+        /// The answers that came with this request.
+        given: Given,
+        /// What the host said with the questions, and wants to be told again.
+        state: Option<String>,
+    },
+    /// While its request is worked on.
+    Now(Askable),
+}
+
+/// What a client says to a question, as its wire has it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    /// A result.
+    Result(Value),
+    /// An error, in a sentence.
+    Error(String),
 }
 
 /// The wire's own name for an ask, unique among those in flight in a conversation.
@@ -141,6 +233,8 @@ pub enum Accepts {
     Message,
     /// A stream of events that ends with the message.
     Stream,
+    /// The same, and where it breaks off the client comes back for the rest.
+    Resumable,
 }
 
 /// Spells what is said in answer to one request.
@@ -151,9 +245,51 @@ pub trait Ticket: Send + Sync + 'static {
     fn event(&self, event: &Event) -> Option<Bytes>;
     /// Whether [`Ticket::event`] can ever say anything.
     fn listens(&self) -> bool;
+    /// Asks the client something, under `id`; `None` where the wire has no words for it.
+    fn question(&self, _id: &str, _question: &Question) -> Option<Bytes> {
+        None
+    }
+    /// Says that what was asked under `id` need not be answered any more; `None` where the wire has
+    /// no words for it.
+    fn unasked(&self, _id: &str) -> Option<Bytes> {
+        None
+    }
+    /// What the client means by what it says to `question`.
+    ///
+    /// # Errors
+    /// When it is no answer to it.
+    fn told(&self, _question: &Question, _heard: &Heard) -> Result<Told, String> {
+        Err("nothing was asked".to_owned())
+    }
     /// Spells what happens to `job`, which was the answer, for a client that wants to hear of it on
     /// the same connection.
     fn follow(&self, _job: &Job) -> Option<Arc<dyn WatchTicket>> {
+        None
+    }
+}
+
+/// A client that wants to be told of changes.
+pub struct Listening {
+    /// Which of the conversation's asks it is.
+    pub key: Key,
+    /// What it wants to be told of.
+    pub interest: Interest,
+    /// Spells it.
+    pub ticket: Arc<dyn ListenTicket>,
+}
+
+/// Spells what is told of changes; `None` where the wire has no words for it.
+pub trait ListenTicket: Send + Sync + 'static {
+    /// The first thing said: what will be told, of all that was wanted.
+    fn begin(&self, heard: &Interest) -> Option<Bytes>;
+    /// Something is not as it was.
+    fn changed(&self, change: &Change) -> Option<Bytes>;
+    /// How a job is, after something happened to it.
+    fn job(&self, job: &Job) -> Option<Bytes>;
+    /// The last things said, where the server ends it.
+    fn end(&self) -> Vec<Bytes>;
+    /// The answer instead of all that, where it is refused; `None` where nothing was asked.
+    fn refused(&self, _why: &CallError) -> Option<Reply> {
         None
     }
 }
@@ -213,4 +349,23 @@ pub struct Facts {
     pub instructions: String,
     /// Whether it keeps jobs.
     pub jobs: bool,
+    /// Whether it has resources.
+    pub resources: bool,
+    /// Whether it has prompts.
+    pub prompts: bool,
+    /// Whether it has skills.
+    pub skills: bool,
+    /// Whether clients that know no endpoint but two halves are served over HTTP.
+    pub http_sse: bool,
+    /// What it says of itself to whoever looks before connecting; `None` is nothing.
+    pub card: Option<Card>,
+}
+
+/// What a server says of itself before anybody connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its name all over the world, e.g. `com.example/tools`.
+    pub name: String,
+    /// Where it is, as clients reach it; else where the request found it.
+    pub url: Option<String>,
 }

@@ -6,7 +6,10 @@
 //! runs without a record.
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
+mod tail;
+
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -16,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use toolgate_contract::{Call, CallError, Ending, Output};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+use toolgate_contract::{Call, CallError, Ending, Resources};
 
 /// How many calls may have a record open or unwritten.
 const PLACES: usize = 16_384;
@@ -29,6 +32,8 @@ const GATHER: Duration = Duration::from_millis(5);
 const RETRY: Duration = Duration::from_millis(250);
 /// How long whoever ends waits for what is not written yet.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
+/// How many callers' news wait for whoever listens to them; who is further behind looks anyway.
+const NEWS: usize = 64;
 /// How large the file grows before it is put aside as `.1`.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
@@ -58,6 +63,9 @@ pub(crate) struct Record {
     /// Which job it was, if it was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<String>,
+    /// Which trace it belongs to, as `traceparent` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
     /// The tool's name as called.
     tool: String,
     /// `ok`, `program_failed`, or the reason there is no result, in a word.
@@ -78,6 +86,10 @@ struct Queue {
     to_write: Condvar,
     /// Told when something was written.
     written: Condvar,
+    /// The file that is written, if it is one.
+    file: Option<PathBuf>,
+    /// Told whose records were written.
+    news: broadcast::Sender<Arc<str>>,
 }
 
 /// Records that wait to be written, and what the writer must know.
@@ -103,12 +115,11 @@ impl Audit {
             Destination::Stderr => Box::new(io::stderr()),
             Destination::File(path) => Box::new(RolledFile::open(path)?),
         };
-        let queue = Arc::new(Queue {
-            places: Arc::new(Semaphore::new(PLACES)),
-            pile: Mutex::default(),
-            to_write: Condvar::new(),
-            written: Condvar::new(),
-        });
+        let file = match destination {
+            Destination::File(path) => Some(path.clone()),
+            Destination::Off | Destination::Stderr => None,
+        };
+        let queue = Arc::new(Queue::new(PLACES, file));
         let writers = queue.clone();
         std::thread::Builder::new()
             .name("audit".into())
@@ -129,12 +140,18 @@ impl Audit {
             caller: call.caller.name.clone(),
             dialect: call.dialect.clone(),
             job: call.job.map(|id| id.to_string()),
+            trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
             tool: call.tool.chars().take(200).collect(),
             outcome: "dropped",
             cause: None,
             duration_us: 0,
         };
         Ok(OpenRecord { began, open: Some((queue, record, place)) })
+    }
+
+    /// The last records as a resource; `None` where they are in no file.
+    pub fn resources(&self) -> Option<Arc<dyn Resources>> {
+        tail::of(self.0.as_ref()?)
     }
 
     /// Waits until every record so far is written, for a while at most.
@@ -163,14 +180,14 @@ pub(crate) struct OpenRecord<'a> {
 }
 
 impl OpenRecord<'_> {
-    pub(crate) fn close(mut self, outcome: &Result<Output, CallError>) {
+    pub(crate) fn close(mut self, outcome: Result<Ending, &CallError>) {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = match outcome {
-                Ok(Output { ending: Ending::Done, .. }) => "ok",
-                Ok(Output { ending: Ending::ProgramFailed, .. }) => "program_failed",
+                Ok(Ending::Done) => "ok",
+                Ok(Ending::ProgramFailed) => "program_failed",
                 Err(error) => error.reason(),
             };
-            record.cause = outcome.as_ref().err().and_then(CallError::cause).map(str::to_owned);
+            record.cause = outcome.err().and_then(CallError::cause).map(str::to_owned);
         }
     }
 }
@@ -184,6 +201,17 @@ impl Drop for OpenRecord<'_> {
 }
 
 impl Queue {
+    fn new(places: usize, file: Option<PathBuf>) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            pile: Mutex::default(),
+            to_write: Condvar::new(),
+            written: Condvar::new(),
+            file,
+            news: broadcast::Sender::new(NEWS),
+        }
+    }
+
     fn pile(&self) -> MutexGuard<'_, Pile> {
         self.pile.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -257,6 +285,21 @@ impl Queue {
             self.write(sink.as_mut(), &lines);
             self.pile().done += records.len() as u64;
             self.written.notify_all();
+            self.tell(&records);
+        }
+    }
+
+    /// Tells whose records were written, but for those of looking at records: whoever looks
+    /// whenever there are new ones must not make new ones by it.
+    fn tell(&self, records: &[(Record, OwnedSemaphorePermit)]) {
+        if self.news.receiver_count() == 0 {
+            return;
+        }
+        let records = records.iter().filter(|(record, _)| record.tool != tail::ID);
+        let callers: BTreeSet<_> = records.map(|(record, _)| record.caller.clone()).collect();
+        for caller in callers {
+            // Whoever listened may have left.
+            let _ = self.news.send(caller);
         }
     }
 
@@ -308,9 +351,7 @@ impl RolledFile {
         // finds another file there.
         self.file.lock()?;
         if same_file(&self.path, &self.file) {
-            let mut aside = self.path.clone().into_os_string();
-            aside.push(".1");
-            std::fs::rename(&self.path, aside)?;
+            std::fs::rename(&self.path, aside(&self.path))?;
         }
         self.file = append(&self.path)?;
         Ok(())
@@ -326,6 +367,13 @@ impl Write for RolledFile {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// Where the file at `path` is put when it is full.
+fn aside(path: &Path) -> PathBuf {
+    let mut aside = path.to_owned().into_os_string();
+    aside.push(".1");
+    aside.into()
 }
 
 fn same_file(path: &Path, file: &File) -> bool {

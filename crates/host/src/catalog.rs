@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jsonschema::Validator;
 use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold};
 
-use crate::validate;
+use crate::mirrored::Mirror;
+use crate::{mirrored, validate};
 
 /// How much of an unknown name is repeated, and looked at for what was meant.
 const NAME_CHARS_MAX: usize = 100;
@@ -22,6 +23,8 @@ pub(crate) struct Entry {
     tool: Arc<dyn AnyTool>,
     pub(crate) input: Validator,
     pub(crate) output: Option<Validator>,
+    /// The arguments that a wire says twice.
+    pub(crate) mirrors: Vec<Mirror>,
 }
 
 /// Why tools cannot be offered together.
@@ -92,13 +95,14 @@ impl Catalog {
         let output = spec.output_schema.as_ref().map(validate::compile).transpose();
         let output = output.map_err(|why| unusable("output", why))?;
 
+        let mirrors = mirrored::of(&spec.input_schema).map_err(|why| unusable("input", why))?;
         let folded = fold(spec.id.as_str());
         if let Some(&at) = self.by_folded_name.get(&folded) {
             let first = self.entries[at].spec().id.clone();
             return Err(CatalogError::Alike { first, second: spec.id.clone() });
         }
         self.by_folded_name.insert(folded, self.entries.len());
-        self.entries.push(Entry { tool, input, output });
+        self.entries.push(Entry { tool, input, output, mirrors });
         Ok(())
     }
 

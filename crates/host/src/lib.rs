@@ -10,28 +10,45 @@ mod policy;
 mod limits;
 mod audit;
 mod jobs;
+mod library;
+mod likeness;
+mod mirrored;
+mod confirm;
+mod patience;
+mod rounds;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Answer, AnyTool, Call, CallError, Caller, EventSink, Job, Request, ToolId, ToolPage,
+    Answer, AnyTool, AsJob, Askable, Asker, Beside, Call, CallError, Caller, Change, Effects,
+    EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
 };
 
 use catalog::Entry;
-use jobs::Wanted;
+use jobs::{AskLater, Wanted};
+use library::Reader;
+use rounds::Rounds;
 
 pub use audit::{Audit, Destination as AuditDestination};
 pub use catalog::{Catalog, CatalogError};
 pub use jobs::{
-    Adopted, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan, Said,
-    SqliteStore, Store, StoreError,
+    Adopted, Answered, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan,
+    Said, SqliteStore, Store, StoreError,
 };
+pub use library::Library;
 pub use limits::Limits;
 pub use policy::{BadRule, Policy};
 pub use validate::OutputCheck;
+
+/// How many changes may wait for a listener.
+const CHANGES_WAITING: usize = 1024;
 
 /// Answers requests: lists the catalog, runs calls through the gate, and keeps jobs.
 pub struct Host {
@@ -46,6 +63,12 @@ pub struct Gate {
     pub(crate) limits: Limits,
     pub(crate) audit: Audit,
     pub(crate) settings: Settings,
+    pub(crate) library: Library,
+    /// What the library tells, to whoever listens.
+    pub(crate) told: broadcast::Sender<Change>,
+    pub(crate) rounds: Rounds,
+    /// What limits know making a prompt by.
+    pub(crate) prompting: ToolSpec,
 }
 
 /// How the gate behaves.
@@ -55,6 +78,9 @@ pub struct Settings {
     pub deadline: Duration,
     /// How long a job may take where its tool does not say.
     pub job_deadline: Duration,
+    /// How long a call may wait for answers to what it asks, beyond its deadline; a job may for
+    /// as long as jobs may take.
+    pub answer_wait: Duration,
     /// How long a cancelled call may take to stop by itself.
     pub cancel_grace: Duration,
     /// What happens to output that breaks its schema.
@@ -68,6 +94,7 @@ impl Default for Settings {
         Self {
             deadline: Duration::from_secs(60),
             job_deadline: Duration::from_secs(24 * 3600),
+            answer_wait: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(2),
             output_check: OutputCheck::Enforce,
             page_size: 200,
@@ -80,11 +107,21 @@ impl Settings {
     pub(crate) fn deadline_of(&self, call: &Call) -> Duration {
         if call.job.is_some() { self.job_deadline } else { self.deadline }
     }
+
+    /// How long `call` may wait for answers beyond its deadline.
+    pub(crate) fn patience_of(&self, call: &Call) -> Duration {
+        if call.job.is_some() { self.job_deadline } else { self.answer_wait }
+    }
 }
 
 /// The tools that start jobs and look after them, which find the jobs in `handle`.
 pub fn job_tools(handle: &JobsHandle) -> Vec<Arc<dyn AnyTool>> {
     jobs::tools(handle)
+}
+
+/// The resources of jobs, which find them in `handle`.
+pub fn job_resources(handle: &JobsHandle) -> Arc<dyn Resources> {
+    jobs::resources(handle)
 }
 
 /// A request and all that is known of who makes it.
@@ -99,6 +136,28 @@ pub struct Asked {
     pub cancel: CancellationToken,
     /// Where its events go.
     pub events: EventSink,
+    /// Who can be asked meanwhile.
+    pub asker: Asker,
+    /// What the host said with questions that this request brings the answers to.
+    pub state: Option<String>,
+    /// What came beside it.
+    pub beside: Beside,
+}
+
+impl Asked {
+    /// A request of `caller`, whom nobody asks and who hears nothing meanwhile.
+    pub fn plain(request: Request, caller: Caller, dialect: &'static str) -> Self {
+        Self {
+            request,
+            caller,
+            dialect,
+            cancel: CancellationToken::new(),
+            events: EventSink::none(),
+            asker: Asker::nobody(),
+            state: None,
+            beside: Beside::default(),
+        }
+    }
 }
 
 impl Gate {
@@ -111,7 +170,19 @@ impl Gate {
         settings: Settings,
     ) -> Self {
         let limits = limits.with_tools(catalog.specs());
-        Self { catalog, policy, limits, audit, settings }
+        let prompting = ToolId::new("prompts").expect("an id");
+        let prompting = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
+        let (library, rounds) = (Library::default(), Rounds::new());
+        let told = broadcast::Sender::new(CHANGES_WAITING);
+        Self { catalog, policy, limits, audit, settings, library, told, rounds, prompting }
+    }
+
+    /// The same, before what can be read as well.
+    pub fn with_library(self, library: Library) -> Self {
+        let changes = self.told.clone();
+        // Nobody need listen.
+        library.changes.heard_by(move |change| drop(changes.send(change.clone())));
+        Self { library, ..self }
     }
 
     fn page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
@@ -145,32 +216,78 @@ impl Host {
     /// Drop the future and a call in it is cut where it stands; cancel its token
     /// and it ends in order. A job goes on either way.
     pub async fn answer(&self, asked: Asked) -> Result<Answer, CallError> {
-        let Asked { request, caller, dialect, cancel, events } = asked;
+        let Asked { request, caller, dialect, cancel, events, asker, state, beside } = asked;
         let dialect = Cow::Borrowed(dialect);
+        // Which request it is, should it end with questions and be made again.
+        let may_ask = state.is_some() || asker.can() != Askable::default();
+        let what = if may_ask { rounds::what(&request) } else { String::new() };
+        let told = asker.given();
+        let asker = if state.is_some() || !told.is_empty() {
+            let given = self.gate.rounds.answered(&caller, &what, state.as_deref(), told)?;
+            let asker = Asker::again(asker.can(), given);
+            if state.is_some() { asker } else { asker.unasked() }
+        } else {
+            asker
+        };
+        let (asking, given) = (caller.clone(), asker.clone());
+        let call = Call {
+            tool: String::new(),
+            input: Value::Null,
+            caller,
+            dialect,
+            cancel,
+            events,
+            job: None,
+            asker,
+            beside,
+        };
+        match self.answer_to(request, call).await {
+            Err(CallError::Asks { questions }) => {
+                let state = self.gate.rounds.seal(&asking, &what, given.given(), &questions)?;
+                Ok(Answer::Asks { questions, state })
+            }
+            other => other,
+        }
+    }
+
+    /// `call` is the request as a call, without a tool.
+    async fn answer_to(&self, request: Request, call: Call) -> Result<Answer, CallError> {
+        let caller = call.caller.clone();
+        let reader = |call| Reader::new(&self.gate, call);
         match request {
             Request::ListTools { after } => {
                 let size = self.gate.settings.page_size;
                 Ok(Answer::Tools(self.gate.page(&caller, after.as_ref(), size)))
             }
             Request::CallTool { tool, input } => {
-                self.call(Call { tool, input, caller, dialect, cancel, events, job: None }).await
+                let call = Call { tool, input, ..call };
+                if let Some(tool) = self.only_a_job(&call) {
+                    let why = CallError::NeedsJob { tool: tool.to_string() };
+                    return Err(pipeline::refuse(&self.gate, &call, why).await);
+                }
+                self.call(call).await
             }
             Request::StartJob { tool, input, terms } => {
-                let call = Call { tool, input, caller, dialect, cancel, events, job: None };
+                let call = Call { tool, input, ..call };
                 // What need not become a job, and would not gain by it or cannot, is none.
                 let may_be_none = terms.answer_within.is_some();
                 match &self.jobs {
-                    None if may_be_none => self.call(call).await,
+                    None if may_be_none && self.only_a_job(&call).is_none() => {
+                        self.call(call).await
+                    }
                     Some(jobs) if may_be_none && !jobs.suits(&call) => self.call(call).await,
-                    Some(_) | None => self.jobs()?.start(Wanted { call, terms }).await,
+                    Some(_) | None => {
+                        let later = AskLater::May;
+                        self.jobs()?.start(Wanted { call, terms, later }).await
+                    }
                 }
             }
             Request::GetJob { id } => Ok(job(self.jobs()?.get(Some(&caller), &id).await?)),
             Request::AwaitJob { id } => {
                 let jobs = self.jobs()?;
                 tokio::select! {
-                    ended = jobs.ended(&caller, &id) => ended.map(job),
-                    () = cancel.cancelled() => Err(CallError::Canceled),
+                    ended = jobs.ended(&caller, &id, &call.asker) => ended.map(job),
+                    () = call.cancel.cancelled() => Err(CallError::Canceled),
                 }
             }
             Request::ListJobs { after } => {
@@ -181,11 +298,46 @@ impl Host {
             Request::OpenArtefact { id, which } => {
                 Ok(Answer::Artefact(self.jobs()?.open(&caller, &id, which).await?))
             }
+            Request::TellJob { id, given } => {
+                Ok(job(self.jobs()?.tell(&caller, &id, given).await?))
+            }
+            Request::ListResources { after } => reader(call).list(after).await,
+            Request::ListTemplates => Ok(reader(call).templates()),
+            Request::ReadResource { uri } => reader(call).read(&uri).await,
+            Request::ReadFolder { uri, after } => reader(call).folder(&uri, after.as_deref()).await,
+            Request::WatchResource { uri } => reader(call).watch(uri).await,
+            Request::ListPrompts { after } => reader(call).list_prompts(after).await,
+            Request::GetPrompt { name, arguments } => reader(call).make(&name, arguments).await,
+            Request::Complete(asked) => reader(call).complete(&asked).await,
+            Request::ListSkills { after } => reader(call).list_skills(after).await,
+            Request::GetSkill { uri } => reader(call).skill(&uri).await,
         }
+    }
+
+    /// The tool of `call`, if it runs only as a job.
+    fn only_a_job(&self, call: &Call) -> Option<&ToolId> {
+        let entry = self.gate.find(&call.caller, &call.tool).ok()?;
+        (entry.spec().job == AsJob::Must).then(|| &entry.spec().id)
     }
 
     async fn call(&self, call: Call) -> Result<Answer, CallError> {
         pipeline::run(&self.gate, call, None).await.map(Answer::Output)
+    }
+
+    /// Hears what changes from now on. Who is too far behind is told that it missed some.
+    pub fn listen(&self) -> broadcast::Receiver<Change> {
+        self.gate.told.subscribe()
+    }
+
+    /// What can be read here.
+    pub fn library(&self) -> &Library {
+        &self.gate.library
+    }
+
+    /// Has the lists of `interest` watched, so that [`Host::listen`] hears of them, for as long
+    /// as the result is held.
+    pub fn watch_lists(&self, interest: &Interest) -> Hold {
+        self.gate.watch_lists(interest.prompts, interest.resources)
     }
 
     /// The jobs it keeps.

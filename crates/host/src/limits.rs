@@ -163,23 +163,12 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 
     fn spec(effects: Effects) -> ToolSpec {
-        ToolSpec {
-            id: ToolId::new("t.t").expect("an id"),
-            title: String::new(),
-            about: String::new(),
-            effects,
-            idempotent: true,
-            deadline: None,
-            at_once: None,
-            priority: 0,
-            input_schema: json!({}),
-            output_schema: None,
-        }
+        let id = ToolId::new("t.t").expect("an id");
+        ToolSpec { idempotent: true, ..ToolSpec::new(id, "", "", effects) }
     }
 
     fn wanted() -> CancellationToken {

@@ -2,54 +2,123 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::time::Instant;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde_json::Value;
-use toolgate_contract::{Call, CallError, Ctx, Output, ToolSpec};
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{
+    AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Contents, Ctx, Ending, Output,
+    PromptText, Resources, ToolError, ToolSpec,
+};
 
-use crate::Gate;
-use crate::catalog::Entry;
+use crate::audit::OpenRecord;
 use crate::limits::Slot;
+use crate::patience::Patience;
 use crate::policy::Permit;
-use crate::validate;
+use crate::{Gate, confirm, validate};
 
 /// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
 ///
 /// A job brings its slot: it waited for it before it began.
 pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
-    let record = loop {
-        match gate.audit.begin(&call).await {
-            Ok(record) => break record,
+    let record = begin_record(gate, &call).await?;
+    recorded(record, pass(gate, call, slot), |output| output.ending).await
+}
+
+/// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
+pub(crate) async fn read(
+    gate: &Gate,
+    found: Result<&dyn Resources, CallError>,
+    call: Call,
+    uri: &str,
+) -> Result<Vec<Contents>, CallError> {
+    let record = begin_record(gate, &call).await?;
+    let pass = async {
+        let source = found?;
+        let spec = source.guard();
+        let permit = gate.policy.authorise(&call.caller, spec)?;
+        confirm::agreed(gate, spec, &call, &json!({ "uri": uri })).await?;
+        let slot = gate.limits.admit(spec, &call.cancel).await?;
+        let stand = Stand::of(gate, spec.deadline, &call);
+        run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
+    };
+    recorded(record, pass, |_| Ending::Done).await
+}
+
+/// Makes the prompt that `found` finds, by the same way.
+pub(crate) async fn make(
+    gate: &Gate,
+    found: impl Future<Output = Result<Arc<dyn AnyPrompt>, CallError>>,
+    call: Call,
+    arguments: Arguments,
+) -> Result<PromptText, CallError> {
+    let record = begin_record(gate, &call).await?;
+    let pass = async {
+        let prompt = found.await?;
+        validate::arguments(prompt.spec(), &arguments)?;
+        let permit = match prompt.guard() {
+            Some(guard) => {
+                let asked = json!({ "prompt": prompt.spec().name, "arguments": arguments });
+                confirm::agreed(gate, guard, &call, &asked).await?;
+                gate.policy.authorise(&call.caller, guard)?
+            }
+            None => gate.policy.authorise_prompt(),
+        };
+        let slot = gate.limits.admit(&gate.prompting, &call.cancel).await?;
+        let stand = Stand::of(gate, None, &call);
+        run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
+    };
+    recorded(record, pass, |_| Ending::Done).await
+}
+
+async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>, CallError> {
+    loop {
+        match gate.audit.begin(call).await {
+            Ok(record) => return Ok(record),
             // What was accepted waits for the log, however slow it is.
             Err(_) if call.job.is_some() && !call.cancel.is_cancelled() => {}
             Err(refused) => return Err(refused),
         }
-    };
-    let outcome = AssertUnwindSafe(pass(gate, call, slot)).catch_unwind().await;
+    }
+}
+
+async fn recorded<T>(
+    record: OpenRecord<'_>,
+    work: impl Future<Output = Result<T, CallError>>,
+    ending: impl Fn(&T) -> Ending,
+) -> Result<T, CallError> {
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
-    record.close(&outcome);
+    record.close(outcome.as_ref().map(ending));
     outcome
 }
 
 async fn pass(gate: &Gate, mut call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.take());
+    validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;
     let permit = gate.policy.authorise(&call.caller, entry.spec())?;
+    confirm::before(gate, entry, &call, &input).await?;
     let slot = match slot {
         Some(slot) => slot,
         None => gate.limits.admit(entry.spec(), &call.cancel).await?,
     };
-    let output = run_bounded(gate, entry, call, input, permit, slot).await?;
+    let stand = Stand::of(gate, entry.spec().deadline, &call);
+    let work = entry.tool().run(&stand.ctx, input);
+    let output = run_bounded(gate, &stand, work, permit, slot).await?;
     validate::output(gate.settings.output_check, entry, &output)?;
     Ok(output)
 }
 
-/// Looks whether a job would pass the gate now. It leaves a record only if it would not: what is
-/// accepted leaves its own when it runs.
+/// Looks whether a job would pass the gate now, and asks what is to be asked before. It leaves a
+/// record only if it would not: what is accepted leaves its own when it runs.
 pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call), CallError> {
-    let looked = std::panic::catch_unwind(AssertUnwindSafe(|| look(gate, &call)));
+    let looked = AssertUnwindSafe(look(gate, &call)).catch_unwind().await;
     match looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))) {
         Ok(spec) => Ok((spec, call)),
         Err(why) => Err(refuse(gate, &call, why).await),
@@ -60,46 +129,101 @@ pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call),
 pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
     match gate.audit.begin(call).await {
         Ok(record) => {
-            record.close(&Err(why.clone()));
+            record.close(Err(&why));
             why
         }
         Err(unrecorded) => unrecorded,
     }
 }
 
-fn look<'g>(gate: &'g Gate, call: &Call) -> Result<&'g ToolSpec, CallError> {
+async fn look<'g>(gate: &'g Gate, call: &Call) -> Result<&'g ToolSpec, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
-    validate::input(entry, &entry.tool().normalised(call.input.clone()))?;
-    gate.policy.authorise(&call.caller, entry.spec()).map(|_permit| entry.spec())
+    let input = entry.tool().normalised(call.input.clone());
+    validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
+    validate::input(entry, &input)?;
+    gate.policy.authorise(&call.caller, entry.spec())?;
+    if entry.spec().job == AsJob::Never {
+        return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
+    }
+    confirm::before(gate, entry, call, &input).await?;
+    Ok(entry.spec())
 }
 
-/// Runs the tool until it ends, its deadline passes or nobody wants it.
+/// Where a call stands once it is let in: what its tool knows of it, and when it must be over.
+pub(crate) struct Stand {
+    pub(crate) ctx: Ctx,
+    /// Cancelled by whoever called.
+    cancel: CancellationToken,
+    allowed: Duration,
+    patience: Arc<Patience>,
+}
+
+impl Stand {
+    pub(crate) fn of(gate: &Gate, allowed: Option<Duration>, call: &Call) -> Self {
+        let allowed = allowed.unwrap_or_else(|| gate.settings.deadline_of(call));
+        let patience = Patience::of(gate.settings.patience_of(call));
+        let ctx = Ctx {
+            caller: call.caller.clone(),
+            // The tool's own: that its time is over says nothing of whoever called.
+            cancel: call.cancel.child_token(),
+            // By the clock that is waited by.
+            deadline: Instant::now().into_std() + allowed,
+            events: call.events.clone(),
+            asker: patience.counted(&call.asker),
+            trace: call.beside.trace.clone(),
+        };
+        Self { ctx, cancel: call.cancel.clone(), allowed, patience }
+    }
+
+    /// Waits until nobody wants it any more or its time is over, and says which.
+    pub(crate) async fn over(&self) -> CallError {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => CallError::Canceled,
+            more = self.patience.over(self.ctx.deadline.into()) => {
+                CallError::TimedOut { after: self.allowed + more }
+            }
+        }
+    }
+}
+
+/// Runs the work until it ends, its deadline passes or nobody wants it.
 ///
 /// A tool that is told to stop has a grace to do so in order; after that it is dropped.
-async fn run_bounded(
+async fn run_bounded<T>(
     gate: &Gate,
-    entry: &Entry,
-    call: Call,
-    input: Value,
+    stand: &Stand,
+    work: BoxFuture<'_, Result<T, ToolError>>,
     _permit: Permit,
     _slot: Slot,
-) -> Result<Output, CallError> {
-    let allowed = entry.spec().deadline.unwrap_or_else(|| gate.settings.deadline_of(&call));
-    let deadline = Instant::now() + allowed;
-    // The tool's own: that its time is over says nothing of whoever called.
-    let cancel = call.cancel.child_token();
-    let ctx = Ctx { caller: call.caller, cancel, deadline, events: call.events };
-    let mut work = entry.tool().run(&ctx, input);
+) -> Result<T, CallError> {
+    bounded(gate, stand, work).await
+}
 
+/// The same for what needs no slot.
+pub(crate) async fn bounded<T>(
+    gate: &Gate,
+    stand: &Stand,
+    mut work: impl Future<Output = Result<T, ToolError>> + Unpin,
+) -> Result<T, CallError> {
     let stopped = tokio::select! {
         biased;
         done = &mut work => return done.map_err(CallError::from),
-        () = call.cancel.cancelled() => CallError::Canceled,
-        () = tokio::time::sleep_until(deadline.into()) => CallError::TimedOut { after: allowed },
+        stopped = stand.over() => stopped,
     };
-    ctx.cancel.cancel();
+    stand.ctx.cancel.cancel();
     let _ = tokio::time::timeout(gate.settings.cancel_grace, &mut work).await;
     Err(stopped)
+}
+
+/// The same for what leaves no record: a look around. A panic in it stays in it.
+pub(crate) async fn looked<T>(
+    gate: &Gate,
+    stand: &Stand,
+    work: impl Future<Output = Result<T, ToolError>>,
+) -> Result<T, CallError> {
+    let looked = AssertUnwindSafe(bounded(gate, stand, pin!(work))).catch_unwind().await;
+    looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())))
 }
 
 fn broken_off(panic: &(dyn Any + Send)) -> CallError {

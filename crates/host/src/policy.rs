@@ -7,6 +7,7 @@ use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec, fold};
 pub struct Policy {
     allow: Vec<Rule>,
     deny: Vec<Rule>,
+    confirm: Vec<Rule>,
     effects_max: Effects,
 }
 
@@ -16,6 +17,7 @@ pub(crate) struct Permit(());
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
 struct Rule {
     pattern: String,
+    setting: &'static str,
     folded: GlobMatcher,
 }
 
@@ -23,16 +25,20 @@ struct Rule {
 #[derive(Debug, thiserror::Error)]
 pub enum BadRule {
     /// It is not a pattern.
-    #[error("`{pattern}` is not a pattern over tools such as `files.*`: {why}")]
+    #[error("in {setting}: `{pattern}` is not a pattern over tools such as `files.*`: {why}")]
     NoPattern {
+        /// Where it stands.
+        setting: &'static str,
         /// The rule as written.
         pattern: String,
         /// What is wrong with it.
         why: String,
     },
     /// It matches no tool there is, so it would silently do nothing.
-    #[error("`{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
+    #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
     NoTool {
+        /// Where it stands.
+        setting: &'static str,
         /// The rule as written.
         pattern: String,
         /// The tool that was probably meant.
@@ -43,17 +49,24 @@ pub enum BadRule {
 impl Policy {
     /// Offers the tools that match `allow` and not `deny` and do no more than `effects_max`.
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, BadRule> {
-        Ok(Self { allow: rules(allow)?, deny: rules(deny)?, effects_max })
+        let (allow, deny) = (rules("tools.allow", allow)?, rules("tools.deny", deny)?);
+        Ok(Self { allow, deny, confirm: Vec::new(), effects_max })
+    }
+
+    /// The same, with a person asked before each call of a tool that matches `confirm`.
+    pub fn with_confirm(self, confirm: &[String]) -> Result<Self, BadRule> {
+        Ok(Self { confirm: rules("tools.confirm", confirm)?, ..self })
     }
 
     /// Refuses rules that match none of `tools`: a misspelled one must not seem to hold.
     pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        for Rule { pattern, folded } in self.allow.iter().chain(&self.deny) {
+        let all = self.allow.iter().chain(&self.deny).chain(&self.confirm);
+        for Rule { pattern, setting, folded } in all {
             if !tools.iter().any(|id| folded.is_match(fold(id.as_str()))) {
                 let near = |id: &ToolId| strsim::jaro_winkler(&fold(pattern), &fold(id.as_str()));
                 let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
                 let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
-                return Err(BadRule::NoTool { pattern: pattern.clone(), nearest });
+                return Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest });
             }
         }
         Ok(())
@@ -62,8 +75,19 @@ impl Policy {
     /// Whether `caller` sees the tool: what one may not use, one does not see.
     pub(crate) fn shows(&self, _caller: &Caller, spec: &ToolSpec) -> bool {
         let name = fold(spec.id.as_str());
-        let matched = |rules: &[Rule]| rules.iter().any(|rule| rule.folded.is_match(&name));
+        let matched = |rules| any_matches(rules, &name);
         spec.effects <= self.effects_max && matched(&self.allow) && !matched(&self.deny)
+    }
+
+    /// Whether a person is to be asked before each call of the tool.
+    pub(crate) fn confirms(&self, spec: &ToolSpec) -> bool {
+        !self.confirm.is_empty() && any_matches(&self.confirm, &fold(spec.id.as_str()))
+    }
+
+    /// Allows that a prompt be made that is words alone: rules are over tools.
+    #[allow(clippy::unused_self, reason = "only a policy makes a permit")]
+    pub(crate) fn authorise_prompt(&self) -> Permit {
+        Permit(())
     }
 
     /// Allows the call or says why not.
@@ -75,11 +99,16 @@ impl Policy {
     }
 }
 
-fn rules(patterns: &[String]) -> Result<Vec<Rule>, BadRule> {
+fn any_matches(rules: &[Rule], name: &str) -> bool {
+    rules.iter().any(|rule| rule.folded.is_match(name))
+}
+
+fn rules(setting: &'static str, patterns: &[String]) -> Result<Vec<Rule>, BadRule> {
     let rules = patterns.iter().map(|pattern| match Glob::new(&fold(pattern)) {
-        Ok(glob) => Ok(Rule { pattern: pattern.clone(), folded: glob.compile_matcher() }),
+        Ok(glob) => Ok(Rule { pattern: pattern.clone(), setting, folded: glob.compile_matcher() }),
         Err(err) => {
-            Err(BadRule::NoPattern { pattern: pattern.clone(), why: err.kind().to_string() })
+            let why = err.kind().to_string();
+            Err(BadRule::NoPattern { setting, pattern: pattern.clone(), why })
         }
     });
     rules.collect()

@@ -3,10 +3,10 @@
 use jsonschema::{Draft, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{CallError, Output, Problem};
+use toolgate_contract::{Arguments, CallError, Output, Problem, PromptSpec};
 
 use crate::catalog::Entry;
-use crate::wording;
+use crate::{mirrored, wording};
 
 /// The most problems told of one value.
 const PROBLEMS_MAX: usize = 8;
@@ -42,12 +42,34 @@ pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
     })
 }
 
+/// Whether what came beside the arguments says what they say.
+pub(crate) fn mirrored(
+    entry: &Entry,
+    input: &Value,
+    said: Option<&[(String, String)]>,
+) -> Result<(), CallError> {
+    said.map_or(Ok(()), |said| mirrored::agree(&entry.mirrors, input, said))
+}
+
+/// Whether a prompt knows all it is told, and is told all that it must be.
+pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<(), CallError> {
+    let missing = prompt.arguments.iter().filter(|one| one.required);
+    let missing = missing.filter(|one| !arguments.contains_key(&one.name));
+    let missing = missing.map(|one| format!("the prompt `{}` needs `{}`", prompt.name, one.name));
+    let unknown = arguments.keys().filter(|name| prompt.arguments.iter().all(|a| a.name != **name));
+    let unknown = unknown.map(|name| format!("the prompt `{}` has no `{name}`", prompt.name));
+    let wrong = missing.chain(unknown).take(PROBLEMS_MAX);
+    let problems: Vec<_> =
+        wrong.map(|message| Problem { pointer: "/arguments".to_owned(), message }).collect();
+    if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
+}
+
 /// Whether `output` satisfies the tool's schema, as far as `check` cares.
 pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Result<(), CallError> {
     let (Some(validator), Some(schema)) = (&entry.output, &entry.spec().output_schema) else {
         return Ok(());
     };
-    if check == OutputCheck::Off {
+    if check == OutputCheck::Off || !output.structured {
         return Ok(());
     }
     if validator.is_valid(&output.value) {

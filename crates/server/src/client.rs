@@ -1,6 +1,7 @@
 //! A client that stays connected: its messages in, its answers and what it watches out.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,10 +9,10 @@ use futures_util::future::join_all;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{Body, BoxFuture, Frame, Reply, Request};
-use toolgate_dialects::{Ask, Reading, Refused};
+use toolgate_contract::{Body, BoxFuture, CallError, Fault, Frame, Reply, Request, ToolError};
+use toolgate_dialects::{Ask, Listening, Reading, Refused};
 
-use crate::session::{Answered, Session, now_or_spawned};
+use crate::session::{Answered, Out, Session, locked, now_or_spawned};
 
 /// How many messages may wait to be written before calls wait to answer.
 const OUTBOX: usize = 256;
@@ -22,8 +23,11 @@ pub(crate) struct Client {
     outbox: mpsc::Sender<Bytes>,
     places: Arc<Semaphore>,
     places_max: usize,
+    /// Places of those who wait for what the client or a job does, and for nothing here.
     waiting: Arc<Semaphore>,
     answering: TaskTracker,
+    /// Whether it is told what is told unasked.
+    is_told: AtomicBool,
 }
 
 impl Client {
@@ -40,6 +44,7 @@ impl Client {
             places_max: in_flight_max,
             waiting: Arc::new(Semaphore::new(in_flight_max)),
             answering: TaskTracker::new(),
+            is_told: AtomicBool::new(false),
         };
         (Arc::new(client), queue)
     }
@@ -57,8 +62,13 @@ impl Client {
 
     async fn follow(self: Arc<Self>, reading: Reading) {
         match reading {
-            Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => {
+            Reading::Reply(reply) | Reading::Closed(reply) => self.send(reply).await,
+            Reading::Opened(reply) => {
                 self.send(reply).await;
+                // Some begin again on the same line.
+                if !self.is_told.swap(true, Ordering::Relaxed) {
+                    self.session.tell_tidings(self.outbox.clone());
+                }
             }
             Reading::Replies(replies) => {
                 for reply in replies {
@@ -70,34 +80,72 @@ impl Client {
                 self.send(reply).await;
             }
             Reading::Watch(job) => self.session.watch(job, self.outbox.clone()),
+            Reading::Listen(listening) => self.listen(listening).await,
+            // Who is connected is told anyway.
+            Reading::Tidings { .. } => {}
+            Reading::Unwatch { uri, reply } => {
+                self.session.unwatch(&uri);
+                self.send(reply).await;
+            }
+            Reading::Told { id, heard, reply } => {
+                self.session.told(&id, &heard);
+                self.send(reply).await;
+            }
+            // Who only waits for a job has a place of its own, so that what would end the job is
+            // still read.
+            Reading::Ask(Ask { request: Request::AwaitJob { .. }, ref ticket, .. }) => {
+                match self.waiting.clone().try_acquire_owned() {
+                    Ok(place) => {
+                        let place = Place::new(place, &self.waiting, &self.waiting);
+                        self.answer(reading, place).await;
+                    }
+                    Err(_) => self.send_some(ticket.reply(Err(self.too_much_waits()))).await,
+                }
+            }
             Reading::Ask(_) | Reading::Batch(_) => {
                 let Ok(place) = self.place_for(&reading).await else { return };
-                let outbox = self.outbox.clone();
-                // A client that does not keep up misses events, never answers.
-                let say = move |event| drop(outbox.try_send(event));
-                let pending = Pending::of(reading, &self.session, &say);
-                let client = self.clone();
-                let work = async move {
-                    let Answered { reply, follow } = pending.answer(&client.session).await;
-                    if let Some(reply) = reply {
-                        client.send(reply).await;
-                    }
-                    if let Some(job) = follow {
-                        client.session.watch(job, client.outbox.clone());
-                    }
-                    drop(place);
-                };
-                now_or_spawned(Box::pin(self.answering.track_future(work))).await;
+                let place = Place::new(place, &self.places, &self.waiting);
+                self.answer(reading, place).await;
             }
         }
     }
 
-    /// Waits for room: a place for each message. Who only waits for a job has one of its own, so
-    /// that what would end the job is still read.
-    async fn place_for(&self, reading: &Reading) -> Result<OwnedSemaphorePermit, AcquireError> {
-        if matches!(reading, Reading::Ask(Ask { request: Request::AwaitJob { .. }, .. })) {
-            return self.waiting.clone().acquire_owned().await;
+    /// Does what `reading` asks, as far as it goes at once, and the rest in a task of its own.
+    async fn answer(self: Arc<Self>, reading: Reading, place: Arc<Place>) {
+        let out = Out::Connected(self.outbox.clone(), place.clone());
+        let pending = Pending::of(reading, &self.session, &out);
+        let client = self.clone();
+        let work = async move {
+            let Answered { reply, follow } = pending.answer(&client.session).await;
+            client.send_some(reply).await;
+            if let Some(job) = follow {
+                client.session.watch(job, client.outbox.clone());
+            }
+            place.leave();
+        };
+        now_or_spawned(Box::pin(self.answering.track_future(work))).await;
+    }
+
+    async fn listen(&self, listening: Listening) {
+        let Ok(place) = self.waiting.clone().try_acquire_owned() else {
+            return self.send_some(listening.ticket.refused(&self.too_much_waits())).await;
+        };
+        let listens = self.session.listen(listening, self.outbox.clone(), Some(place));
+        if let Err(refusal) = listens {
+            self.send(refusal).await;
         }
+    }
+
+    fn too_much_waits(&self) -> CallError {
+        let message = format!(
+            "as much is listened to and waited for as may be ({}); cancel some of it",
+            self.places_max
+        );
+        CallError::Unavailable { message }
+    }
+
+    /// Waits for room: a place for each message.
+    async fn place_for(&self, reading: &Reading) -> Result<OwnedSemaphorePermit, AcquireError> {
         let wanted = match reading {
             Reading::Batch(readings) => readings.len().min(self.places_max),
             Reading::Ask(_)
@@ -106,10 +154,20 @@ impl Client {
             | Reading::Closed(_)
             | Reading::Replies(_)
             | Reading::Watch(_)
+            | Reading::Listen(_)
+            | Reading::Tidings { .. }
+            | Reading::Unwatch { .. }
+            | Reading::Told { .. }
             | Reading::Cancel { .. } => 1,
         };
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         self.places.clone().acquire_many_owned(wanted).await
+    }
+
+    async fn send_some(&self, reply: Option<Reply>) {
+        if let Some(reply) = reply {
+            self.send(reply).await;
+        }
     }
 
     async fn send(&self, reply: Reply) {
@@ -121,6 +179,7 @@ impl Client {
 
     /// Lets what is in flight finish within `patience`, then cancels it, and says `why`.
     pub(crate) async fn stop(&self, patience: Duration, why: &'static str) {
+        self.session.hears_no_more();
         self.answering.close();
         if timeout(patience, self.answering.wait()).await.is_err() {
             self.session.end(why);
@@ -128,6 +187,68 @@ impl Client {
         }
         // Who watches a job would watch it for as long as it runs.
         self.session.end(why);
+    }
+}
+
+/// A place among a client's calls in flight.
+///
+/// A call gives it up while it waits for the client's answer: else as many calls as may be in
+/// flight could all wait for answers that nobody reads, since the next call waits for a place.
+pub(crate) struct Place {
+    held: Mutex<Held>,
+    places: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
+enum Held {
+    /// It is taken.
+    Here(#[allow(dead_code, reason = "taken until it is dropped")] OwnedSemaphorePermit),
+    /// It was given up for a while.
+    Aside,
+    /// The call is over.
+    Over,
+}
+
+impl Place {
+    fn new(
+        place: OwnedSemaphorePermit,
+        places: &Arc<Semaphore>,
+        waiting: &Arc<Semaphore>,
+    ) -> Arc<Self> {
+        let held = Mutex::new(Held::Here(place));
+        Arc::new(Self { held, places: places.clone(), waiting: waiting.clone() })
+    }
+
+    /// Gives the place up for one of those who wait.
+    ///
+    /// # Errors
+    /// When as many wait as may.
+    pub(crate) fn step_aside(&self) -> Result<OwnedSemaphorePermit, ToolError> {
+        let mut held = locked(&self.held);
+        if let Held::Here(_) = &*held {
+            *held = Held::Aside;
+        }
+        self.waiting.clone().try_acquire_owned().map_err(|_| {
+            let why = "as many questions as may be are open with this client; once some are answered, call again";
+            ToolError::new(Fault::Unavailable, why)
+        })
+    }
+
+    /// Waits for the place again.
+    pub(crate) async fn step_back(&self) {
+        if !matches!(&*locked(&self.held), Held::Aside) {
+            return;
+        }
+        let Ok(place) = self.places.clone().acquire_owned().await else { return };
+        let mut held = locked(&self.held);
+        if let Held::Aside = &*held {
+            *held = Held::Here(place);
+        }
+    }
+
+    /// The call is over, whatever its tool keeps of it.
+    fn leave(&self) {
+        *locked(&self.held) = Held::Over;
     }
 }
 
@@ -139,19 +260,15 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
-    /// Takes all that `reading` asks; what is said meanwhile goes to `say`.
-    pub(crate) fn of(
-        reading: Reading,
-        session: &Arc<Session>,
-        say: &(impl Fn(Bytes) + Clone + Send + Sync + 'static),
-    ) -> Self {
+    /// Takes all that `reading` asks; what is said meanwhile goes to `out`.
+    pub(crate) fn of(reading: Reading, session: &Arc<Session>, out: &Out) -> Self {
         match reading {
-            Reading::Ask(ask) => match session.begin(ask, say.clone()) {
+            Reading::Ask(ask) => match session.begin(ask, out.clone()) {
                 Ok(begun) => Self::Work(begun.work),
                 Err(refusal) => Self::Ready(refusal),
             },
             Reading::Batch(readings) => {
-                let parts = readings.into_iter().map(|reading| Self::of(reading, session, say));
+                let parts = readings.into_iter().map(|reading| Self::of(reading, session, out));
                 Self::All(parts.collect())
             }
             Reading::Cancel { key, reply } => {
@@ -162,7 +279,18 @@ impl Pending {
                 Self::Ready(reply)
             }
             // No wire we speak watches, or answers several times, from within a batch.
-            Reading::Watch(_) | Reading::Replies(_) => Self::Ready(Reply::empty(202)),
+            Reading::Unwatch { uri, reply } => {
+                session.unwatch(&uri);
+                Self::Ready(reply)
+            }
+            Reading::Told { id, heard, reply } => {
+                session.told(&id, &heard);
+                Self::Ready(reply)
+            }
+            Reading::Watch(_)
+            | Reading::Listen(_)
+            | Reading::Tidings { .. }
+            | Reading::Replies(_) => Self::Ready(Reply::empty(202)),
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_host::OutputCheck;
-use toolgate_toolsets::{commands, exec, files};
+use toolgate_toolsets::{assets, commands, exec, files, prompts, skills};
 
 pub(crate) use load::state_folder;
 pub use load::{Loaded, check_listen, environment, load};
@@ -42,6 +42,14 @@ pub struct Config {
     pub command: commands::Tables,
     /// Calls whose outcome is collected later.
     pub jobs: Jobs,
+    /// What can be read beside what can be called.
+    pub resources: Resources,
+    /// Words that a person chooses and an agent starts from.
+    pub prompts: prompts::Settings,
+    /// Folders that tell an agent how to do something well.
+    pub skills: skills::Settings,
+    /// JSON schemas and examples that can be read.
+    pub assets: assets::Settings,
     /// The file itself, so that what is wrong with a command is told with its line.
     #[serde(skip)]
     pub source: Option<commands::Source>,
@@ -74,6 +82,12 @@ pub struct Server {
     pub keep_alive_ms: u64,
     /// How long calls in flight may take to finish once the server is told to stop, in milliseconds.
     pub drain_ms: u64,
+    /// Whether clients of 2024-11-05 are served over HTTP too, at `/sse` and `/messages`.
+    pub http_sse: bool,
+    /// A name all over the world, e.g. `com.example/tools`, under which the server says who it is at `/mcp/server-card` and `/.well-known/ai-catalog.json`; without, it does not.
+    pub card: Option<String>,
+    /// Where clients reach the endpoint, e.g. `https://tools.example/mcp`, where that is not where their requests arrive.
+    pub url: Option<String>,
 }
 
 impl Default for Server {
@@ -90,6 +104,9 @@ impl Default for Server {
             stream_after_ms: 2_000,
             keep_alive_ms: 15_000,
             drain_ms: 10_000,
+            http_sse: false,
+            card: None,
+            url: None,
         }
     }
 }
@@ -102,13 +119,20 @@ pub struct Tools {
     pub allow: Vec<String>,
     /// Patterns over tools of which none may match, e.g. `exec.*` (or `exec_*`).
     pub deny: Vec<String>,
+    /// Patterns over tools that a person must agree to, each time; clients that cannot ask one are refused.
+    pub confirm: Vec<String>,
     /// The most a tool may do to be offered: `reads`, `adds`, `changes` or `runs` programs.
     pub effects: EffectsMax,
 }
 
 impl Default for Tools {
     fn default() -> Self {
-        Self { allow: vec!["*".to_owned()], deny: Vec::new(), effects: EffectsMax::Runs }
+        Self {
+            allow: vec!["*".to_owned()],
+            deny: Vec::new(),
+            confirm: Vec::new(),
+            effects: EffectsMax::Runs,
+        }
     }
 }
 
@@ -142,6 +166,9 @@ pub struct Limits {
     pub wait_ms: u64,
     /// How long a call may take where its tool does not say, in milliseconds.
     pub deadline_ms: u64,
+    /// How long a call may wait, beyond that, for answers to what it asks of whoever called, in
+    /// milliseconds. A job may for as long as jobs may run.
+    pub answer_ms: u64,
     /// How long a cancelled call may take to stop in order, in milliseconds.
     pub cancel_grace_ms: u64,
     /// The most requests in flight from one client over stdio; beyond, it is not read.
@@ -161,6 +188,7 @@ impl Default for Limits {
             waiting: 8192,
             wait_ms: 30_000,
             deadline_ms: 60_000,
+            answer_ms: 600_000,
             cancel_grace_ms: 2_000,
             in_flight: 1024,
             eof_grace_ms: 1_000,
@@ -234,6 +262,24 @@ impl Default for Jobs {
             output_bytes: 8 << 20,
             files_bytes: 1 << 30,
         }
+    }
+}
+
+/// What can be read beside what can be called. Whoever may not use a tool does not see what it reads either.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Resources {
+    /// Whether the workspace's files are resources (`file://`), as `files.read` reads them.
+    pub files: bool,
+    /// Whether a caller's jobs, what they printed and what they left are resources (`job://`).
+    pub jobs: bool,
+    /// Whether the newest records of a caller's own calls are a resource (`audit://tail`).
+    pub audit: bool,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self { files: true, jobs: true, audit: true }
     }
 }
 

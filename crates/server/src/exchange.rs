@@ -13,13 +13,15 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Body, BoxFuture, Caller, Head, Reply};
-use toolgate_dialects::{Accepts, Ask, Dialect, OnLeave, Reading, Refused, Upgrade};
-use toolgate_transports::http::{EventStyle, Exchange, Incoming, Outgoing};
+use toolgate_dialects::{Accepts, Ask, Dialect, Duplex, OnLeave, Reading, Refused, Upgrade};
+use toolgate_transports::http::{Exchange, Incoming, Outgoing, SentEvent};
 
 use crate::client::Pending;
+use crate::duplex::Duplexes;
 use crate::lines::LineBounds;
-use crate::session::{Answered, Begun, Desk, Running, Session, locked, now_or_spawned};
+use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked, now_or_spawned};
 use crate::sockets::{Conversing, Viewing};
+use crate::streams::tidings_event;
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
 const EVENTS_WAITING: usize = 64;
@@ -40,6 +42,7 @@ pub struct Endpoints {
     desk: Arc<Desk>,
     routes: Routes,
     sessions: Mutex<HashMap<String, Seat>>,
+    duplexes: Duplexes,
     bounds: SessionBounds,
 }
 
@@ -91,7 +94,8 @@ struct Seat {
 impl Endpoints {
     /// Serves each dialect at its paths.
     pub fn new(desk: Arc<Desk>, dialects: Vec<Arc<dyn Dialect>>, bounds: SessionBounds) -> Self {
-        Self { desk, routes: Routes::new(dialects), sessions: Mutex::default(), bounds }
+        let (routes, sessions) = (Routes::new(dialects), Mutex::default());
+        Self { desk, routes, sessions, duplexes: Duplexes::default(), bounds }
     }
 
     async fn answer(&self, incoming: Incoming) -> Outgoing {
@@ -101,6 +105,14 @@ impl Endpoints {
         };
         if upgrade {
             return self.upgrade(dialect, &frame.head);
+        }
+        match dialect.duplex(&frame.head) {
+            Some(Duplex::Open) => return self.open_duplex(dialect),
+            Some(Duplex::Say { id }) => {
+                let said = self.duplexes.say(&id, frame.body).await;
+                return Outgoing::Whole(said.unwrap_or_else(|| dialect.unknown_duplex()));
+            }
+            None => {}
         }
         let (id, session) = match dialect.session(&frame.head) {
             Some(id) => match self.seated(id) {
@@ -128,15 +140,30 @@ impl Endpoints {
             }
             Reading::Ask(ask) => self.work(&session, ask).await,
             batch @ Reading::Batch(_) => {
-                let pending = Pending::of(batch, &session, &drop::<Bytes>);
+                let pending = Pending::of(batch, &session, &Out::Nowhere);
                 let work = tokio::spawn(async move { pending.answer(&session).await });
                 Outgoing::Whole(joined(work.await))
             }
+            Reading::Listen(listening) => {
+                let (words, told) = mpsc::channel(EVENTS_WAITING);
+                match session.listen(listening, words, None) {
+                    Ok(()) => events_of(told, SentEvent::message),
+                    Err(refusal) => Outgoing::Whole(refusal),
+                }
+            }
+            Reading::Tidings { after } => tidings(&session, after.as_deref()),
+            Reading::Unwatch { uri, reply } => {
+                session.unwatch(&uri);
+                Outgoing::Whole(reply)
+            }
+            Reading::Told { id, heard, reply } => {
+                session.told(&id, &heard);
+                Outgoing::Whole(reply)
+            }
             Reading::Watch(job) => {
-                let (words, mut told) = mpsc::channel(EVENTS_WAITING);
+                let (words, told) = mpsc::channel(EVENTS_WAITING);
                 session.watch(job, words);
-                let events = Box::pin(poll_fn(move |cx| told.poll_recv(cx)));
-                Outgoing::Events { events, style: EventStyle::Plain }
+                events_of(told, SentEvent::plain)
             }
         }
     }
@@ -161,29 +188,58 @@ impl Endpoints {
     async fn work(&self, session: &Arc<Session>, ask: Ask) -> Outgoing {
         let (say, mut events) = mpsc::channel(EVENTS_WAITING);
         let (on_leave, accepts) = (ask.on_leave, ask.events);
-        let Begun { work, cancel } =
-            match session.begin(ask, move |event| drop(say.try_send(event))) {
-                Ok(begun) => begun,
-                Err(refusal) => return Outgoing::Whole(refusal),
-            };
+        let Begun { work, cancel } = match session.begin(ask, Out::Stream(say)) {
+            Ok(begun) => begun,
+            Err(refusal) => return Outgoing::Whole(refusal),
+        };
         let presence = Presence::new(on_leave, cancel);
         let mut work = match now_or_spawned(work).await {
-            Running::Done(answer) => return answered(answer.reply, events, accepts),
+            Running::Done(answer) => return answered(session, answer.reply, events, accepts),
             Running::On(work) => work,
         };
         let first = match accepts {
             Accepts::Message => return Outgoing::Whole(joined((&mut work).await)),
-            Accepts::Stream => tokio::select! {
+            Accepts::Stream | Accepts::Resumable => tokio::select! {
                 biased;
                 answer = &mut work => {
-                    return answered(answer.ok().and_then(|all| all.reply), events, accepts);
+                    let answer = answer.ok().and_then(|all| all.reply);
+                    return answered(session, answer, events, accepts);
                 }
                 Some(event) = events.recv() => Some(event),
                 () = tokio::time::sleep(self.bounds.stream_after) => None,
             },
         };
-        let state = Told::Working(work);
-        told(Telling { first, events, state, _presence: Some(presence) })
+        match (accepts, on_leave) {
+            (Accepts::Resumable, OnLeave::Continues) => {
+                resumable(session, first, events, Working::On(work))
+            }
+            _ => {
+                let state = Working::On(work);
+                told(Telling { first, events, state, _presence: Some(presence) })
+            }
+        }
+    }
+
+    /// A conversation of two halves: what is said to the client is a stream, what it says are
+    /// requests.
+    fn open_duplex(&self, dialect: &Arc<dyn Dialect>) -> Outgoing {
+        let id = match random_id() {
+            Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
+            Ok(_) => {
+                let message = "as many conversations as may are open; come back later".to_owned();
+                return Outgoing::Whole(dialect.refuse(&Refused::Busy { message }));
+            }
+            Err(err) => {
+                let message = format!("no conversation could be opened: {err}");
+                return Outgoing::Whole(dialect.refuse(&Refused::Busy { message }));
+            }
+        };
+        let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
+        let first = SentEvent {
+            name: Some("endpoint"),
+            ..SentEvent::plain(dialect.duplex_endpoint(&id).into())
+        };
+        self.duplexes.open(id, session, first, &self.bounds.socket)
     }
 
     fn seated(&self, id: &str) -> Option<Arc<Session>> {
@@ -267,8 +323,9 @@ impl Presence {
 
 /// An answer that is there at once: a message, or a stream if something was said before it.
 fn answered(
+    session: &Session,
     answer: Option<Reply>,
-    mut events: mpsc::Receiver<Bytes>,
+    mut events: mpsc::Receiver<Word>,
     accepts: Accepts,
 ) -> Outgoing {
     match (events.try_recv(), answer) {
@@ -276,45 +333,130 @@ fn answered(
         (_, answer) if accepts == Accepts::Message => Outgoing::Whole(owed(answer)),
         // Nobody wants the answer; who waits for it all the same gets a stream that ends.
         (first, answer) => {
-            let state = Told::Ended(answer.and_then(message));
-            let first = first.ok();
-            told(Telling { first, events, state, _presence: None })
+            let (first, state) = (first.ok(), Working::Ended(answer.and_then(message)));
+            match accepts {
+                Accepts::Resumable => resumable(session, first, events, state),
+                Accepts::Message | Accepts::Stream => {
+                    told(Telling { first, events, state, _presence: None })
+                }
+            }
         }
     }
 }
 
+/// How long what is told unasked is kept for a client that has gone.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// What is said while the work goes on, then its answer, on a stream that the client can come back
+/// to; the work goes on without it.
+fn resumable(
+    session: &Session,
+    first: Option<Word>,
+    events: mpsc::Receiver<Word>,
+    state: Working,
+) -> Outgoing {
+    let log = session.streams.open();
+    let events_read = log.read(0);
+    tokio::spawn(async move {
+        let mut telling = Telling { first, events, state, _presence: None };
+        while let Some(word) = std::future::poll_fn(|cx| telling.poll_word(cx)).await {
+            match word {
+                Word::Message(message) => log.push(message),
+                Word::LetGo => log.let_go(),
+            }
+        }
+        log.end();
+    });
+    Outgoing::Events(events_read)
+}
+
+/// What is told unasked; or, after the event `after`, the rest of the stream that it was on.
+fn tidings(session: &Arc<Session>, after: Option<&str>) -> Outgoing {
+    let after = match after {
+        None => None,
+        Some(id) => match (tidings_event(id), session.streams.of_event(id)) {
+            (Some(event), _) => Some(event),
+            (None, Some((log, event))) => return Outgoing::Events(log.read(event)),
+            (None, None) => return Outgoing::Whole(session.dialect.unknown_event(id)),
+        },
+    };
+    let (log, is_new) = session.streams.tidings();
+    // Who does not say what it heard last hears what comes from now on.
+    let last = log.last();
+    let events = log.read(after.map_or(last, |after| after.min(last)));
+    if is_new {
+        let (out, mut told) = mpsc::channel(EVENTS_WAITING);
+        session.tell_tidings(out);
+        tokio::spawn(async move {
+            let telling = async {
+                while let Some(message) = told.recv().await {
+                    log.push(message);
+                }
+            };
+            tokio::select! {
+                () = telling => {}
+                () = log.deserted_for(LINGER) => {}
+            }
+            log.end();
+        });
+    }
+    Outgoing::Events(events)
+}
+
+/// Messages as events, as they come.
+fn events_of(mut told: mpsc::Receiver<Bytes>, made: fn(Bytes) -> SentEvent) -> Outgoing {
+    Outgoing::Events(Box::pin(poll_fn(move |cx| told.poll_recv(cx).map(|next| next.map(made)))))
+}
+
 /// What is said while the work goes on, then its answer.
 struct Telling {
-    first: Option<Bytes>,
-    events: mpsc::Receiver<Bytes>,
-    state: Told,
+    first: Option<Word>,
+    events: mpsc::Receiver<Word>,
+    state: Working,
     _presence: Option<Presence>,
 }
 
-/// How much of it has been told.
-enum Told {
-    /// The work goes on.
-    Working(JoinHandle<Answered>),
+/// How far the work is.
+enum Working {
+    /// It goes on.
+    On(JoinHandle<Answered>),
     /// It has ended; this is its answer, and events may come before it.
     Ended(Option<Bytes>),
 }
 
-impl Stream for Telling {
-    type Item = Bytes;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+impl Telling {
+    fn poll_word(&mut self, cx: &mut Context<'_>) -> Poll<Option<Word>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(first));
         }
-        if let Told::Working(work) = &mut self.state
+        if let Working::On(work) = &mut self.state
             && let Poll::Ready(answer) = Pin::new(work).poll(cx)
         {
-            self.state = Told::Ended(answer.ok().and_then(|all| all.reply).and_then(message));
+            self.state = Working::Ended(answer.ok().and_then(|all| all.reply).and_then(message));
         }
         match (self.events.poll_recv(cx), &mut self.state) {
             (Poll::Ready(Some(event)), _) => Poll::Ready(Some(event)),
-            (Poll::Ready(None) | Poll::Pending, Told::Ended(answer)) => Poll::Ready(answer.take()),
-            (Poll::Ready(None) | Poll::Pending, Told::Working(_)) => Poll::Pending,
+            (Poll::Ready(None) | Poll::Pending, Working::Ended(answer)) => {
+                Poll::Ready(answer.take().map(Word::Message))
+            }
+            (Poll::Ready(None) | Poll::Pending, Working::On(_)) => Poll::Pending,
+        }
+    }
+}
+
+impl Stream for Telling {
+    type Item = SentEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
+        loop {
+            match std::task::ready!(self.poll_word(cx)) {
+                Some(Word::Message(message)) => {
+                    return Poll::Ready(Some(SentEvent::message(message)));
+                }
+                // Nobody can come back to this one.
+                Some(Word::LetGo) => {}
+                None => return Poll::Ready(None),
+            }
         }
     }
 }
@@ -331,7 +473,7 @@ fn joined(answer: Result<Answered, JoinError>) -> Reply {
 }
 
 fn told(telling: Telling) -> Outgoing {
-    Outgoing::Events { events: Box::pin(telling), style: EventStyle::Named }
+    Outgoing::Events(Box::pin(telling))
 }
 
 /// HTTP owes every request an answer, even one that nobody wants any more.

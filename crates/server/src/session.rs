@@ -8,38 +8,51 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{Answer, BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply};
+use toolgate_contract::{
+    Answer, Asker, BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply, Request, ToolError,
+};
 use toolgate_dialects::{
-    Ask, Conversation, Dialect, Key, Pace, Reading, Refused, Ticket, Watching,
+    Accepts, Ask, Asking, Conversation, Dialect, Heard, Key, Listening, Pace, Reading, Refused,
+    Ticket, Watching,
 };
 use toolgate_host::{Asked, Host};
 
+use crate::client::Place;
+use crate::listening::{self, Subscribed};
+use crate::questions::{Questions, SessionAsks};
+use crate::streams::{Ended, Streams};
 use crate::watching;
 
 /// What every session of a server shares.
 pub struct Desk {
     /// Answers requests.
     pub host: Arc<Host>,
+    /// Cancelled when nobody need listen any more: nothing new is begun.
+    pub(crate) closing: CancellationToken,
     /// Cancelled when calls in flight must end.
     stop: CancellationToken,
     /// All that goes on, whether its client is still there or not.
     running: TaskTracker,
+    /// What was said on streams that have ended, for clients that come back.
+    ended: Arc<Ended>,
 }
 
 impl Desk {
     /// A desk before `host`.
     pub fn new(host: Arc<Host>) -> Arc<Self> {
-        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
-        Arc::new(Self { host, stop, running })
+        let (closing, stop) = (CancellationToken::new(), CancellationToken::new());
+        let (running, ended) = (TaskTracker::new(), Arc::default());
+        Arc::new(Self { host, closing, stop, running, ended })
     }
 
     /// Once `shutdown` is cancelled, lets calls in flight go on for `drain`, then cancels them.
     pub(crate) async fn stop_after(self: Arc<Self>, shutdown: CancellationToken, drain: Duration) {
         shutdown.cancelled().await;
+        self.closing.cancel();
         tokio::time::sleep(drain).await;
         self.stop.cancel();
     }
@@ -59,8 +72,78 @@ pub(crate) struct Session {
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<InFlight>,
     serial: AtomicU64,
+    /// What the client was asked and has not answered.
+    questions: Arc<Questions>,
+    /// What the client wants to be told of unasked.
+    subscribed: Subscribed,
+    /// What is said to it on streams that it can come back to.
+    pub(crate) streams: Streams,
     /// Cancelled when nothing more is to be told.
     over: CancellationToken,
+}
+
+/// Where what is said to a client goes while it is worked for.
+#[derive(Clone)]
+pub(crate) enum Out {
+    /// Nowhere: its answer is all it gets.
+    Nowhere,
+    /// To a client that stays connected, from this place of its calls in flight.
+    Connected(mpsc::Sender<Bytes>, Arc<Place>),
+    /// To the stream that its request is answered by.
+    Stream(mpsc::Sender<Word>),
+}
+
+/// What is said on a stream.
+pub(crate) enum Word {
+    /// A message.
+    Message(Bytes),
+    /// The connection may go.
+    LetGo,
+}
+
+impl Out {
+    /// Says what may be missed by a client that does not keep up.
+    pub(crate) fn say(&self, message: Bytes) {
+        match self {
+            Self::Nowhere => {}
+            Self::Connected(out, _) => drop(out.try_send(message)),
+            Self::Stream(out) => drop(out.try_send(Word::Message(message))),
+        }
+    }
+
+    /// Says what must not be missed; whether there is anybody to hear it.
+    pub(crate) async fn insist(&self, message: Bytes) -> bool {
+        match self {
+            Self::Nowhere => false,
+            Self::Connected(out, _) => out.send(message).await.is_ok(),
+            Self::Stream(out) => out.send(Word::Message(message)).await.is_ok(),
+        }
+    }
+
+    /// Takes no place in flight while the client is waited for.
+    ///
+    /// # Errors
+    /// When as much is waited for as may be.
+    pub(crate) fn step_aside(&self) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
+        match self {
+            Self::Nowhere | Self::Stream(_) => Ok(None),
+            Self::Connected(_, place) => place.step_aside().map(Some),
+        }
+    }
+
+    /// Waits for the place that [`Out::step_aside`] gave up.
+    pub(crate) async fn step_back(&self) {
+        match self {
+            Self::Nowhere | Self::Stream(_) => {}
+            Self::Connected(_, place) => place.step_back().await,
+        }
+    }
+
+    fn let_go(&self) {
+        if let Self::Stream(out) = self {
+            drop(out.try_send(Word::LetGo));
+        }
+    }
 }
 
 /// What was begun and not answered.
@@ -98,6 +181,7 @@ const FOLLOW: Pace = Pace::Events { quiet: Duration::MAX };
 impl Session {
     pub(crate) fn new(desk: Arc<Desk>, dialect: Arc<dyn Dialect>, caller: Caller) -> Arc<Self> {
         let conversation = Mutex::new(dialect.converse());
+        let streams = Streams::new(desk.ended.clone());
         Arc::new(Self {
             desk,
             dialect,
@@ -105,6 +189,9 @@ impl Session {
             conversation,
             in_flight: Mutex::default(),
             serial: AtomicU64::new(0),
+            questions: Arc::new(Questions::new()),
+            subscribed: Subscribed::default(),
+            streams,
             over: CancellationToken::new(),
         })
     }
@@ -119,26 +206,27 @@ impl Session {
         locked(&self.conversation).join(replies)
     }
 
-    /// Takes `ask` and gives the work it makes; what is said meanwhile goes to `say`.
+    /// Takes `ask` and gives the work it makes; what is said meanwhile goes to `out`.
     ///
     /// Refused if its key is in flight already.
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        ask: Ask,
-        say: impl Fn(Bytes) + Send + Sync + 'static,
-    ) -> Result<Begun, Reply> {
+    pub(crate) fn begin(self: &Arc<Self>, ask: Ask, out: Out) -> Result<Begun, Reply> {
         let cancel = self.desk.stop.child_token();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         self.enter(&ask.key, Begin { serial, cancel: cancel.clone() })?;
         let listed = Listed { session: self.clone(), key: ask.key, serial };
 
-        let (events, mouth) = mouth(&ask.ticket, say);
+        self.notes_interest(&ask.request);
+        let (events, mouth) = mouth(&ask.ticket, ask.events, &out);
+        let (asker, state) = self.asker(ask.asking, &ask.ticket, &cancel, out);
         let asked = Asked {
             request: ask.request,
             caller: self.caller.clone(),
             dialect: self.dialect.name(),
             cancel: cancel.clone(),
             events,
+            asker,
+            state,
+            beside: ask.beside,
         };
         let ticket = ask.ticket;
         let work = self.desk.running.track_future(async move {
@@ -156,6 +244,10 @@ impl Session {
                 },
                 other => other,
             });
+            let outcome = match outcome {
+                Ok(Answer::Watched { uri, hold }) => session.subscribed.to(uri, hold),
+                other => other,
+            };
             let follow = match &outcome {
                 Ok(Answer::Job(job)) => ticket.follow(job).map(|ticket| Watching {
                     id: job.id.to_string(),
@@ -167,6 +259,110 @@ impl Session {
             Answered { reply: ticket.reply(outcome), follow }
         });
         Ok(Begun { work: Box::pin(work), cancel })
+    }
+
+    /// How whoever made a request can be asked something while it is worked on.
+    fn asker(
+        &self,
+        asking: Asking,
+        ticket: &Arc<dyn Ticket>,
+        cancel: &CancellationToken,
+        out: Out,
+    ) -> (Asker, Option<String>) {
+        match (asking, out) {
+            (Asking::Nobody, _) | (Asking::Now(_), Out::Nowhere) => (Asker::nobody(), None),
+            (Asking::Again { can, given, state }, _) => (Asker::again(can, given), state),
+            (Asking::Now(can), out) => {
+                let asks = SessionAsks {
+                    questions: self.questions.clone(),
+                    ticket: ticket.clone(),
+                    out,
+                    cancel: cancel.clone(),
+                    closing: self.desk.closing.clone(),
+                };
+                (Asker::now(can, Arc::new(asks)), None)
+            }
+        }
+    }
+
+    /// Takes what the client says to the question it was asked as `id`.
+    pub(crate) fn told(&self, id: &str, heard: &Heard) {
+        self.questions.told(id, heard);
+    }
+
+    /// Says that nothing more is read of the client: what it was asked it cannot answer.
+    pub(crate) fn hears_no_more(&self) {
+        self.questions.end();
+    }
+
+    /// Whoever asks for a list is told when it changes.
+    fn notes_interest(&self, request: &Request) {
+        match request {
+            Request::ListResources { .. } => self.subscribed.to_lists(false, true),
+            Request::ListPrompts { .. } => self.subscribed.to_lists(true, false),
+            _ => {}
+        }
+    }
+
+    /// Changes of the resource `uri` are not told any more.
+    pub(crate) fn unwatch(&self, uri: &str) {
+        self.subscribed.not_to(uri);
+    }
+
+    /// Tells `out` of changes as `listening` wants, until it is cancelled, nobody hears it any
+    /// more or the session ends.
+    ///
+    /// Refused if its key is in flight already.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        listening: Listening,
+        out: mpsc::Sender<Bytes>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Reply> {
+        let cancel = self.desk.closing.child_token();
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        self.enter(&listening.key, Begin { serial, cancel: cancel.clone() })?;
+        let listed = Listed { session: self.clone(), key: listening.key, serial };
+        let (interest, ticket) = (listening.interest, listening.ticket);
+        tokio::spawn(self.desk.running.track_future(async move {
+            let _place = place;
+            let session = &listed.session;
+            let (host, caller) = (&session.desk.host, &session.caller);
+            let telling = listening::tell(host, caller, interest, ticket.as_ref(), &out);
+            tokio::select! {
+                // Who has cancelled is told nothing more, though there be room for it again.
+                biased;
+                () = cancel.cancelled() => {}
+                () = session.over.cancelled() => {}
+                () = out.closed() => return,
+                () = telling => return,
+            }
+            // Cancelled by its client it is not listed any more, and nothing more is said.
+            if listed.strike() {
+                for message in ticket.end() {
+                    if out.send(message).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }));
+        Ok(())
+    }
+
+    /// Tells `out` what is told unasked, until nobody hears it any more or the session ends;
+    /// nothing if the wire has no such words.
+    pub(crate) fn tell_tidings(self: &Arc<Self>, out: mpsc::Sender<Bytes>) {
+        let Some(ticket) = locked(&self.conversation).tidings() else { return };
+        let session = self.clone();
+        tokio::spawn(self.desk.running.track_future(async move {
+            let (host, caller) = (&session.desk.host, &session.caller);
+            tokio::select! {
+                () = session.subscribed.tell(host, caller, ticket.as_ref(), &out) => {}
+                () = out.closed() => {}
+                () = session.over.cancelled() => {}
+                () = session.desk.closing.cancelled() => {}
+            }
+        }));
     }
 
     /// Tells of a job to `out`, until it has ended, the client is gone or the session ends.
@@ -204,9 +400,14 @@ impl Session {
         }
     }
 
-    /// Whether nothing is in flight.
+    /// Whether nothing is in flight and nobody listens.
     pub(crate) fn is_idle(&self) -> bool {
-        locked(&self.in_flight).asks.is_empty()
+        locked(&self.in_flight).asks.is_empty() && !self.streams.are_read()
+    }
+
+    /// Cancelled when nobody need listen any more.
+    pub(crate) fn closing(&self) -> CancellationToken {
+        self.desk.closing.clone()
     }
 
     fn ending(&self) -> &'static str {
@@ -273,27 +474,24 @@ pub(crate) async fn now_or_spawned<T: Send + 'static>(
 }
 
 /// Lets a call's events out until it is answered, and never after.
-struct Mouth(Option<Arc<Mutex<Option<Say>>>>);
+struct Mouth(Option<Arc<Mutex<Option<Out>>>>);
 
-type Say = Box<dyn Fn(Bytes) + Send>;
-
-fn mouth(
-    ticket: &Arc<dyn Ticket>,
-    say: impl Fn(Bytes) + Send + Sync + 'static,
-) -> (EventSink, Mouth) {
-    if !ticket.listens() {
+fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mouth) {
+    // Who can come back is let go, whether or not they listen.
+    if events != Accepts::Resumable && !ticket.listens() {
         return (EventSink::none(), Mouth(None));
     }
-    let say: Say = Box::new(say);
-    let open = Arc::new(Mutex::new(Some(say)));
+    let open = Arc::new(Mutex::new(Some(out.clone())));
     let mouth = Mouth(Some(open.clone()));
     let ticket = ticket.clone();
     let events = EventSink::new(move |event: Event| {
         // Held while speaking, so that nothing is said once the mouth is shut.
-        if let Some(say) = &*locked(&open)
-            && let Some(bytes) = ticket.event(&event)
-        {
-            say(bytes);
+        let open = locked(&open);
+        let Some(out) = &*open else { return };
+        match (&event, ticket.event(&event)) {
+            (Event::LetGo, _) => out.let_go(),
+            (_, Some(message)) => out.say(message),
+            (_, None) => {}
         }
     });
     (events, mouth)

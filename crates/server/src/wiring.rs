@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use toolgate_contract::{AnyTool, Effects};
-use toolgate_dialects::Facts;
+use toolgate_contract::{AnyTool, Effects, with_icons};
+use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
-    Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Limits, Policy,
-    Settings, job_tools,
+    Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy,
+    Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Processes, Root};
-use toolgate_toolsets::{commands, exec, files};
+use toolgate_toolsets::{assets, commands, exec, files, icons, prompts, skills};
 
 use crate::config::{self, Config, EffectsMax, environment, state_folder};
 use crate::exchange::SessionBounds;
 use crate::lines::LineBounds;
+use crate::offer::Served;
 
 /// How many messages may wait for a client at a WebSocket before it is too slow.
 const SOCKET_MESSAGES: usize = 256;
@@ -30,20 +31,31 @@ pub struct Workspace {
     /// Answers requests.
     pub host: Arc<Host>,
     processes: Processes,
+    http_sse: bool,
+    card: Option<Card>,
 }
 
 impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         let processes = Processes::new(environment()).context("programs cannot be run")?;
-        let mut tools = toolsets(root, &processes, config)?;
+        let Toolsets { mut tools, mut library } = toolsets(root, &processes, config)?;
         let jobs = jobs(root, &processes, &config.jobs)?;
         let handle = JobsHandle::default();
         if jobs.is_some() {
             tools.extend(job_tools(&handle));
+            if config.resources.jobs {
+                library.resources.push(job_resources(&handle));
+            }
         }
-        let host = Host::new(gate(tools, config)?, jobs).with_job_tools(&handle);
-        Ok(Self { host: Arc::new(host), processes })
+        let pictured = |tool: Arc<dyn AnyTool>| {
+            let icons = icons::of(tool.spec().id.toolset());
+            with_icons(tool, icons)
+        };
+        let gate = gate(tools.into_iter().map(pictured).collect(), library, config)?;
+        let host = Host::new(gate, jobs).with_job_tools(&handle);
+        let (http_sse, card) = (config.server.http_sse, card(&config.server));
+        Ok(Self { host: Arc::new(host), processes, http_sse, card })
     }
 
     /// The same to look at: nothing is called there, so no audit log is opened.
@@ -54,6 +66,29 @@ impl Workspace {
         Self::open(root, &config)
     }
 
+    /// The folder as a server.
+    pub fn served(&self) -> Served {
+        let facts = Facts {
+            name: "toolgate".to_owned(),
+            title: "toolgate".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            about: "Serves a workspace's files and commands to agents.".to_owned(),
+            instructions: "Tools over one workspace folder. Paths are relative to it, with `/`. \
+                           Answers that are cut say how to go on. Read a file before you edit it \
+                           and pass its etag as `if_match` to be sure that it has not changed. \
+                           Prefer files_search and files_tree to running programs for looking \
+                           around."
+                .to_owned(),
+            jobs: false,
+            resources: false,
+            prompts: false,
+            skills: false,
+            http_sse: self.http_sse,
+            card: self.card.clone(),
+        };
+        Served::new(self.host.clone(), facts)
+    }
+
     /// Ends every job and program still running, and waits until every record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
@@ -62,17 +97,32 @@ impl Workspace {
     }
 }
 
-/// A host that serves `tools`, whoever wrote them, under `config`; it keeps no jobs.
-pub fn host_with(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Result<Host> {
-    Ok(Host::new(gate(tools, config)?, None))
+/// What a server says of itself before anybody connects.
+pub(crate) fn card(server: &config::Server) -> Option<Card> {
+    server.card.clone().map(|name| Card { name, url: server.url.clone() })
 }
 
-fn gate(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Result<Gate> {
+/// The gate before `tools` and `library`, under `config`.
+pub(crate) fn gate(
+    tools: Vec<Arc<dyn AnyTool>>,
+    mut library: Library,
+    config: &Config,
+) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let catalog = Catalog::new(tools)?;
     let policy =
-        Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?;
-    policy.check(&catalog.ids()).context("in tools.allow or tools.deny")?;
+        Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?
+            .with_confirm(&config.tools.confirm)?;
+    let audit = audit(&config.audit.to)?;
+    if config.resources.audit {
+        library.resources.extend(audit.resources());
+    }
+    let guards = library.resources.iter().map(|source| source.guard().id.clone());
+    let ids: Vec<_> = catalog.ids().into_iter().chain(guards).collect();
+    // A server without tools, which has resources or prompts, is none that rules could miss.
+    if !ids.is_empty() {
+        policy.check(&ids)?;
+    }
     let slots = Limits::new(
         limits.calls,
         limits.programs,
@@ -82,19 +132,22 @@ fn gate(tools: Vec<Arc<dyn AnyTool>>, config: &Config) -> anyhow::Result<Gate> {
     let settings = Settings {
         deadline: Duration::from_millis(limits.deadline_ms),
         job_deadline: Duration::from_millis(config.jobs.deadline_ms),
+        answer_wait: Duration::from_millis(limits.answer_ms),
         cancel_grace: Duration::from_millis(limits.cancel_grace_ms),
         output_check: config.validation.output,
         page_size: limits.page_size,
     };
-    Ok(Gate::new(catalog, policy, slots, audit(&config.audit.to)?, settings))
+    Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
+}
+
+/// What the toolsets over a folder offer.
+struct Toolsets {
+    tools: Vec<Arc<dyn AnyTool>>,
+    library: Library,
 }
 
 /// Every toolset over the folder `root`: a new one is a folder and a line here.
-fn toolsets(
-    root: &Path,
-    processes: &Processes,
-    config: &Config,
-) -> anyhow::Result<Vec<Arc<dyn AnyTool>>> {
+fn toolsets(root: &Path, processes: &Processes, config: &Config) -> anyhow::Result<Toolsets> {
     let declared = commands::declared(&config.commands, config.source.as_ref())?;
     let mut files = config.files.clone();
     let packs = declared.iter().filter_map(|command| beneath(root, command.file()));
@@ -109,7 +162,19 @@ fn toolsets(
     let programs = exec::Programs::new(&root, processes, &config.exec);
     tools.extend(programs.tools());
     tools.extend(commands::tools(&programs, declared));
-    Ok(tools)
+    let mut library = Library::default();
+    if config.resources.files {
+        library.resources.push(files::resources(&root, &files));
+    }
+    library.prompts = prompts::sources(&root, &config.prompts);
+    if let Some(skills) = skills::Shelf::new(&root, &config.skills) {
+        library.resources.push(skills.clone());
+        library.skills.push(skills);
+    }
+    if let Some(assets) = assets::Assets::new(&root, &config.assets) {
+        library.resources.push(assets);
+    }
+    Ok(Toolsets { tools, library })
 }
 
 /// How the jobs over the folder `root` are kept; `None` if they are not.
@@ -120,14 +185,6 @@ fn jobs(
 ) -> anyhow::Result<Option<JobSettings>> {
     let Some(folder) = jobs_folder(root, &config.to)? else { return Ok(None) };
     Ok(Some(JobSettings {
-        folder,
-        running_max: config.running,
-        queued_max: config.queued,
-        keep: Duration::from_millis(config.keep_ms),
-        keep_max: Duration::from_millis(config.keep_max_ms),
-        ended_max: config.ended,
-        output_bytes_max: config.output_bytes,
-        files_bytes_max: config.files_bytes,
         mark: processes.mark().number(),
         end_left: {
             let processes = processes.clone();
@@ -137,7 +194,24 @@ fn jobs(
                 }
             })
         },
+        ..jobs_in(folder, config)
     }))
+}
+
+/// How jobs are kept in `folder` whose tools leave no programs running.
+pub(crate) fn jobs_in(folder: PathBuf, config: &config::Jobs) -> JobSettings {
+    JobSettings {
+        folder,
+        running_max: config.running,
+        queued_max: config.queued,
+        keep: Duration::from_millis(config.keep_ms),
+        keep_max: Duration::from_millis(config.keep_max_ms),
+        ended_max: config.ended,
+        output_bytes_max: config.output_bytes,
+        files_bytes_max: config.files_bytes,
+        mark: 0,
+        end_left: Arc::new(|_| {}),
+    }
 }
 
 /// Where the jobs over the folder `root` are kept. Servers of one folder share them.
@@ -169,22 +243,6 @@ pub fn beneath(root: &Path, file: &Path) -> Option<String> {
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
 fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// What a server of `host` says of itself.
-pub fn facts(host: &Host) -> Arc<Facts> {
-    Arc::new(Facts {
-        name: "toolgate".to_owned(),
-        title: "toolgate".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        about: "Serves a workspace's files and commands to agents.".to_owned(),
-        instructions: "Tools over one workspace folder. Paths are relative to it, with `/`. \
-                       Answers that are cut say how to go on. Read a file before you edit it and \
-                       pass its etag as `if_match` to be sure that it has not changed. Prefer \
-                       files_search and files_tree to running programs for looking around."
-            .to_owned(),
-        jobs: host.jobs().is_ok(),
-    })
 }
 
 /// What a stdio client is borne.

@@ -63,24 +63,35 @@ pub struct Incoming {
 pub enum Outgoing {
     /// One message.
     Whole(Reply),
-    /// A stream of events, each a message; dropped when the client goes away.
-    Events {
-        /// The messages, which hold no line breaks.
-        events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
-        /// How each is written.
-        style: EventStyle,
-    },
+    /// A stream of events; dropped when the client goes away.
+    Events(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
     /// A conversation, for a client that asked for one.
     Socket(Box<dyn Talk>),
 }
 
-/// How a server-sent event is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventStyle {
-    /// `event: message`, then `data: …`.
-    Named,
-    /// `data: …` and nothing else.
-    Plain,
+/// A server-sent event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SentEvent {
+    /// What kind it is of; without, a browser takes it for a `message`.
+    pub name: Option<&'static str>,
+    /// What a client that comes back says it heard last; no line breaks.
+    pub id: Option<String>,
+    /// How long a client that loses the connection should wait before it comes back.
+    pub retry: Option<Duration>,
+    /// What it says; no line breaks.
+    pub data: Bytes,
+}
+
+impl SentEvent {
+    /// A message, which says that it is one.
+    pub fn message(data: Bytes) -> Self {
+        Self { name: Some("message"), ..Self::plain(data) }
+    }
+
+    /// A message and nothing else.
+    pub fn plain(data: Bytes) -> Self {
+        Self { name: None, id: None, retry: None, data }
+    }
 }
 
 /// What a server bears.
@@ -270,9 +281,7 @@ impl Door {
         let incoming = Incoming { frame, upgrade: asked.is_some() };
         match (self.exchange.exchange(incoming).await, asked) {
             (Outgoing::Whole(reply), _) => whole(reply),
-            (Outgoing::Events { events, style }, _) => {
-                streamed(events, style, self.bounds.keep_alive)
-            }
+            (Outgoing::Events(events), _) => streamed(events, self.bounds.keep_alive),
             (Outgoing::Socket(talk), Some(asked)) => {
                 let mut agreed = agreed.lock().unwrap_or_else(PoisonError::into_inner);
                 *agreed = Some(Agreed { talk, upgrade });

@@ -2,14 +2,12 @@
 //!
 //! `example-echo ADDRESS` serves it at `http://ADDRESS/mcp`.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use toolgate::config::Config;
-use toolgate::{serve_http, shutdown, wiring};
-use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError, erase};
+use toolgate::{Offer, serve_http, shutdown};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 /// Says back what it is told.
 struct Echo;
@@ -50,9 +48,9 @@ impl Tool for Echo {
 async fn main() -> anyhow::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8000".to_owned());
     let config = Config::default();
-    let host = Arc::new(wiring::host_with(vec![erase(Echo)], &config)?);
+    let served = Offer::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
     let listener = TcpListener::bind(address).await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
-    serve_http(host, listener, &config, shutdown::on_signal()?).await?;
+    serve_http(&served, listener, &config, shutdown::on_signal()?).await?;
     Ok(())
 }

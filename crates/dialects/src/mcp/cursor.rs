@@ -15,6 +15,21 @@ pub(crate) fn write(item: &impl Display) -> String {
     URL_SAFE_NO_PAD.encode(format!("{MARK}{item}"))
 }
 
+/// The cursor of the page after `item` of a list of `what`: each kind of list has cursors of its own.
+pub(crate) fn next(what: &str, item: &impl Display) -> String {
+    write(&format_args!("{what} {item}"))
+}
+
+/// The item that a request's cursor of a list of `what` stands after.
+pub(crate) fn after<T>(
+    id: &Id,
+    params: &Map<String, Value>,
+    what: &str,
+    item: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Failure> {
+    of(id, params, |text| text.strip_prefix(what)?.strip_prefix(' ').and_then(&item))
+}
+
 /// The item that a request's cursor stands after; `None` without one, which is the start.
 pub(crate) fn of<T>(
     id: &Id,

@@ -12,6 +12,11 @@ pub(crate) const VERSION: &str = "mcp-protocol-version";
 /// The header that names a session.
 pub(crate) const SESSION: &str = "mcp-session-id";
 
+/// The header that names the last event a client saw of a stream that broke off.
+pub(crate) const LAST_EVENT: &str = "last-event-id";
+/// What the name of a header begins with that says an argument again.
+const ARGUMENT: &str = "mcp-param-";
+
 /// The only value of the header `name`, trimmed; an error if it stands twice or is not ASCII.
 pub(crate) fn single<'h>(head: &'h Head, name: &'static str) -> Result<Option<&'h str>, String> {
     let mut values = head.header(name);
@@ -19,9 +24,14 @@ pub(crate) fn single<'h>(head: &'h Head, name: &'static str) -> Result<Option<&'
     if values.next().is_some() {
         return Err(format!("the header `{name}` stands twice"));
     }
-    let visible = first.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
-    match std::str::from_utf8(first) {
-        Ok(text) if visible => Ok(Some(text.trim_matches([' ', '\t']))),
+    text(name, first).map(Some)
+}
+
+/// A header's value, trimmed; an error if it is not ASCII.
+fn text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
+    let visible = value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~'));
+    match std::str::from_utf8(value) {
+        Ok(text) if visible => Ok(text.trim_matches([' ', '\t'])),
         Ok(_) | Err(_) => Err(format!("the header `{name}` holds characters that no header may")),
     }
 }
@@ -56,6 +66,19 @@ fn same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
         Some(said) => Err(format!("the header `{header}` says `{said}`, the body `{body}`")),
         None => Err(format!("the header `{header}` is missing; it must say `{body}`")),
     }
+}
+
+/// The arguments that a call's headers say, by their names without what all of them begin with.
+pub(crate) fn mirrored(head: &Head, id: &Id) -> Result<Option<Vec<(String, String)>>, Failure> {
+    let Head::Http { headers, .. } = head else { return Ok(None) };
+    let mut said = Vec::new();
+    for (name, value) in headers {
+        let Some(argument) = name.as_str().strip_prefix(ARGUMENT) else { continue };
+        let text = text(name.as_str(), value.as_bytes()).and_then(decoded);
+        let text = text.map_err(|why| Failure::new(Some(id.clone()), HEADER_MISMATCH, why))?;
+        said.push((argument.to_owned(), text));
+    }
+    Ok(Some(said))
 }
 
 /// `value` with MCP's Base64 marker taken off, if it has one.

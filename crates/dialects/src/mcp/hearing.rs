@@ -59,6 +59,11 @@ impl Hearing {
         }
     }
 
+    /// The task that all of it belongs to.
+    pub(crate) fn task(&self) -> Option<JobId> {
+        self.task
+    }
+
     /// Whether it wants to hear anything.
     pub(crate) fn wants_any(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()

@@ -4,13 +4,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Body, Reply};
 
-use crate::Key;
 use crate::json::NotJson;
 use crate::rpc::{self, written};
 pub(crate) use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id, METHOD_NOT_FOUND, PARSE_ERROR,
     notification,
 };
+use crate::{Heard, Key};
 
 /// Reads an id, or a token of the same kinds: a string or an integer.
 pub(crate) fn read_id(value: &Value) -> Option<Id> {
@@ -34,8 +34,11 @@ pub(crate) enum Message {
         method: String,
         params: Map<String, Value>,
     },
-    /// An answer to something the server asked.
-    Response,
+    /// An answer to something the server asked; what is asked of ours has a string for an id.
+    Response {
+        id: Option<String>,
+        heard: Heard,
+    },
 }
 
 impl Message {
@@ -47,7 +50,12 @@ impl Message {
         // Before anything is found wrong with it: an answer to an answer would have no end.
         let answers = fields.contains_key("result") || fields.contains_key("error");
         if answers && !fields.contains_key("method") {
-            return Ok(Self::Response);
+            let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
+            let heard = match fields.remove("error") {
+                Some(error) => Heard::Error(sentence(&error)),
+                None => Heard::Result(fields.remove("result").unwrap_or_default()),
+            };
+            return Ok(Self::Response { id, heard });
         }
         let id = match fields.get("id") {
             None => None,
@@ -83,6 +91,15 @@ impl Message {
     }
 }
 
+/// What a client's error says.
+fn sentence(error: &Value) -> String {
+    let message = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why");
+    match error.get("code") {
+        Some(code) => format!("{message} ({code})"),
+        None => message.to_owned(),
+    }
+}
+
 /// Why a message gets a JSON-RPC error instead of a result; written, the error alone.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
@@ -97,6 +114,8 @@ pub(crate) struct Failure {
     pub(crate) status: u16,
 }
 
+/// In the older era, what is asked for is not there.
+pub(crate) const RESOURCE_NOT_FOUND: i32 = -32002;
 pub(crate) const HEADER_MISMATCH: i32 = -32020;
 pub(crate) const MISSING_CAPABILITY: i32 = -32021;
 pub(crate) const UNSUPPORTED_VERSION: i32 = -32022;
@@ -155,6 +174,15 @@ impl Failure {
         };
         Reply::json(written(&Frame { jsonrpc: "2.0", id, error: self })).with_status(self.status)
     }
+}
+
+/// The refusal of what stands at `at` in place of `kind`, or of nothing.
+pub(crate) fn not_a(kind: &str, id: &Id, at: &str, value: Option<&Value>) -> Failure {
+    let why = match value {
+        None => format!("`{at}` is missing"),
+        Some(_) => format!("`{at}` must be {kind}"),
+    };
+    Failure::invalid_params(Some(id.clone()), why)
 }
 
 /// A result.

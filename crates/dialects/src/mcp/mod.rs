@@ -2,30 +2,45 @@
 
 mod revision;
 mod message;
+mod places;
 mod headers;
+mod stateless;
+mod requests;
+mod methods;
 mod cursor;
 mod ticket;
+mod content;
+mod listed;
+mod library;
 mod hearing;
 mod tasks;
+mod asking;
+mod listening;
 
 use std::sync::Arc;
 
 use http::Method;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{Frame, Head, Level, Reply, Request, ToolId, fold};
+use toolgate_contract::{Askable, Frame, Head, Level, Reply, Request, fold};
 
-pub use revision::{BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes, Tasks};
+pub use revision::{
+    Asks, BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes, Shows, Tasks,
+};
 
 use self::hearing::Hearing;
+use self::listening::Tidings;
 use self::message::{
-    Failure, HEADER_MISMATCH, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, Message, batch, cancelled_key,
-    read_id, success,
+    Failure, INTERNAL_ERROR, Id, Message, batch, cancelled_key, not_a, read_id, success,
 };
+use self::requests::{accepts, asked, read_level};
 use self::tasks::About;
 use self::ticket::{Asked, McpTicket, Stamp, server_info};
 use crate::json::parse;
-use crate::{Accepts, Ask, Conversation, Dialect, Facts, Key, OnLeave, Reading, Refused};
+use crate::{
+    Accepts, Ask, Asking, Conversation, Dialect, Duplex, Facts, Heard, Key, ListenTicket, OnLeave,
+    Reading, Refused,
+};
 
 /// How long a client may keep what `server/discover` says, in milliseconds.
 const DISCOVER_TTL_MS: u64 = 3_600_000;
@@ -59,7 +74,7 @@ impl Dialect for Mcp {
     }
 
     fn paths(&self) -> &'static [&'static str] {
-        &["/mcp"]
+        places::paths(&self.facts)
     }
 
     fn converse(&self) -> Box<dyn Conversation> {
@@ -68,7 +83,7 @@ impl Dialect for Mcp {
 
     fn session<'h>(&self, head: &'h Head) -> Option<&'h str> {
         // The stateless era ignores a session id, whoever sent it.
-        if stateless_header(head) {
+        if stateless::says_header(head) {
             return None;
         }
         // What is no session id names a session nobody has.
@@ -82,6 +97,28 @@ impl Dialect for Mcp {
 
     fn open_session(&self, reply: Reply, id: &str) -> Reply {
         reply.with_header(headers::SESSION, id)
+    }
+
+    fn duplex(&self, head: &Head) -> Option<Duplex> {
+        places::duplex(head)
+    }
+
+    fn duplex_endpoint(&self, id: &str) -> String {
+        places::endpoint(id)
+    }
+
+    fn unknown_duplex(&self) -> Reply {
+        let why = "no such conversation; `GET /sse` begins one";
+        Failure::invalid_request(None, why).with_status(404).reply(true)
+    }
+
+    fn unknown_event(&self, id: &str) -> Reply {
+        let id: String = id.chars().take(60).collect();
+        let why = format!(
+            "no stream of this session has an event `{id}` any more; open another without \
+             `Last-Event-ID`"
+        );
+        Failure::invalid_request(None, why).reply(true)
     }
 
     fn refuse(&self, why: &Refused) -> Reply {
@@ -109,15 +146,21 @@ struct McpConversation {
     session: Option<Session>,
 }
 
-/// What holds for a session of the older era.
+/// What holds for a session of the older era; in the newer, for one request.
 #[derive(Clone, Copy)]
 struct Session {
     revision: &'static Revision,
-    log_level: Level,
+    /// The least level of log line that the client wants, if it wants any.
+    log_level: Option<Level>,
+    /// What the client said when it began that it can be asked.
+    can: Askable,
 }
 
 impl Conversation for McpConversation {
     fn read(&mut self, frame: &Frame) -> Reading {
+        if let Some(page) = places::page(&self.facts, &frame.head) {
+            return Reading::Reply(page);
+        }
         match &frame.head {
             Head::Http { method, .. } if *method != Method::POST => {
                 self.read_verb(method, &frame.head)
@@ -129,20 +172,52 @@ impl Conversation for McpConversation {
     fn join(&self, replies: Vec<Reply>) -> Reply {
         batch(replies)
     }
+
+    fn tidings(&self) -> Option<Arc<dyn ListenTicket>> {
+        let Session { revision, .. } = self.session?;
+        Some(Arc::new(Tidings::new(revision, self.facts.clone())))
+    }
 }
 
 impl McpConversation {
+    /// A request over HTTP that brings no message.
     fn read_verb(&mut self, method: &Method, head: &Head) -> Reading {
-        match (method, &self.session) {
-            (&Method::DELETE, Some(_)) => match self.check_version_header(head, None) {
-                Ok(()) => Reading::Closed(Reply::empty(204)),
-                Err(failure) => self.fail(&failure),
-            },
-            _ => {
-                let allow = if self.session.is_some() { "POST, DELETE" } else { "POST" };
-                Reading::Reply(Reply::empty(405).with_header("allow", allow))
+        let Some(Session { revision, .. }) = self.session else {
+            if let Some(greeting) = places::greeting(&self.facts, head) {
+                return Reading::Reply(greeting);
             }
-        }
+            let why = match *method {
+                _ if stateless::says_header(head) => {
+                    "in this revision all is sent by POST; a stream is the answer to \
+                     `subscriptions/listen`"
+                }
+                Method::GET | Method::DELETE => {
+                    "this needs `Mcp-Session-Id`, which `initialize` gives; messages are sent by POST"
+                }
+                _ => "messages are sent by POST",
+            };
+            let failure = Failure::invalid_request(None, why).with_status(405);
+            return Reading::Reply(failure.reply(true).with_header("allow", "POST"));
+        };
+        let streams = accepts(head, revision) != Accepts::Message;
+        let read = match *method {
+            Method::DELETE => {
+                self.check_version_header(head, None).map(|()| Reading::Closed(Reply::empty(204)))
+            }
+            Method::GET if streams => self
+                .check_version_header(head, None)
+                .and_then(|()| last_event(head, revision))
+                .map(|after| Reading::Tidings { after }),
+            Method::GET => {
+                let why = "send `Accept: text/event-stream`: what there is to get is a stream";
+                Err(Failure::invalid_request(None, why).with_status(406))
+            }
+            _ => {
+                let reply = Reply::empty(405).with_header("allow", "GET, POST, DELETE");
+                Ok(Reading::Reply(reply))
+            }
+        };
+        read.unwrap_or_else(|failure| self.fail(&failure))
     }
 
     fn read_body(&mut self, frame: &Frame) -> Reading {
@@ -173,12 +248,23 @@ impl McpConversation {
             return self.fail(&Failure::invalid_request(None, why));
         }
         let read_item = |item: Value| {
+            let id = item.get("id").and_then(read_id);
+            let alone = |method: &str| {
+                let why = format!("`{method}` must not be part of a batch");
+                Failure::invalid_request(id.clone(), why)
+            };
             if item.get("method").is_some_and(|method| method == "initialize") {
-                let id = item.get("id").and_then(read_id);
-                let why = "`initialize` must not be part of a batch";
-                return self.fail(&Failure::invalid_request(id, why));
+                return self.fail(&alone("initialize"));
             }
-            self.read_value(frame, item)
+            // The answers to a batch are one array: neither a stream nor a question has a place in
+            // it.
+            match self.read_value(frame, item) {
+                Reading::Listen(_) => self.fail(&alone("subscriptions/listen")),
+                Reading::Ask(ask @ Ask { asking: Asking::Now(_), .. }) => {
+                    Reading::Ask(Ask { asking: Asking::Nobody, ..ask })
+                }
+                reading => reading,
+            }
         };
         Reading::Batch(items.into_iter().map(read_item).collect())
     }
@@ -192,14 +278,13 @@ impl McpConversation {
                 self.check_version_header(&frame.head, None)?;
                 Ok(self.read_notification(&frame.head, &method, &params))
             }
-            // Nothing of ours asks the client anything yet, so no answer is awaited.
-            Message::Response => {
+            Message::Response { id, heard } => {
                 self.check_version_header(&frame.head, None)?;
-                if stateless_header(&frame.head) {
+                if stateless::says_header(&frame.head) {
                     let why = "a client sends requests and notifications in this revision";
                     return Err(Failure::invalid_request(None, why));
                 }
-                Ok(Reading::Reply(Reply::empty(202)))
+                Ok(self.read_response(id, heard))
             }
         });
         read.unwrap_or_else(|failure| self.fail(&failure))
@@ -216,6 +301,15 @@ impl McpConversation {
         }
     }
 
+    fn read_response(&self, id: Option<String>, heard: Heard) -> Reading {
+        let reply = Reply::empty(202);
+        match (self.session, id) {
+            (Some(_), Some(id)) => Reading::Told { id, heard, reply },
+            // To nothing that was asked: an answer is never answered, not even with that.
+            (None, _) | (_, None) => Reading::Reply(reply),
+        }
+    }
+
     /// The era decides first, the method second.
     fn read_request(
         &mut self,
@@ -226,7 +320,7 @@ impl McpConversation {
     ) -> Result<Reading, Failure> {
         let meta = params.get("_meta").and_then(Value::as_object);
         let stateless_body = meta.is_some_and(|meta| meta.contains_key(META_VERSION));
-        if stateless_body || stateless_header(&frame.head) {
+        if stateless_body || stateless::says_header(&frame.head) {
             return self.read_stateless(frame, id, method, params);
         }
         self.check_version_header(&frame.head, Some(&id))?;
@@ -264,7 +358,7 @@ impl McpConversation {
         method: &str,
         params: Map<String, Value>,
     ) -> Result<Reading, Failure> {
-        let revision = self.spoken(stateless_revision(&frame.head, &id, &params)?);
+        let revision = self.spoken(stateless::revision_of(&frame.head, &id, &params)?);
         if matches!(frame.head, Head::Http { .. }) {
             headers::agree(&frame.head, &id, method, &params)?;
         }
@@ -273,10 +367,14 @@ impl McpConversation {
             .and_then(|meta| meta.get(META_LOG_LEVEL))
             .map(|level| read_level(&id, level))
             .transpose()?;
-        match (method, asked(method, revision)) {
+        match (method, asked(method, revision, &self.facts)) {
             ("server/discover", _) => Ok(Reading::Reply(self.discover(&id, revision))),
-            (_, Some(asked)) => self.ask(frame, id, asked, params, revision, log_level),
-            (_, None) => Err(unknown_method(id, method).with_status(404)),
+            ("subscriptions/listen", _) => self.listen(frame, &id, &params, revision),
+            (_, Some(asked)) => {
+                let session = Session { revision, log_level, can: Askable::default() };
+                self.ask(frame, id, asked, params, session)
+            }
+            (_, None) => Err(methods::unknown(id, method, revision, &self.facts).with_status(404)),
         }
     }
 
@@ -289,18 +387,20 @@ impl McpConversation {
         params: Map<String, Value>,
         session: Session,
     ) -> Result<Reading, Failure> {
-        match (method, asked(method, session.revision)) {
+        match (method, asked(method, session.revision, &self.facts)) {
             ("logging/setLevel", _) => {
-                let level = params.get("level").unwrap_or(&Value::Null);
-                let log_level = read_level(&id, level)?;
+                let level = params.get("level");
+                let level = level.ok_or_else(|| not_a("a string", &id, "params.level", None))?;
+                let log_level = Some(read_level(&id, level)?);
                 self.session = Some(Session { log_level, ..session });
                 Ok(Reading::Reply(success(&id, &json!({}))))
             }
-            (_, Some(asked)) => {
-                let level = Some(session.log_level);
-                self.ask(frame, id, asked, params, session.revision, level)
+            ("resources/unsubscribe", _) if self.facts.resources => {
+                let uri = library::uri_of(&id, &params)?;
+                Ok(Reading::Unwatch { uri, reply: success(&id, &json!({})) })
             }
-            (_, None) => Err(unknown_method(id, method)),
+            (_, Some(asked)) => self.ask(frame, id, asked, params, session),
+            (_, None) => Err(methods::unknown(id, method, session.revision, &self.facts)),
         }
     }
 
@@ -310,19 +410,19 @@ impl McpConversation {
     }
 
     fn initialize(&mut self, id: &Id, params: &Map<String, Value>) -> Result<Reading, Failure> {
-        let Some(wanted) = params.get("protocolVersion").and_then(Value::as_str) else {
-            return Err(Failure::invalid_params(
-                Some(id.clone()),
-                "`params.protocolVersion` must be a string",
-            ));
+        let wanted = match params.get("protocolVersion") {
+            Some(Value::String(wanted)) => wanted.as_str(),
+            other => return Err(not_a("a string", id, "params.protocolVersion", other)),
         };
         let revision =
             Revision::named(wanted, Era::Session).unwrap_or_else(|| Revision::newest(Era::Session));
         let revision = self.spoken(revision);
-        self.session = Some(Session { revision, log_level: Level::Warning });
+        let clients = params.get("capabilities").unwrap_or(&Value::Null);
+        let can = asking::askable(clients, revision);
+        self.session = Some(Session { revision, log_level: Some(Level::Warning), can });
         let result = json!({
             "protocolVersion": revision.name,
-            "capabilities": capabilities(revision),
+            "capabilities": capabilities(revision, &self.facts),
             "serverInfo": server_info(revision, &self.facts),
             "instructions": self.facts.instructions,
         });
@@ -341,11 +441,26 @@ impl McpConversation {
         }
         let result = Discovered {
             supported_versions: Revision::names(Era::Stateless),
-            capabilities: capabilities(revision),
+            capabilities: capabilities(revision, &self.facts),
             instructions: &self.facts.instructions,
             stamp: Stamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
         };
         success(id, &result)
+    }
+
+    fn listen(
+        &self,
+        frame: &Frame,
+        id: &Id,
+        params: &Map<String, Value>,
+        revision: &'static Revision,
+    ) -> Result<Reading, Failure> {
+        if accepts(&frame.head, revision) == Accepts::Message {
+            let why = "the answer is a stream: send `Accept: text/event-stream`";
+            return Err(Failure::invalid_request(Some(id.clone()), why).with_status(406));
+        }
+        let line = matches!(frame.head, Head::Line);
+        listening::read(id, params, revision, self.facts.clone(), line).map(Reading::Listen)
     }
 
     fn ask(
@@ -354,32 +469,42 @@ impl McpConversation {
         id: Id,
         asked: Asked,
         mut params: Map<String, Value>,
-        revision: &'static Revision,
-        log_level: Option<Level>,
+        session: Session,
     ) -> Result<Reading, Failure> {
+        let Session { revision, log_level, can } = session;
         let facts = self.facts.clone();
         let hearing = Hearing::read(&id, &params, revision, facts.clone(), log_level)?;
-        let (asked, request) = match asked {
-            Asked::Tools => (asked, read_list(&id, &params)?),
-            Asked::Call | Asked::Task => read_call(&id, revision, &mut params)?,
-            Asked::About(about) => (asked, about.read(revision, &id, &params)?),
+        let (asked, request) = requests::read(&id, asked, revision, &mut params)?;
+        let hearing = match &request {
+            // Whoever waits for a task is asked what it asks.
+            Request::AwaitJob { id: task } => match task.parse() {
+                Ok(task) => hearing.of_task(task),
+                Err(_) => hearing,
+            },
+            _ => hearing,
         };
-        let on_leave = match (asked, revision.era) {
+        let beside = requests::beside(&frame.head, &id, &asked, revision, &params)?;
+        let on_leave = match (&asked, revision.era) {
             // Who cancels a task need not stay to hear that it stops.
             (Asked::About(About::Cancel), _) => OnLeave::Continues,
             // Who waits for a task's end and leaves takes nothing from the task.
             (Asked::About(About::Result), _) => OnLeave::Cancels,
-            (Asked::Tools | Asked::Call | Asked::Task | Asked::About(_), Era::Stateless) => {
-                OnLeave::Cancels
-            }
-            (Asked::Tools | Asked::Call | Asked::Task | Asked::About(_), Era::Session) => {
-                OnLeave::Continues
-            }
+            (_, Era::Stateless) => OnLeave::Cancels,
+            (_, Era::Session) => OnLeave::Continues,
         };
         let events = match asked {
             // Who asks how a task is asks again, and does not listen.
             Asked::About(About::Get) => Accepts::Message,
-            Asked::Tools | Asked::Call | Asked::Task | Asked::About(_) => accepts(&frame.head),
+            Asked::Tools | Asked::Call | Asked::Task | Asked::About(_) | Asked::Library { .. } => {
+                accepts(&frame.head, revision)
+            }
+        };
+        let asking = match (revision.era, events) {
+            _ if !requests::asks(&asked, revision.era) => Asking::Nobody,
+            (Era::Stateless, _) => asking::again(&id, &params, revision)?,
+            (Era::Session, Accepts::Stream | Accepts::Resumable) => Asking::Now(can),
+            // There is no stream to ask on.
+            (Era::Session, Accepts::Message) => Asking::Nobody,
         };
         Ok(Reading::Ask(Ask {
             key: id.key(),
@@ -387,6 +512,8 @@ impl McpConversation {
             ticket: Arc::new(McpTicket { id, revision, facts, asked, hearing }),
             on_leave,
             events,
+            asking,
+            beside,
         }))
     }
 
@@ -408,119 +535,17 @@ impl McpConversation {
     }
 }
 
-/// Whether the version header names a revision of the stateless era.
-fn stateless_header(head: &Head) -> bool {
-    head.header(headers::VERSION).any(|value| {
-        let name = std::str::from_utf8(value).unwrap_or_default().trim();
-        Revision::named(name, Era::Stateless).is_some()
-    })
-}
-
-/// The revision a stateless request says it speaks, checked in the order the conformance suite pins.
-fn stateless_revision(
-    head: &Head,
-    id: &Id,
-    params: &Map<String, Value>,
-) -> Result<&'static Revision, Failure> {
-    let mismatch = |why: String| Failure::new(Some(id.clone()), HEADER_MISMATCH, why);
-    let invalid = |why: String| Failure::invalid_params(Some(id.clone()), why);
-
-    let header = headers::single(head, headers::VERSION).map_err(mismatch)?;
-    let Some(meta) = params.get("_meta").and_then(Value::as_object) else {
-        return Err(invalid(format!("`params._meta` with `{META_VERSION}` is missing")));
-    };
-    let Some(name) = meta.get(META_VERSION).and_then(Value::as_str) else {
-        return Err(invalid(format!("`params._meta[\"{META_VERSION}\"]` must be a string")));
-    };
-    match (head, header) {
-        (Head::Http { .. }, None) => {
-            return Err(mismatch(format!(
-                "the header `MCP-Protocol-Version` is missing; it must say `{name}`"
-            )));
-        }
-        (Head::Http { .. }, Some(header)) if header != name => {
-            return Err(mismatch(format!(
-                "the header `MCP-Protocol-Version` says `{header}`, the body `{name}`"
-            )));
-        }
-        (Head::Http { .. }, Some(_)) | (Head::Line, _) => {}
-    }
-    let Some(revision) = Revision::named(name, Era::Stateless) else {
-        return Err(Failure::unsupported(Some(id.clone()), name, &Revision::names(Era::Stateless)));
-    };
-    if !meta.get(META_CAPABILITIES).is_some_and(Value::is_object) {
-        return Err(invalid(format!("`params._meta[\"{META_CAPABILITIES}\"]` must be an object")));
-    }
-    Ok(revision)
-}
-
-fn capabilities(revision: &Revision) -> Value {
-    let mut capabilities = json!({ "tools": {}, "logging": {} });
+/// What the server can do, in the words of the revision.
+fn capabilities(revision: &Revision, facts: &Facts) -> Value {
+    let mut capabilities = json!({ "tools": { "listChanged": true }, "logging": {} });
     tasks::declare(revision, &mut capabilities);
+    library::declare(revision, facts, &mut capabilities);
     capabilities
 }
 
-/// What `method` asks of the host, where the revision has it.
-fn asked(method: &str, revision: &Revision) -> Option<Asked> {
-    match method {
-        "tools/list" => Some(Asked::Tools),
-        "tools/call" => Some(Asked::Call),
-        _ => About::named(method, revision).map(Asked::About),
-    }
-}
-
-fn unknown_method(id: Id, method: &str) -> Failure {
-    Failure::new(Some(id), METHOD_NOT_FOUND, format!("no method is named `{method}` here"))
-}
-
-fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
-    serde_json::from_value(level.clone()).map_err(|_| {
-        Failure::invalid_params(
-            Some(id.clone()),
-            format!(
-                "{level} is no log level; one of debug, info, notice, warning, error, critical, \
-                 alert, emergency"
-            ),
-        )
-    })
-}
-
-fn read_list(id: &Id, params: &Map<String, Value>) -> Result<Request, Failure> {
-    Ok(Request::ListTools { after: cursor::of(id, params, ToolId::new)? })
-}
-
-/// A call, or a call that is to be a task.
-fn read_call(
-    id: &Id,
-    revision: &Revision,
-    params: &mut Map<String, Value>,
-) -> Result<(Asked, Request), Failure> {
-    let Some(Value::String(tool)) = params.remove("name") else {
-        return Err(Failure::invalid_params(Some(id.clone()), "`params.name` must be a string"));
-    };
-    let input = match params.remove("arguments") {
-        None | Some(Value::Null) => json!({}),
-        Some(input @ Value::Object(_)) => input,
-        Some(_) => {
-            let why = "`params.arguments` must be an object";
-            return Err(Failure::invalid_params(Some(id.clone()), why));
-        }
-    };
-    Ok(match tasks::terms(revision, id, params)? {
-        None => (Asked::Call, Request::CallTool { tool, input }),
-        Some(terms) => (Asked::Task, Request::StartJob { tool, input, terms }),
-    })
-}
-
-/// Whether a client reads a stream: every line-based one does, an HTTP one if it says so.
-fn accepts(head: &Head) -> Accepts {
-    let takes = |value: &[u8]| {
-        let text = String::from_utf8_lossy(value).to_ascii_lowercase();
-        text.contains("text/event-stream")
-    };
-    match head {
-        Head::Line => Accepts::Stream,
-        Head::Http { .. } if head.header("accept").any(takes) => Accepts::Stream,
-        Head::Http { .. } => Accepts::Message,
-    }
+/// The last event that a client saw of the stream it comes back for, if it does.
+fn last_event(head: &Head, revision: &Revision) -> Result<Option<String>, Failure> {
+    let last = headers::single(head, headers::LAST_EVENT)
+        .map_err(|why| Failure::invalid_request(None, why))?;
+    Ok(last.filter(|id| revision.resumes && !id.is_empty()).map(str::to_owned))
 }

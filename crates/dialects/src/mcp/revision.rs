@@ -13,12 +13,23 @@ pub struct Revision {
     pub bad_input: BadInput,
     /// Tools carry annotations; progress carries a message.
     pub annotations: bool,
-    /// Tools carry a title and an output schema; results carry structured content.
+    /// Tools, prompts and resources carry a title, tools an output schema, results structured
+    /// content.
     pub structured: bool,
+    /// What can be shown.
+    pub shows: Shows,
+    /// Tools, prompts and resources carry icons.
+    pub icons: bool,
+    /// A server that completes what is typed says so.
+    pub declares_completion: bool,
+    /// A stream that broke off can be taken up again.
+    pub resumes: bool,
     /// What schemas and structured results may be.
     pub shapes: Shapes,
     /// How a call becomes a task.
     pub tasks: Tasks,
+    /// What the client can be asked in it.
+    pub asks: Asks,
     /// The server says in a sentence what it is.
     pub describes_itself: bool,
     /// An error to a message whose id could not be read has no id at all, instead of `null`.
@@ -52,6 +63,17 @@ pub enum BadInput {
     Result,
 }
 
+/// What can be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shows {
+    /// Text, pictures and resources with what they hold.
+    Pictures,
+    /// Sounds, too.
+    Sounds,
+    /// Resources to be read, too; and whatever is shown may say when it last changed.
+    Links,
+}
+
 /// What schemas and structured results may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shapes {
@@ -72,6 +94,20 @@ pub enum Tasks {
     Extension,
 }
 
+/// What there are words for to ask the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// What its model answers, and its folders.
+    Samples,
+    /// That a form be filled in, too: of text, numbers, booleans and one choice of several.
+    Forms,
+    /// That a page be visited, too, known by an id. A form may have several choices, and the model
+    /// tools.
+    NamedVisits,
+    /// The same, but that a visit has no id.
+    Visits,
+}
+
 /// The revisions, newest first.
 pub const REVISIONS: [Revision; 5] = [
     Revision {
@@ -79,6 +115,8 @@ pub const REVISIONS: [Revision; 5] = [
         era: Era::Stateless,
         shapes: Shapes::Any,
         tasks: Tasks::Extension,
+        asks: Asks::Visits,
+        resumes: false,
         ..NEWEST_SESSION
     },
     NEWEST_SESSION,
@@ -86,6 +124,8 @@ pub const REVISIONS: [Revision; 5] = [
         name: "2025-06-18",
         bad_input: BadInput::Error,
         tasks: Tasks::None,
+        asks: Asks::Forms,
+        icons: false,
         describes_itself: false,
         anonymous_errors: false,
         ..NEWEST_SESSION
@@ -97,8 +137,13 @@ pub const REVISIONS: [Revision; 5] = [
         bad_input: BadInput::Error,
         annotations: true,
         structured: false,
+        shows: Shows::Sounds,
+        icons: false,
+        declares_completion: true,
+        resumes: true,
         shapes: Shapes::Objects,
         tasks: Tasks::None,
+        asks: Asks::Samples,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -109,8 +154,13 @@ pub const REVISIONS: [Revision; 5] = [
         bad_input: BadInput::Error,
         annotations: false,
         structured: false,
+        shows: Shows::Pictures,
+        icons: false,
+        declares_completion: false,
+        resumes: false,
         shapes: Shapes::Objects,
         tasks: Tasks::None,
+        asks: Asks::Samples,
         describes_itself: false,
         anonymous_errors: false,
     },
@@ -124,8 +174,13 @@ pub const NEWEST_SESSION: Revision = Revision {
     bad_input: BadInput::Result,
     annotations: true,
     structured: true,
+    shows: Shows::Links,
+    icons: true,
+    declares_completion: true,
+    resumes: true,
     shapes: Shapes::Objects,
     tasks: Tasks::Param,
+    asks: Asks::NamedVisits,
     describes_itself: true,
     anonymous_errors: true,
 };

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    CallError, Happened, Job, JobId, JobPage, JobState, JobTerms, Reply, Request, Watched,
+    CallError, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms, Reply, Request, Watched,
 };
 
 use super::hearing::Hearing;
-use super::message::{Failure, Id, MISSING_CAPABILITY, notification, success};
+use super::message::{Failure, Id, MISSING_CAPABILITY, not_a, notification, success};
 use super::revision::{Revision, Tasks};
 use super::ticket::{CallResult, McpTicket, Spelled, Stamp, wording};
-use super::{META_CAPABILITIES, cursor};
+use super::{META_CAPABILITIES, asking, cursor};
 use crate::WatchTicket;
 
 /// What the extension is called, by server and client.
@@ -23,6 +23,10 @@ pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// How often a client should ask how a task is, in milliseconds.
 const POLL_MS: u64 = 500;
+/// The status of a task that waits for its turn or runs.
+const WORKING: &str = "working";
+/// The status of a task that waits for answers.
+const ASKING: &str = "input_required";
 /// How long a call may take before its client gets a task instead of its result.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
@@ -108,15 +112,13 @@ impl About {
         id: &Id,
         params: &Map<String, Value>,
     ) -> Result<Request, Failure> {
-        if revision.tasks == Tasks::Extension && !declared(params) {
-            let why = format!("the request must declare the extension `{EXTENSION}`");
-            let required = json!({ "extensions": { EXTENSION: {} } });
-            return Err(Failure::new(Some(id.clone()), MISSING_CAPABILITY, why)
-                .with_data(json!({ "requiredCapabilities": required })));
+        match revision.tasks {
+            Tasks::None | Tasks::Param => {}
+            Tasks::Extension => check_declared(id, params)?,
         }
         let task = || match params.get("taskId") {
             Some(Value::String(task)) => Ok(task.clone()),
-            Some(_) | None => Err(wrong(id, "`params.taskId` must be a string")),
+            other => Err(not_a("a string", id, "params.taskId", other)),
         };
         Ok(match self {
             Self::Get => Request::GetJob { id: task()? },
@@ -125,12 +127,9 @@ impl About {
                 let after = cursor::of(id, params, |text| text.parse().ok())?;
                 Request::ListJobs { after }
             }
-            // No task of ours asks its client anything: whatever is answered was not asked.
-            Self::Update => match params.get("inputResponses") {
-                Some(Value::Object(_)) => Request::GetJob { id: task()? },
-                Some(_) | None => {
-                    return Err(wrong(id, "`params.inputResponses` must be an object"));
-                }
+            Self::Update => match asking::given(id, params)? {
+                Some(given) => Request::TellJob { id: task()?, given },
+                None => return Err(wrong(id, "`params.inputResponses` is missing")),
             },
             Self::Cancel => Request::CancelJob { id: task()? },
         })
@@ -139,6 +138,21 @@ impl About {
 
 fn wrong(id: &Id, why: &str) -> Failure {
     Failure::invalid_params(Some(id.clone()), why)
+}
+
+/// Refuses a request of tasks that does not declare the extension.
+pub(crate) fn check_declared(id: &Id, params: &Map<String, Value>) -> Result<(), Failure> {
+    if declared(params) {
+        return Ok(());
+    }
+    let why = format!("the request must declare the extension `{EXTENSION}`");
+    Err(Failure::new(Some(id.clone()), MISSING_CAPABILITY, why)
+        .with_data(json!({ "requiredCapabilities": required() })))
+}
+
+/// The capability that a client lacks which takes no task for an answer.
+pub(crate) fn required() -> Value {
+    json!({ "extensions": { EXTENSION: {} } })
 }
 
 /// Whether the request declares the extension.
@@ -165,6 +179,7 @@ pub(crate) fn related(task: JobId) -> Value {
 impl McpTicket {
     /// The answer to a call that became a task.
     pub(crate) fn created(&self, job: &Job) -> Reply {
+        // What came of it, and what it asks, is for whoever asks how it is.
         let Shown { task, stamp, .. } = self.shown(job);
         match self.revision.tasks {
             Tasks::None | Tasks::Param => {
@@ -172,7 +187,7 @@ impl McpTicket {
             }
             Tasks::Extension => {
                 let stamp = stamp.of_task();
-                success(&self.id, &Shown { task, result: None, error: None, stamp })
+                success(&self.id, &Shown::seed(task, stamp))
             }
         }
     }
@@ -227,6 +242,15 @@ impl McpTicket {
         success(&self.id, &self.stamp(None))
     }
 
+    /// A task as it is told whoever listens, which is as whoever asks for it is answered.
+    pub(crate) fn detailed(&self, job: &Job) -> Value {
+        let mut task = json!(self.shown(job));
+        if let Some(fields) = task.as_object_mut() {
+            fields.retain(|name, _| name != "resultType" && name != "_meta");
+        }
+        task
+    }
+
     fn shown<'a>(&'a self, job: &'a Job) -> Shown<'a> {
         let (status, result, error) = match (self.revision.tasks, job.state) {
             // The extension keeps `failed` for what is a protocol error.
@@ -235,14 +259,14 @@ impl McpTicket {
                 Spelled::Error(failure) => ("failed", None, Some(failure)),
             },
             (Tasks::Extension, JobState::Queued | JobState::Running | JobState::Canceled)
-            | (Tasks::None | Tasks::Param, _) => (status(job.state), None, None),
+            | (Tasks::None | Tasks::Param, _) => (status(job), None, None),
         };
-        Shown {
-            task: Task::new(job, self.revision, status),
-            result,
-            error,
-            stamp: self.stamp(None),
-        }
+        let input_requests = match self.revision.tasks {
+            Tasks::Extension if asks(job) => Some(asking::input_requests(&job.asks, self.revision)),
+            Tasks::None | Tasks::Param | Tasks::Extension => None,
+        };
+        let (task, stamp) = (Task::new(job, self.revision, status), self.stamp(None));
+        Shown { task, input_requests, result, error, stamp }
     }
 
     /// What came of a job that has ended, as the call itself would have told it.
@@ -257,9 +281,15 @@ impl McpTicket {
     }
 }
 
-fn status(state: JobState) -> &'static str {
-    match state {
-        JobState::Queued | JobState::Running => "working",
+/// Whether a job waits for answers.
+fn asks(job: &Job) -> bool {
+    !job.asks.is_empty() && !job.state.is_terminal()
+}
+
+fn status(job: &Job) -> &'static str {
+    match job.state {
+        JobState::Queued | JobState::Running if asks(job) => ASKING,
+        JobState::Queued | JobState::Running => WORKING,
         JobState::Succeeded => "completed",
         JobState::Failed => "failed",
         JobState::Canceled => "cancelled",
@@ -268,15 +298,25 @@ fn status(state: JobState) -> &'static str {
 
 /// A task with what came of it.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Shown<'a> {
     #[serde(flatten)]
     task: Task<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_requests: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<CallResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Failure>,
     #[serde(flatten)]
     stamp: Stamp<'a>,
+}
+
+impl<'a> Shown<'a> {
+    /// A task alone.
+    fn seed(task: Task<'a>, stamp: Stamp<'a>) -> Self {
+        Self { task, input_requests: None, result: None, error: None, stamp }
+    }
 }
 
 /// A task: a job as MCP shows it.
@@ -338,6 +378,16 @@ fn message(job: &Job) -> Option<Cow<'_, str>> {
 pub(crate) struct TaskWatch {
     pub(crate) revision: &'static Revision,
     pub(crate) hearing: Hearing,
+    /// The task as it was when it was made.
+    pub(crate) job: Job,
+}
+
+impl TaskWatch {
+    /// How the task is since `event`.
+    fn status(&self, status: &'static str, event: &JobEvent) -> Bytes {
+        let job = Job { updated: event.at, message: None, ..self.job.clone() };
+        notification("notifications/tasks/status", &Task::new(&job, self.revision, status))
+    }
 }
 
 impl WatchTicket for TaskWatch {
@@ -353,6 +403,8 @@ impl WatchTicket for TaskWatch {
                     self.hearing.progress(*fraction, Some(1.0), message.as_deref())
                 }
                 Happened::Log { level, message } => self.hearing.log(*level, message),
+                Happened::Asks { open: 0 } => Some(self.status(WORKING, event)),
+                Happened::Asks { .. } => Some(self.status(ASKING, event)),
                 // Waiting or running, a task works; how it ended is told with all that is known.
                 Happened::Queued
                 | Happened::Started { .. }
@@ -361,7 +413,7 @@ impl WatchTicket for TaskWatch {
                 | Happened::Finished { .. } => None,
             },
             Watched::Ended(job) => {
-                let task = Task::new(job, self.revision, status(job.state));
+                let task = Task::new(job, self.revision, status(job));
                 Some(notification("notifications/tasks/status", &task))
             }
         }
@@ -375,3 +427,6 @@ impl WatchTicket for TaskWatch {
         None
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,25 +1,26 @@
 //! Spells answers, refusals and events for one MCP request.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, CallError, Effects, Ending, Event, Job, JobId, Output, Reply, ToolPage,
-    ToolSpec,
+    Answer, CallError, Ending, Event, Job, JobId, Output, Question, Reply, Told, ToolPage,
 };
 
+use super::content::Block;
 use super::hearing::Hearing;
-use super::message::{Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, success};
+use super::library::{SELDOM_TTL_MS, Want};
+use super::listed::Listed;
+use super::message::{
+    Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id,
+    METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, success,
+};
 use super::revision::{BadInput, Era, Revision, Shapes, Tasks};
 use super::tasks::{About, TaskWatch, related};
-use super::{cursor, spell};
-use crate::{Facts, Ticket, WatchTicket};
-
-/// How long a client may keep a list, in milliseconds. The catalog is fixed while the process lives.
-const LIST_TTL_MS: u64 = 300_000;
+use super::{asking, cursor, spell, tasks};
+use crate::{Facts, Heard, Ticket, WatchTicket};
 
 /// What is needed to answer one request.
 pub(crate) struct McpTicket {
@@ -31,7 +32,7 @@ pub(crate) struct McpTicket {
 }
 
 /// What a request asks for, and so what can answer it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The tools.
     Tools,
@@ -41,6 +42,13 @@ pub(crate) enum Asked {
     Task,
     /// Something of tasks that are there.
     About(About),
+    /// Something that can be read.
+    Library {
+        /// What.
+        want: Want,
+        /// The resource that the request names, if it names one.
+        uri: Option<String>,
+    },
 }
 
 impl Ticket for McpTicket {
@@ -50,22 +58,41 @@ impl Ticket for McpTicket {
             Err(CallError::Canceled) => return None,
             Err(error) => return Some(self.refusal(&error)),
         };
-        Some(match (answer, self.asked, self.revision.tasks) {
+        Some(match (answer, &self.asked, self.revision.tasks) {
             (Answer::Tools(page), Asked::Tools, _) => self.tools(&page),
             (Answer::Output(output), Asked::Call, _)
             | (Answer::Output(output), Asked::Task, Tasks::Extension) => {
                 self.said(self.spelled(Ok(&output)))
             }
             (Answer::Job(job), Asked::Task, _) => self.created(&job),
-            (Answer::Job(job), Asked::About(about), _) => self.about(about, &job),
+            (Answer::Job(job), Asked::About(about), _) => self.about(*about, &job),
             (Answer::Jobs(page), Asked::About(About::List), _) => self.tasks(&page),
+            (
+                Answer::Asks { questions, state },
+                Asked::Call
+                | Asked::Task
+                | Asked::Library { want: Want::Contents | Want::Prompt, .. },
+                _,
+            ) => asking::asks(self, &questions, &state),
+            (answer, Asked::Library { want, .. }, _) => self.shelved(*want, &answer),
             (
                 Answer::Tools(_)
                 | Answer::Output(_)
                 | Answer::Job(_)
                 | Answer::Jobs(_)
-                | Answer::Artefact(_),
-                _,
+                | Answer::Artefact(_)
+                | Answer::Resources(_)
+                | Answer::Templates(_)
+                | Answer::Contents(_)
+                | Answer::Folder(..)
+                | Answer::Watched { .. }
+                | Answer::Prompts(_)
+                | Answer::Prompt(_)
+                | Answer::Completion(_)
+                | Answer::Skills(_)
+                | Answer::Skill(_)
+                | Answer::Asks { .. },
+                Asked::Tools | Asked::Call | Asked::Task | Asked::About(_),
                 _,
             ) => self.astray(),
         })
@@ -82,28 +109,45 @@ impl Ticket for McpTicket {
             Event::Log { level, message } => self.hearing.log(*level, message),
             // What a program prints is in its result; while it runs, its last line is the progress
             // message. MCP has no words for a file that is left.
-            Event::Chunk { .. } | Event::Left(_) => None,
+            Event::Chunk { .. } | Event::Left(_) | Event::LetGo => None,
         }
     }
 
     fn listens(&self) -> bool {
-        match (self.asked, self.revision.tasks) {
+        match (&self.asked, self.revision.tasks) {
             // A task is told on its own, after it was the answer; asking of one runs nothing.
             (Asked::Task, Tasks::None | Tasks::Param) | (Asked::About(_), _) => false,
-            (Asked::Task, Tasks::Extension) | (Asked::Tools | Asked::Call, _) => {
-                self.hearing.wants_any()
-            }
+            (Asked::Task, Tasks::Extension)
+            | (Asked::Tools | Asked::Call | Asked::Library { .. }, _) => self.hearing.wants_any(),
         }
     }
 
+    fn question(&self, id: &str, question: &Question) -> Option<Bytes> {
+        match self.revision.era {
+            Era::Session => asking::request(id, question, self.revision, self.hearing.task()),
+            Era::Stateless => None,
+        }
+    }
+
+    fn unasked(&self, id: &str) -> Option<Bytes> {
+        match self.revision.era {
+            Era::Session => Some(asking::withdrawn(id)),
+            Era::Stateless => None,
+        }
+    }
+
+    fn told(&self, question: &Question, heard: &Heard) -> Result<Told, String> {
+        asking::told(question, heard, self.revision)
+    }
+
     fn follow(&self, job: &Job) -> Option<Arc<dyn WatchTicket>> {
-        match (self.asked, self.revision.tasks) {
+        match (&self.asked, self.revision.tasks) {
             (Asked::Task, Tasks::Param) => {
                 let (revision, hearing) = (self.revision, self.hearing.of_task(job.id));
-                Some(Arc::new(TaskWatch { revision, hearing }))
+                Some(Arc::new(TaskWatch { revision, hearing, job: job.clone() }))
             }
             (Asked::Task, Tasks::None | Tasks::Extension)
-            | (Asked::Tools | Asked::Call | Asked::About(_), _) => None,
+            | (Asked::Tools | Asked::Call | Asked::About(_) | Asked::Library { .. }, _) => None,
         }
     }
 }
@@ -121,8 +165,8 @@ impl McpTicket {
         }
         let tools =
             page.tools.iter().map(|tool| Listed::new(tool.as_ref(), self.revision)).collect();
-        let next_cursor = page.next.as_ref().map(cursor::write);
-        let stamp = self.stamp(Some(LIST_TTL_MS));
+        let next_cursor = page.next.as_ref().map(|id| cursor::next("tool", id));
+        let stamp = self.stamp(Some(SELDOM_TTL_MS));
         success(&self.id, &List { tools, next_cursor, stamp })
     }
 
@@ -135,12 +179,20 @@ impl McpTicket {
     }
 
     fn spelled_error(&self, error: &CallError) -> Spelled<'_> {
-        let told = |message| Spelled::Result(self.told(message));
+        let told = |message| Spelled::Result(self.failure(message));
+        let refused = || Spelled::Error(self.protocol_error(error));
         match (error, self.revision.bad_input) {
             (CallError::UnknownTool { .. }, _)
-            | (CallError::InvalidInput { .. }, BadInput::Error) => {
-                Spelled::Error(self.protocol_error(error))
-            }
+            | (CallError::InvalidInput { .. }, BadInput::Error)
+            | (CallError::Mismatch { .. } | CallError::Refused { .. }, _) => refused(),
+            (CallError::CannotAsk { .. }, _) => match self.revision.era {
+                Era::Stateless => refused(),
+                Era::Session => told(wording(error)),
+            },
+            (CallError::NeedsJob { .. }, _) => match self.revision.tasks {
+                Tasks::Param | Tasks::Extension => refused(),
+                Tasks::None => told(wording(error)),
+            },
             (CallError::Conflict { details, .. }, _) => {
                 told(format!("{}\n{details}", wording(error)))
             }
@@ -154,6 +206,8 @@ impl McpTicket {
                 | CallError::TimedOut { .. }
                 | CallError::Canceled
                 | CallError::Interrupted
+                | CallError::Asks { .. }
+                | CallError::NoJob { .. }
                 | CallError::Failed { .. }
                 | CallError::InvalidOutput { .. },
                 _,
@@ -162,26 +216,28 @@ impl McpTicket {
     }
 
     fn result<'a>(&'a self, output: &'a Output) -> CallResult<'a> {
-        let Output { value, text, ending } = output;
+        let Output { value, structured, text, content, ending } = output;
         // Some model APIs refuse an empty block.
         let body = Some(text.body.as_str()).filter(|body| !body.is_empty());
-        let content = body.into_iter().chain(text.note.as_deref()).map(Content::text).collect();
+        let texts = body.into_iter().chain(text.note.as_deref()).map(Block::text);
+        let blocks = content.iter().map(|content| Block::of(content, self.revision));
         let sayable = match self.revision.shapes {
             Shapes::Objects => value.is_object(),
             Shapes::Any => true,
         };
+        let structured = *structured && self.revision.structured && sayable;
         CallResult {
-            content,
-            structured_content: (self.revision.structured && sayable).then_some(value),
+            content: texts.chain(blocks).collect(),
+            structured_content: structured.then_some(value),
             is_error: *ending == Ending::ProgramFailed,
             stamp: self.stamp(None),
         }
     }
 
     /// A failure the model is to see.
-    fn told(&self, message: String) -> CallResult<'_> {
+    fn failure(&self, message: String) -> CallResult<'_> {
         CallResult {
-            content: vec![Content::text(message)],
+            content: vec![Block::text(message)],
             structured_content: None,
             is_error: true,
             stamp: self.stamp(None),
@@ -196,13 +252,14 @@ impl McpTicket {
     }
 
     fn refusal(&self, error: &CallError) -> Reply {
-        match (self.asked, self.revision.tasks) {
+        match (&self.asked, self.revision.tasks) {
             (Asked::Call, _) | (Asked::Task, Tasks::Extension) => {
                 self.said(self.spelled_error(error))
             }
             // Whoever asked for a task has no place for a call's result.
             (Asked::Tools, _) | (Asked::Task, Tasks::None | Tasks::Param) => self.refused(error),
-            (Asked::About(about), _) => self.refused_about(about, error),
+            (Asked::About(about), _) => self.refused_about(*about, error),
+            (Asked::Library { uri, .. }, _) => self.unshelved(uri.as_deref(), error),
         }
     }
 
@@ -219,31 +276,61 @@ impl McpTicket {
             | CallError::NotFound { .. }
             | CallError::Conflict { .. }
             | CallError::TooLarge { .. } => INVALID_PARAMS,
+            CallError::CannotAsk { .. } => match self.revision.era {
+                Era::Stateless => MISSING_CAPABILITY,
+                Era::Session => INVALID_REQUEST,
+            },
+            CallError::NeedsJob { .. } => match self.revision.tasks {
+                Tasks::Extension => MISSING_CAPABILITY,
+                Tasks::Param => METHOD_NOT_FOUND,
+                Tasks::None => INVALID_REQUEST,
+            },
+            CallError::NoJob { .. } => METHOD_NOT_FOUND,
+            CallError::Mismatch { .. } => HEADER_MISMATCH,
+            CallError::Refused { code, .. } => *code,
             CallError::Limited { .. }
             | CallError::Unavailable { .. }
             | CallError::TimedOut { .. }
             | CallError::Canceled
             | CallError::Interrupted
+            | CallError::Asks { .. }
             | CallError::Failed { .. }
             | CallError::InvalidOutput { .. } => INTERNAL_ERROR,
         };
         let failure = Failure::new(Some(self.id.clone()), code, wording(error));
-        match error {
-            CallError::InvalidInput { problems } => {
+        let lacking = |failure: Failure, required: Value| {
+            failure.with_data(json!({ "requiredCapabilities": required }))
+        };
+        match (error, code) {
+            (CallError::InvalidInput { problems }, _) => {
                 failure.with_data(json!({ "problems": problems }))
             }
-            CallError::Conflict { details, .. } => failure.with_data(details.clone()),
-            CallError::UnknownTool { .. }
-            | CallError::NotAllowed { .. }
-            | CallError::NotFound { .. }
-            | CallError::TooLarge { .. }
-            | CallError::Limited { .. }
-            | CallError::Unavailable { .. }
-            | CallError::TimedOut { .. }
-            | CallError::Canceled
-            | CallError::Interrupted
-            | CallError::Failed { .. }
-            | CallError::InvalidOutput { .. } => failure,
+            (CallError::Conflict { details, .. }, _) => failure.with_data(details.clone()),
+            (CallError::Refused { data: Some(data), .. }, _) => failure.with_data(data.clone()),
+            (CallError::CannotAsk { kind }, MISSING_CAPABILITY) => {
+                lacking(failure, asking::required(*kind))
+            }
+            (CallError::NeedsJob { .. }, MISSING_CAPABILITY) => lacking(failure, tasks::required()),
+            (
+                CallError::UnknownTool { .. }
+                | CallError::NotAllowed { .. }
+                | CallError::NotFound { .. }
+                | CallError::TooLarge { .. }
+                | CallError::Limited { .. }
+                | CallError::Unavailable { .. }
+                | CallError::TimedOut { .. }
+                | CallError::Canceled
+                | CallError::Interrupted
+                | CallError::Asks { .. }
+                | CallError::CannotAsk { .. }
+                | CallError::NeedsJob { .. }
+                | CallError::NoJob { .. }
+                | CallError::Mismatch { .. }
+                | CallError::Refused { .. }
+                | CallError::Failed { .. }
+                | CallError::InvalidOutput { .. },
+                _,
+            ) => failure,
         }
     }
 
@@ -253,9 +340,14 @@ impl McpTicket {
         self.failed(Failure::new(Some(self.id.clone()), INTERNAL_ERROR, why))
     }
 
-    /// An error is an answer like another: some clients do not read the body of a 400.
+    /// An error is an answer like another, since some clients do not read the body of a 400; but
+    /// where the wire demands that.
     pub(crate) fn failed(&self, failure: Failure) -> Reply {
-        failure.with_status(200).reply(self.revision.anonymous_errors)
+        let status = match (self.revision.era, failure.code) {
+            (Era::Stateless, HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION) => 400,
+            (Era::Stateless | Era::Session, _) => 200,
+        };
+        failure.with_status(status).reply(self.revision.anonymous_errors)
     }
 
     pub(crate) fn stamp(&self, ttl_ms: Option<u64>) -> Stamp<'_> {
@@ -269,6 +361,8 @@ pub(crate) fn wording(error: &CallError) -> String {
         CallError::UnknownTool { name, nearest: Some(nearest) } => {
             format!("no tool is named `{name}`; did you mean `{}`?", spell(nearest))
         }
+        CallError::NeedsJob { tool } => CallError::NeedsJob { tool: spell(tool) }.to_string(),
+        CallError::NoJob { tool } => CallError::NoJob { tool: spell(tool) }.to_string(),
         other => other.to_string(),
     }
 }
@@ -285,7 +379,7 @@ pub(crate) enum Spelled<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CallResult<'a> {
-    content: Vec<Content<'a>>,
+    content: Vec<Block<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     structured_content: Option<&'a Value>,
     is_error: bool,
@@ -364,114 +458,4 @@ pub(crate) fn server_info(revision: &Revision, facts: &Facts) -> Value {
         about["description"] = json!(facts.about);
     }
     about
-}
-
-#[derive(Serialize)]
-struct Content<'a> {
-    r#type: &'static str,
-    text: Cow<'a, str>,
-}
-
-impl<'a> Content<'a> {
-    fn text(text: impl Into<Cow<'a, str>>) -> Self {
-        Self { r#type: "text", text: text.into() }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Listed<'a> {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<&'a str>,
-    description: &'a str,
-    input_schema: Cow<'a, Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<Cow<'a, Value>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<Annotations<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    execution: Option<Execution>,
-}
-
-impl<'a> Listed<'a> {
-    fn new(tool: &'a dyn AnyTool, revision: &Revision) -> Self {
-        let spec = tool.spec();
-        Self {
-            name: spell(spec.id.as_str()),
-            title: revision.structured.then_some(&spec.title),
-            description: &spec.about,
-            input_schema: worded(&spec.input_schema, revision.shapes),
-            output_schema: spec
-                .output_schema
-                .as_ref()
-                .filter(|schema| revision.structured && sayable(schema, revision.shapes))
-                .map(|schema| worded(schema, revision.shapes)),
-            annotations: revision.annotations.then(|| Annotations::new(spec)),
-            execution: match revision.tasks {
-                Tasks::None | Tasks::Extension => None,
-                Tasks::Param => Some(Execution { task_support: "optional" }),
-            },
-        }
-    }
-}
-
-/// How a tool may be called.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Execution {
-    task_support: &'static str,
-}
-
-/// Whether a revision has words for results of `schema`.
-fn sayable(schema: &Value, shapes: Shapes) -> bool {
-    match shapes {
-        Shapes::Objects => schema["type"] == "object",
-        Shapes::Any => true,
-    }
-}
-
-/// `schema` in the words a revision has: where properties have only objects for schemas, `true`
-/// is `{}`: a client of that time may refuse the whole list over a `true`.
-fn worded(schema: &Value, shapes: Shapes) -> Cow<'_, Value> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let odd = properties.is_some_and(|all| all.values().any(Value::is_boolean));
-    match shapes {
-        Shapes::Objects if odd => {
-            let mut schema = schema.clone();
-            if let Some(properties) = schema["properties"].as_object_mut() {
-                for property in properties.values_mut() {
-                    match property {
-                        Value::Bool(true) => *property = json!({}),
-                        Value::Bool(false) => *property = json!({ "not": {} }),
-                        _ => {}
-                    }
-                }
-            }
-            Cow::Owned(schema)
-        }
-        Shapes::Objects | Shapes::Any => Cow::Borrowed(schema),
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Annotations<'a> {
-    title: &'a str,
-    read_only_hint: bool,
-    destructive_hint: bool,
-    idempotent_hint: bool,
-    open_world_hint: bool,
-}
-
-impl<'a> Annotations<'a> {
-    fn new(spec: &'a ToolSpec) -> Self {
-        Self {
-            title: &spec.title,
-            read_only_hint: spec.effects == Effects::Reads,
-            destructive_hint: matches!(spec.effects, Effects::Changes | Effects::Runs),
-            idempotent_hint: spec.idempotent,
-            open_world_hint: spec.effects == Effects::Runs,
-        }
-    }
 }

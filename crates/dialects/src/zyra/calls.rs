@@ -6,7 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, CallError, Ending, Event, Job, JobTerms, Output, Reply, Request, ToolPage,
+    Answer, AnyTool, Beside, CallError, Ending, Event, Job, JobTerms, Output, Reply, Request,
+    ToolPage,
 };
 
 use super::rest::seconds;
@@ -17,7 +18,7 @@ use crate::json::parse;
 use crate::rpc::{
     Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, METHOD_NOT_FOUND, notification, success,
 };
-use crate::{Accepts, Ask, Facts, OnLeave, Reading, Ticket, WatchTicket};
+use crate::{Accepts, Ask, Asking, Facts, OnLeave, Reading, Ticket, WatchTicket};
 
 /// The revision of MCP that `initialize` names, whichever the client asks for.
 const PROTOCOL: &str = "2025-06-18";
@@ -219,7 +220,15 @@ fn ask(request: Request, ticket: CallTicket, on_leave: OnLeave) -> Reading {
         Over::Http => Accepts::Message,
         Over::WebSocket => Accepts::Stream,
     };
-    Reading::Ask(Ask { key: ticket.id.key(), request, ticket: Arc::new(ticket), on_leave, events })
+    Reading::Ask(Ask {
+        key: ticket.id.key(),
+        request,
+        ticket: Arc::new(ticket),
+        on_leave,
+        events,
+        asking: Asking::Nobody,
+        beside: Beside::default(),
+    })
 }
 
 /// What is needed to answer one request.
@@ -244,10 +253,8 @@ impl Ticket for CallTicket {
             Ok(Answer::Tools(page)) => self.tools(&page),
             Ok(Answer::Output(output)) => self.output(&output),
             Ok(Answer::Job(job)) => self.accepted(&job),
-            Ok(Answer::Jobs(_) | Answer::Artefact(_)) => {
-                self.failure(&Failure::new(INTERNAL_ERROR, "that was not asked for"))
-            }
             Err(error) => self.refusal(&error),
+            Ok(_) => self.failure(&Failure::new(INTERNAL_ERROR, "that was not asked for")),
         })
     }
 
@@ -345,6 +352,12 @@ impl CallTicket {
             | CallError::TimedOut { .. }
             | CallError::Canceled
             | CallError::Interrupted
+            | CallError::Asks { .. }
+            | CallError::CannotAsk { .. }
+            | CallError::NeedsJob { .. }
+            | CallError::NoJob { .. }
+            | CallError::Mismatch { .. }
+            | CallError::Refused { .. }
             | CallError::Failed { .. }
             | CallError::InvalidOutput { .. } => self.not_done(error, message, &json!({})),
         }

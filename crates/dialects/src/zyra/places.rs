@@ -1,5 +1,6 @@
 //! What each of Zyra's paths stands for, and what a query says.
 
+use http::Method;
 use percent_encoding::percent_decode_str;
 use toolgate_contract::Head;
 
@@ -22,13 +23,16 @@ pub(crate) const PATHS: &[&str] = &[
 /// stream of events, and say that they take one.
 pub(crate) fn probes(head: &Head) -> bool {
     let Head::Http { method, path, .. } = head else { return false };
-    let streams = |value: &[u8]| {
-        String::from_utf8_lossy(value).to_ascii_lowercase().contains("text/event-stream")
+    let others = |value: &[u8]| {
+        let takes = String::from_utf8_lossy(value).to_ascii_lowercase();
+        // Who takes pages looks with a browser, and is no client of either.
+        let pages = takes.contains("text/html") && !takes.contains("application/json");
+        takes.contains("text/event-stream") || (pages && method != Method::OPTIONS)
     };
     let marks = ["mcp-session-id", "mcp-protocol-version"];
     path == "/mcp"
         && matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS")
-        && !head.header("accept").any(streams)
+        && !head.header("accept").any(others)
         && !marks.iter().any(|name| head.header(name).next().is_some())
 }
 
@@ -86,7 +90,7 @@ pub(crate) fn single(query: &str, name: &str) -> Result<Option<String>, String> 
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderName, HeaderValue, Method};
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     use super::*;
 
@@ -112,6 +116,7 @@ mod tests {
         assert!(probes(&head(Method::GET, "accept", "application/json")));
         assert!(probes(&head(Method::OPTIONS, "accept", "*/*")));
         assert!(!probes(&head(Method::GET, "accept", "application/json, Text/Event-Stream")));
+        assert!(!probes(&head(Method::GET, "accept", "text/html,*/*;q=0.8")));
         assert!(!probes(&head(Method::GET, "mcp-session-id", "s1")));
         assert!(!probes(&head(Method::POST, "accept", "application/json")));
         assert!(!probes(&Head::Line));

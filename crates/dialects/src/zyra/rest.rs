@@ -7,8 +7,8 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Artefact, Body, CallError, Event, Job, JobId, OpenArtefact, Reply, Request, ToolPage,
-    Which,
+    Answer, Artefact, Beside, Body, CallError, Event, Job, JobId, OpenArtefact, Reply, Request,
+    ToolPage, Which,
 };
 
 use super::NAME;
@@ -16,7 +16,7 @@ use super::places::{Place, single};
 use super::watch;
 use super::words::{Printed, output_file, parameters, spell, wording};
 use crate::rpc::written;
-use crate::{Accepts, Ask, Key, OnLeave, Reading, Ticket};
+use crate::{Accepts, Ask, Asking, Key, OnLeave, Reading, Ticket};
 
 /// What the wire says that the server is.
 const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
@@ -105,6 +105,8 @@ fn ask(request: Request, view: View) -> Reading {
         ticket: Arc::new(RestTicket { view }),
         on_leave,
         events: Accepts::Message,
+        asking: Asking::Nobody,
+        beside: Beside::default(),
     })
 }
 
@@ -133,16 +135,7 @@ impl Ticket for RestTicket {
             (View::Manifest, Ok(Answer::Job(job))) => json_reply(&manifest(&job)),
             (View::File, Ok(Answer::Artefact(artefact))) => file(artefact),
             (_, Err(error)) => refusal(&error),
-            (
-                View::Discovery | View::Job | View::Canceled | View::Manifest | View::File,
-                Ok(
-                    Answer::Tools(_)
-                    | Answer::Output(_)
-                    | Answer::Job(_)
-                    | Answer::Jobs(_)
-                    | Answer::Artefact(_),
-                ),
-            ) => detail(500, "that was not asked for"),
+            (_, Ok(_)) => detail(500, "that was not asked for"),
         })
     }
 
@@ -233,9 +226,15 @@ fn refusal(error: &CallError) -> Reply {
         CallError::Limited { retry_after, .. } => {
             detail(429, message).with_header("retry-after", seconds(*retry_after))
         }
-        CallError::Failed { .. } | CallError::InvalidOutput { .. } | CallError::Interrupted => {
-            detail(500, message)
-        }
+        CallError::NeedsJob { .. }
+        | CallError::NoJob { .. }
+        | CallError::Mismatch { .. }
+        | CallError::Refused { .. } => detail(400, message),
+        CallError::Failed { .. }
+        | CallError::InvalidOutput { .. }
+        | CallError::Interrupted
+        | CallError::Asks { .. }
+        | CallError::CannotAsk { .. } => detail(500, message),
         CallError::Unavailable { .. } | CallError::Canceled => detail(503, message),
         CallError::TimedOut { .. } => detail(504, message),
     }

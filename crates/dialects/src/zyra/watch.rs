@@ -236,6 +236,7 @@ fn step(what: &Happened) -> Option<Map<String, Value>> {
         | Happened::Started { .. }
         | Happened::Log { .. }
         | Happened::Artefact(_)
+        | Happened::Asks { .. }
         | Happened::Finished { .. } => None,
     }
 }

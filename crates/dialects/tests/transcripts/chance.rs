@@ -3,15 +3,15 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Value, from_str, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Ending, Event, Frame, Head, Job, JobId, JobPage, Level, Output, Reply,
-    Text, Watched,
+    Answer, Body, Change, Ending, Event, Frame, Head, Interest, Job, JobId, JobPage, Level, Output,
+    Reply, Text, Watched,
 };
-use toolgate_dialects::{Dialect, Reading, WatchTicket};
+use toolgate_dialects::{Ask, Dialect, Heard, ListenTicket, Reading, WatchTicket};
 
 use crate::stage::mcp;
-use crate::words::{read_job, read_page, read_watched};
+use crate::words::{read_job, read_outcome, read_page, read_watched};
 
 proptest! {
     #[test]
@@ -58,31 +58,20 @@ fn sound(reading: Reading) -> Result<(), TestCaseError> {
     let replies = match reading {
         Reading::Batch(items) => return items.into_iter().try_for_each(sound),
         Reading::Reply(reply) | Reading::Opened(reply) | Reading::Closed(reply) => vec![reply],
-        Reading::Cancel { reply, .. } => vec![reply],
+        Reading::Cancel { reply, .. }
+        | Reading::Unwatch { reply, .. }
+        | Reading::Told { reply, .. } => vec![reply],
+        Reading::Tidings { .. } => Vec::new(),
+        Reading::Listen(listening) => {
+            let told = listened(&listening.interest, &*listening.ticket);
+            told.into_iter().map(Reply::json).collect()
+        }
         Reading::Replies(replies) => replies,
         Reading::Watch(watching) => {
             let told = jobs().into_iter().flat_map(|job| watched(&*watching.ticket, job));
             told.map(Reply::json).collect()
         }
-        Reading::Ask(ask) => {
-            let odd = "a\nb\u{2028}\0\u{1f600}";
-            let output =
-                Output { value: json!([odd]), text: Text::body(odd), ending: Ending::Done };
-            let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.into()) };
-            let line = Event::Log { level: Level::Emergency, message: odd.into() };
-            let lost = CallError::NotFound { message: odd.into() };
-            let mut outcomes =
-                vec![Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read")))];
-            let page = JobPage { jobs: jobs(), next: Some(JobId::of(7)) };
-            outcomes.extend([Ok(Answer::Jobs(page)), Err(lost)]);
-            outcomes.extend(jobs().into_iter().map(|job| Ok(Answer::Job(Box::new(job)))));
-            let follow = |job| ask.ticket.follow(&job).map(|watch| watched(&*watch, job));
-            let followed = jobs().into_iter().filter_map(follow).flatten();
-            let events = [progress, line].into_iter().filter_map(|event| ask.ticket.event(&event));
-            let said = events.chain(followed).map(Reply::json).collect::<Vec<_>>();
-            let answers = outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome));
-            said.into_iter().chain(answers).collect()
-        }
+        Reading::Ask(ask) => said_to(&ask),
     };
     for reply in replies {
         if let Body::Json(bytes) = reply.body {
@@ -95,11 +84,85 @@ fn sound(reading: Reading) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// All that a dialect says to what a host may say, sensible or not.
+fn said_to(ask: &Ask) -> Vec<Reply> {
+    let odd = "a\nb\u{2028}\0\u{1f600}";
+    let output = Output::new(json!([odd]), Text::body(odd), Ending::Done);
+    let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.into()) };
+    let line = Event::Log { level: Level::Emergency, message: odd.into() };
+    let mut outcomes = vec![Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read")))];
+    let page = JobPage { jobs: jobs(), next: Some(JobId::of(7)) };
+    outcomes.push(Ok(Answer::Jobs(page)));
+    outcomes.extend(jobs().into_iter().map(|job| Ok(Answer::Job(Box::new(job)))));
+    let read = |(kind, rest)| read_outcome(kind, rest);
+    outcomes.extend(ANSWERS.into_iter().map(read));
+    outcomes.extend(ERRORS.into_iter().map(|rest| read_outcome("error", rest)));
+    let follow = |job| ask.ticket.follow(&job).map(|watch| watched(&*watch, job));
+    let followed = jobs().into_iter().filter_map(follow).flatten();
+    let events = [progress, line, Event::LetGo].into_iter();
+    let events = events.filter_map(|event| ask.ticket.event(&event));
+    let question = |text| {
+        let question = from_str(text).expect("a question");
+        for result in [json!(null), json!({}), json!({ "action": "accept" }), json!([odd])] {
+            let _ = ask.ticket.told(&question, &Heard::Result(result));
+        }
+        let _ = ask.ticket.told(&question, &Heard::Error(odd.into()));
+        ask.ticket.question(odd, &question)
+    };
+    let questions = QUESTIONS.into_iter().filter_map(question);
+    let said = events.chain(followed).chain(questions).map(Reply::json).collect::<Vec<_>>();
+    let answers = outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome));
+    said.into_iter().chain(answers).collect()
+}
+
+const ANSWERS: [(&str, &str); 12] = [
+    ("resources", r#"[{"uri":"a:b","name":"a\nb","bytes":3}] then more of files"#),
+    ("templates", r#"[{"uri":"a:{b}","name":"a\nb"}]"#),
+    ("contents", r#"[{"uri":"a:b","held":{"text":"a\nb"}},{"uri":"a:c","held":{"bytes":"AAo="}}]"#),
+    ("folder", r#"[{"uri":"a:b","name":"b"}] then more"#),
+    ("watched", "a:b"),
+    ("prompts", r#"[{"name":"a\nb","arguments":[{"name":"c"}]}] then more"#),
+    ("prompt", r#"{"messages":[{"role":"user","content":{"shown":{"text":"a\nb"}}}]}"#),
+    ("completion", r#"2 ["a\nb"]"#),
+    ("skills", r#"[{"uri":"skill://a/SKILL.md","front_matter":{"name":"a\nb"}}] then more"#),
+    ("skill", r#"{"uri":"skill://a/SKILL.md","front_matter":{},"files":[]}"#),
+    ("asks", r#"a\nb {"a\nb":{"form":{"message":"a\nb","schema":{}}},"b":"roots"}"#),
+    (
+        "shown",
+        r#"[{"shown":{"text":"a\nb"}},{"shown":{"audio":{"media_type":"a/b","data":"AA=="}}}]"#,
+    ),
+];
+
+const ERRORS: [&str; 6] = [
+    r#"not_found {"message":"a\nb"}"#,
+    r#"cannot_ask {"kind":"sample"}"#,
+    r#"needs_job {"tool":"exec.run"}"#,
+    r#"no_job {"tool":"exec.run"}"#,
+    r#"mismatch {"message":"a\nb"}"#,
+    r#"refused {"code":-7,"message":"a\nb","data":["a\nb"]}"#,
+];
+
+const QUESTIONS: [&str; 4] = [
+    r#"{"form":{"message":"a\nb","schema":{"type":"object","properties":{}}}}"#,
+    r#"{"visit":{"message":"a\nb","url":"https://a.example","id":"1"}}"#,
+    r#"{"sample":{"messages":[{"role":"user","content":{"shown":{"text":"a\nb"}}}],"system":null,"max_tokens":1}}"#,
+    r#""roots""#,
+];
+
+/// All that is told to whoever listens for `interest`.
+fn listened(interest: &Interest, ticket: &dyn ListenTicket) -> Vec<Bytes> {
+    let changes = [Change::Tools, Change::Prompts, Change::Resources, Change::Resource("a".into())];
+    let changed = changes.iter().filter_map(|change| ticket.changed(change));
+    let jobs = jobs().into_iter().filter_map(|job| ticket.job(&job));
+    ticket.begin(interest).into_iter().chain(changed).chain(jobs).chain(ticket.end()).collect()
+}
+
 /// A job in every state, with something odd in each.
 fn jobs() -> Vec<Job> {
     [
         r#"queued {}"#,
         r#"running {"message":"a\nb\u2028"}"#,
+        r#"running {"asks":{"a\nb":{"form":{"message":"a\nb","schema":{}}}}}"#,
         r#"succeeded {} output ["a\nb"] "a\nb""#,
         r#"failed {} failed {} "" "a\nb""#,
         r#"failed {} error unknown_tool {"name":"a\nb"}"#,
@@ -135,11 +198,13 @@ fn surroundings() -> impl Strategy<Value = Surroundings> {
         Just("mcp-protocol-version"),
         Just("mcp-method"),
         Just("mcp-name"),
+        Just("mcp-param-region"),
         Just("accept"),
     ];
     let value = prop_oneof![
         Just(b"2026-07-28".to_vec()),
         Just(b"tools/call".to_vec()),
+        Just(b"text/event-stream".to_vec()),
         Just(b"=?base64?YQ==?=".to_vec()),
         proptest::collection::vec(any::<u8>(), 0..12),
     ];
@@ -188,11 +253,24 @@ fn message() -> impl Strategy<Value = Value> {
         Just(json!("tasks/list")),
         Just(json!("tasks/update")),
         Just(json!("tasks/cancel")),
+        Just(json!("resources/list")),
+        Just(json!("resources/templates/list")),
+        Just(json!("resources/read")),
+        Just(json!("resources/subscribe")),
+        Just(json!("resources/unsubscribe")),
+        Just(json!("resources/directory/read")),
+        Just(json!("prompts/list")),
+        Just(json!("prompts/get")),
+        Just(json!("completion/complete")),
+        Just(json!("skills/list")),
+        Just(json!("skills/get")),
+        Just(json!("subscriptions/listen")),
         json_value(),
     ];
     let capabilities = prop_oneof![
         Just(json!({})),
         Just(json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } })),
+        Just(json!({ "elicitation": {}, "sampling": {}, "roots": {} })),
     ];
     let meta =
         (proptest::option::of(json_value()), capabilities).prop_map(|(odd, capabilities)| {
@@ -213,6 +291,8 @@ fn message() -> impl Strategy<Value = Value> {
             json!({
                 "_meta": meta, "name": name, "arguments": input, "task": task, "taskId": name,
                 "inputResponses": input, "cursor": odd, "level": odd, "requestId": odd,
+                "uri": name, "requestState": name, "notifications": input, "ref": odd,
+                "argument": input,
             })
         });
     let params = prop_oneof![4 => params, 1 => json_value()];

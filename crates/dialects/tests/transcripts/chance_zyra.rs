@@ -68,11 +68,7 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
         Reading::Cancel { reply, .. } => written(&reply),
         Reading::Watch(watching) => watched(&*watching.ticket),
         Reading::Ask(ask) => {
-            let output = Output {
-                value: json!([ODD]),
-                text: Text::body(ODD),
-                ending: Ending::ProgramFailed,
-            };
+            let output = Output::new(json!([ODD]), Text::body(ODD), Ending::ProgramFailed);
             let job = read_job("failed error failed {\"message\":\"no\"}");
             let outcomes = [
                 Ok(Answer::Output(output)),
@@ -89,8 +85,14 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
             }
             ask.ticket.follow(&job).map_or(Ok(()), |ticket| watched(&*ticket))
         }
-        Reading::Batch(_) | Reading::Opened(_) | Reading::Closed(_) => {
-            Err(TestCaseError::fail("this wire has no batches and no sessions"))
+        Reading::Batch(_)
+        | Reading::Opened(_)
+        | Reading::Closed(_)
+        | Reading::Listen(_)
+        | Reading::Tidings { .. }
+        | Reading::Unwatch { .. }
+        | Reading::Told { .. } => {
+            Err(TestCaseError::fail("this wire has no batches, no sessions and no changes"))
         }
     }
 }

@@ -6,14 +6,16 @@
 #![allow(clippy::disallowed_methods, reason = "a test reads and writes its own transcripts")]
 
 mod stage;
+mod telling;
 mod words;
+mod shelf;
 mod chance;
 mod chance_zyra;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stage::{dialect, retell};
+use stage::retell;
 
 #[test]
 fn a_session_of_2024_11_05_has_only_names_and_texts() {
@@ -171,6 +173,46 @@ fn a_revision_without_tasks_knows_nothing_of_them() {
 }
 
 #[test]
+fn resources_are_listed_and_read() {
+    check("mcp/resources.txt");
+}
+
+#[test]
+fn a_session_subscribes_to_resources_by_method() {
+    check("mcp/resources-sessions.txt");
+}
+
+#[test]
+fn prompts_are_listed_made_and_completed() {
+    check("mcp/prompts.txt");
+}
+
+#[test]
+fn skills_are_for_the_newest_revision() {
+    check("mcp/skills.txt");
+}
+
+#[test]
+fn what_is_shown_is_told_in_the_words_a_revision_has() {
+    check("mcp/content.txt");
+}
+
+#[test]
+fn a_client_is_asked_while_it_waits_or_asks_again() {
+    check("mcp/asking.txt");
+}
+
+#[test]
+fn a_client_that_listens_is_told_of_changes() {
+    check("mcp/listening.txt");
+}
+
+#[test]
+fn what_comes_beside_a_call_is_passed_on() {
+    check("mcp/beside.txt");
+}
+
+#[test]
 fn no_transcript_is_forgotten() {
     let tests = include_str!("main.rs");
     for dialect in ["mcp", "zyra"] {
@@ -187,7 +229,7 @@ fn check(file: &str) {
     let path = folder().join(file);
     let recorded = fs::read_to_string(&path).expect("a transcript");
     let (name, _) = file.split_once('/').expect("the dialect's folder");
-    let told = retell(&recorded, &dialect(name));
+    let told = retell(&recorded, name);
     if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
         fs::write(&path, told).expect("the transcript is writable");
     } else if let Some(difference) = difference(&recorded, &told) {

@@ -5,19 +5,21 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use toolgate_contract::{Answer, Body, Frame, Head, JobTerms, Reply, Request, Which};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use toolgate_contract::{Answer, Frame, Head, Question, Reply};
 use toolgate_dialects::mcp::Mcp;
 use toolgate_dialects::{
-    Accepts, Ask, Conversation, Dialect, Facts, Key, OnLeave, Pace, Reading, Ticket, Upgrade,
-    WatchTicket, Watching, all,
+    Conversation, Dialect, Facts, Heard, Key, ListenTicket, Listening, Pace, Reading, Ticket,
+    Upgrade, WatchTicket, Watching, all,
 };
 
+use crate::shelf::{read, read_change, read_interest};
+use crate::telling::{asked, interested, written};
 use crate::words::{read_event, read_job, read_outcome, read_refused, read_watched};
 
 /// The transcript with what the dialect says now in place of what it said.
-pub(crate) fn retell(recorded: &str, dialect: &Arc<dyn Dialect>) -> String {
-    let mut stage = Stage::new(dialect);
+pub(crate) fn retell(recorded: &str, name: &str) -> String {
+    let mut stage = Stage::new(&dialect(name));
     let mut short = Vec::new();
     let mut told = Vec::new();
     let mut lines = recorded.lines().peekable();
@@ -40,10 +42,11 @@ pub(crate) fn retell(recorded: &str, dialect: &Arc<dyn Dialect>) -> String {
                 told.push(line.to_owned());
                 told.extend(stage.hear(said.trim()));
             }
-            ("~", _) => {
+            ("~", who) => {
                 told.push(line.to_owned());
                 assert!(stage.open.is_empty(), "before `{line}` something was left unanswered");
-                stage = Stage::new(dialect);
+                let without = who.trim().strip_prefix("a server without ").unwrap_or_default();
+                stage = Stage::new(&dialect_of(name, &facts(without)));
             }
             (":", rule) => {
                 told.push(line.to_owned());
@@ -107,12 +110,14 @@ struct Stage {
     line: Box<dyn Conversation>,
     sessions: BTreeMap<String, Box<dyn Conversation>>,
     opened: usize,
-    open: Vec<Heard>,
+    open: Vec<Open>,
     watch: Option<Arc<dyn WatchTicket>>,
+    listen: Option<Arc<dyn ListenTicket>>,
+    questions: BTreeMap<String, (Arc<dyn Ticket>, Question)>,
 }
 
 /// A frame whose answer is not whole yet.
-struct Heard {
+struct Open {
     over: Over,
     batch: bool,
     parts: Vec<Part>,
@@ -120,7 +125,7 @@ struct Heard {
 
 /// How a frame came.
 #[derive(Clone, Copy, PartialEq)]
-enum Over {
+pub(crate) enum Over {
     Line,
     Http,
 }
@@ -134,7 +139,16 @@ enum Part {
 impl Stage {
     fn new(dialect: &Arc<dyn Dialect>) -> Self {
         let (dialect, line) = (dialect.clone(), dialect.converse());
-        Self { dialect, line, sessions: BTreeMap::new(), opened: 0, open: Vec::new(), watch: None }
+        Self {
+            dialect,
+            line,
+            sessions: BTreeMap::new(),
+            opened: 0,
+            open: Vec::new(),
+            watch: None,
+            listen: None,
+            questions: BTreeMap::new(),
+        }
     }
 
     /// Reads `frame` in the conversation it belongs to and says what comes of it.
@@ -162,6 +176,14 @@ impl Stage {
                 (true, items.into_iter().map(|item| part(item, &mut told)).collect())
             }
             Reading::Watch(watching) => return vec![self.watch(watching)],
+            Reading::Listen(Listening { key: Key(key), interest, ticket }) => {
+                self.listen = Some(ticket);
+                return vec![format!("? listen to {}  [key {key}]", interested(&interest))];
+            }
+            Reading::Tidings { after } => {
+                let after = after.map(|after| format!(" after {after}")).unwrap_or_default();
+                return vec![format!("? the session's own stream{after}")];
+            }
             Reading::Replies(replies) => {
                 (false, replies.into_iter().map(|reply| Part::Said(Some(reply))).collect())
             }
@@ -179,9 +201,32 @@ impl Stage {
                 (false, vec![part(reading, &mut told)])
             }
         };
-        self.open.push(Heard { over, batch, parts });
-        told.extend(self.answers());
-        told
+        let told = told.into_iter().flat_map(|line| self.meant(line)).collect::<Vec<_>>();
+        self.open.push(Open { over, batch, parts });
+        told.into_iter().chain(self.answers()).collect()
+    }
+
+    /// What is asked of the server, as a line; an answer with what it means.
+    fn meant(&mut self, told: Saying) -> Vec<String> {
+        match told {
+            Saying::Line(line) => vec![line],
+            Saying::Told { id, heard } => {
+                let said = match &heard {
+                    Heard::Result(result) => format!("? {id} is answered with {result}"),
+                    Heard::Error(why) => format!("? {id} is answered with the error {why:?}"),
+                };
+                let meant = self.questions.get(&id).map(|(ticket, question)| {
+                    match ticket.told(question, &heard) {
+                        Ok(told) => {
+                            let told = serde_json::to_string(&told).expect("JSON");
+                            format!("? which means {told}")
+                        }
+                        Err(why) => format!("? which is no answer: {why}"),
+                    }
+                });
+                [said].into_iter().chain(meant).collect()
+            }
+        }
     }
 
     /// What a WebSocket is for that a client opens.
@@ -226,12 +271,22 @@ impl Stage {
             };
             return written(Over::Line, bytes.map(Reply::json).as_ref());
         }
-        let mut parts = self.open.iter_mut().flat_map(|heard| &mut heard.parts);
+        if let Some(told) = self.hear_changes(kind, rest) {
+            return told;
+        }
+        let mut parts = self.open.iter_mut().flat_map(|open| &mut open.parts);
         let owed = parts.find_map(|part| match part {
             Part::Owed(ticket) => Some((ticket.clone(), part)),
             Part::Said(_) => None,
         });
         let (ticket, part) = owed.unwrap_or_else(|| panic!("`= {said}` answers nothing"));
+        if kind == "question" {
+            let (id, question) = rest.split_once(' ').expect("question ID QUESTION");
+            let question: Question = read(question);
+            let said = ticket.question(id, &question);
+            self.questions.insert(id.to_owned(), (ticket, question));
+            return written(Over::Line, said.map(Reply::json).as_ref());
+        }
         if let Some(event) = read_event(kind, rest) {
             return written(Over::Line, ticket.event(&event).map(Reply::json).as_ref());
         }
@@ -251,11 +306,37 @@ impl Stage {
         told
     }
 
+    /// What the dialect tells of changes to whoever listens.
+    fn hear_changes(&mut self, kind: &str, rest: &str) -> Option<Vec<String>> {
+        let (what, more) = rest.split_once(' ').unwrap_or((rest, ""));
+        if kind == "tidings" {
+            let conversation = match rest {
+                "" => Some(&self.line),
+                session => self.sessions.get(session),
+            };
+            self.listen = conversation.expect("a conversation").tidings();
+            let nothing = self.listen.is_none().then(|| "< nothing".to_owned());
+            return Some(nothing.into_iter().collect());
+        }
+        let listen = || self.listen.as_ref().expect("somebody who listens");
+        let told = match kind {
+            "heard" => listen().begin(&read_interest(rest)).into_iter().collect(),
+            "changed" if what == "job" => listen().job(&read_job(more)).into_iter().collect(),
+            "changed" => listen().changed(&read_change(rest)).into_iter().collect(),
+            "ends" => listen().end(),
+            _ => return None,
+        };
+        if told.is_empty() {
+            return Some(vec!["< nothing".to_owned()]);
+        }
+        Some(told.into_iter().flat_map(|it| written(Over::Line, Some(&Reply::json(it)))).collect())
+    }
+
     /// The answers that have become whole.
     fn answers(&mut self) -> Vec<String> {
-        let whole = |heard: &mut Heard| heard.parts.iter().all(|p| matches!(p, Part::Said(_)));
+        let whole = |open: &mut Open| open.parts.iter().all(|p| matches!(p, Part::Said(_)));
         let mut told = Vec::new();
-        for Heard { over, batch, parts } in self.open.extract_if(.., whole) {
+        for Open { over, batch, parts } in self.open.extract_if(.., whole) {
             let mut replies = parts.into_iter().filter_map(|part| match part {
                 Part::Said(reply) => reply,
                 Part::Owed(_) => None,
@@ -272,112 +353,78 @@ impl Stage {
     }
 }
 
-/// The dialect called `name`.
+/// The dialect called `name`, of a server that has all there is.
 pub(crate) fn dialect(name: &str) -> Arc<dyn Dialect> {
-    let mut dialects = all(&facts()).into_iter();
+    dialect_of(name, &facts(""))
+}
+
+fn dialect_of(name: &str, facts: &Arc<Facts>) -> Arc<dyn Dialect> {
+    let mut dialects = all(facts).into_iter();
     dialects.find(|dialect| dialect.name() == name).expect("a dialect")
 }
 
 pub(crate) fn mcp() -> Mcp {
-    Mcp::new(facts())
+    Mcp::new(facts(""))
 }
 
-fn facts() -> Arc<Facts> {
+/// What a server says of itself that has all there is but what `without` names.
+fn facts(without: &str) -> Arc<Facts> {
+    let has = |what| !without.split(", ").any(|one| one == what);
     Arc::new(Facts {
         name: "toolgate".into(),
         title: "Toolgate".into(),
         version: "1.0.0".into(),
         about: "Serves a workspace's files and commands to agents.".into(),
         instructions: "Paths are relative to the root.".into(),
-        jobs: true,
+        jobs: has("jobs"),
+        resources: has("resources"),
+        prompts: has("prompts"),
+        skills: has("skills"),
+        http_sse: has("http_sse"),
+        card: has("card")
+            .then(|| toolgate_dialects::Card { name: "com.example/tools".to_owned(), url: None }),
     })
 }
 
+/// What a message asks of the server.
+enum Saying {
+    Line(String),
+    Told { id: String, heard: Heard },
+}
+
 /// One message as it was read: what it asks of the server goes to `told`.
-fn part(reading: Reading, told: &mut Vec<String>) -> Part {
+fn part(reading: Reading, told: &mut Vec<Saying>) -> Part {
+    let mut line = |line: String| told.push(Saying::Line(line));
     match reading {
         Reading::Reply(reply) => Part::Said(Some(reply)),
         Reading::Opened(reply) => {
-            told.push("? open a session".to_owned());
+            line("? open a session".to_owned());
             Part::Said(Some(reply))
         }
         Reading::Closed(reply) => {
-            told.push("? close the session".to_owned());
+            line("? close the session".to_owned());
             Part::Said(Some(reply))
         }
         Reading::Cancel { key: Key(key), reply } => {
-            told.push(format!("? cancel {key}"));
+            line(format!("? cancel {key}"));
             Part::Said(Some(reply))
         }
         Reading::Ask(ask) => {
-            told.push(asked(&ask));
+            line(asked(&ask));
             Part::Owed(ask.ticket)
         }
-        Reading::Watch(_) | Reading::Replies(_) | Reading::Batch(_) => {
-            panic!("within a batch there are only messages")
+        Reading::Unwatch { uri, reply } => {
+            line(format!("? watch the resource {uri} no more"));
+            Part::Said(Some(reply))
         }
+        Reading::Told { id, heard, reply } => {
+            told.push(Saying::Told { id, heard });
+            Part::Said(Some(reply))
+        }
+        Reading::Watch(_)
+        | Reading::Listen(_)
+        | Reading::Tidings { .. }
+        | Reading::Replies(_)
+        | Reading::Batch(_) => panic!("within a batch there are only messages"),
     }
-}
-
-fn asked(ask: &Ask) -> String {
-    let Ask { key: Key(key), request, ticket, on_leave, events } = ask;
-    let request = match request {
-        Request::ListTools { after: None } => "list the tools".to_owned(),
-        Request::ListTools { after: Some(tool) } => format!("list the tools after {tool}"),
-        Request::CallTool { tool, input } => format!("call {tool} {input}"),
-        Request::StartJob { tool, input, terms } => {
-            format!("start {tool} {input}{}", on_terms(terms))
-        }
-        Request::GetJob { id } => format!("get the job {id}"),
-        Request::AwaitJob { id } => format!("await the job {id}"),
-        Request::ListJobs { after: None } => "list the jobs".to_owned(),
-        Request::ListJobs { after: Some(id) } => format!("list the jobs after {id}"),
-        Request::CancelJob { id } => format!("cancel the job {id}"),
-        Request::OpenArtefact { id, which: Which::Main } => {
-            format!("open the file of the job {id}")
-        }
-        Request::OpenArtefact { id, which: Which::Named(name) } => {
-            format!("open the file {name} of the job {id}")
-        }
-        Request::OpenArtefact { id, which: Which::All } => {
-            format!("open all files of the job {id}")
-        }
-    };
-    let leaving = match on_leave {
-        OnLeave::Cancels => "leaving cancels it",
-        OnLeave::Continues => "leaving does not end it",
-    };
-    let takes = match events {
-        Accepts::Message => "one message",
-        Accepts::Stream => "a stream",
-    };
-    let hears = if ticket.listens() { "hears events" } else { "hears no events" };
-    format!("? {request}  [key {key}, {leaving}, takes {takes}, {hears}]")
-}
-
-fn on_terms(JobTerms { keep, answer_within }: &JobTerms) -> String {
-    let keep = keep.map(|keep| format!(" kept {} ms", keep.as_millis()));
-    let within = answer_within.map(|within| format!(" answered within {} ms", within.as_millis()));
-    keep.unwrap_or_default() + &within.unwrap_or_default()
-}
-
-/// A reply as it goes out: over HTTP with its status and headers, on a line alone.
-fn written(over: Over, reply: Option<&Reply>) -> Vec<String> {
-    let Some(Reply { status, headers, body }) = reply else {
-        return vec!["< nothing".to_owned()];
-    };
-    let mut told = Vec::new();
-    if over == Over::Http {
-        told.push(format!("< {}", StatusCode::from_u16(*status).expect("a status")));
-        told.extend(headers.iter().map(|(name, value)| format!("< {name}: {value}")));
-    }
-    match body {
-        Body::Json(bytes) => told.push(format!("< {}", std::str::from_utf8(bytes).expect("UTF-8"))),
-        Body::File(file) => {
-            told.push(format!("< a file of {} bytes, {}", file.bytes, file.media_type));
-        }
-        Body::Empty if told.is_empty() => told.push("< nothing".to_owned()),
-        Body::Empty => {}
-    }
-    told
 }

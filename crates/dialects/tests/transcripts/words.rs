@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, AnyTool, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened, Job,
-    JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream, Text,
-    ToolError, ToolId, ToolPage, ToolSpec, Watched,
+    Answer, AnyTool, AsJob, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened,
+    Icon, Job, JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream,
+    Text, ToolError, ToolId, ToolPage, ToolSpec, Watched,
 };
 use toolgate_dialects::{Key, Refused};
+
+use crate::shelf::read_answer;
 
 /// `progress DONE [of TOTAL] [TEXT]`, `log LEVEL TEXT` or `chunk STREAM TEXT`.
 pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
@@ -31,6 +33,7 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
             level: serde_json::from_value(first.into()).expect("a level"),
             message: read_text(rest),
         },
+        "let_go" => Event::LetGo,
         "chunk" => {
             let stream = if first == "stderr" { Stream::Stderr } else { Stream::Stdout };
             Event::Chunk { stream, text: read_text(rest) }
@@ -40,8 +43,11 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
 }
 
 /// `tools ID… [then more]`, `output VALUE TEXT [NOTE]`, `failed VALUE TEXT`, `error REASON FIELDS`,
-/// `job JOB`, `jobs JOB | JOB… [then more]` or `artefact BYTES TYPE NAME`.
+/// `job JOB`, `jobs JOB | JOB… [then more]`, `artefact BYTES TYPE NAME`, or what [`read_answer`] reads.
 pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<Answer, CallError> {
+    if let Some(answer) = read_answer(kind, rest) {
+        return Ok(answer);
+    }
     match kind {
         "tools" => Ok(Answer::Tools(read_page(rest))),
         "job" => Ok(Answer::Job(Box::new(read_job(rest)))),
@@ -68,9 +74,7 @@ pub(crate) fn read_job(text: &str) -> Job {
         let (kind, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
         read_outcome(kind, rest).map(|answer| match answer {
             Answer::Output(output) => output,
-            Answer::Tools(_) | Answer::Job(_) | Answer::Jobs(_) | Answer::Artefact(_) => {
-                panic!("a job does not come to `{outcome}`")
-            }
+            _ => panic!("a job does not come to `{outcome}`"),
         })
     });
     let text = |name: &str, or: &str| fields[name].as_str().unwrap_or(or).to_owned();
@@ -91,6 +95,8 @@ pub(crate) fn read_job(text: &str) -> Job {
         last_event: count("last_event", 1),
         artefacts: serde_json::from_value(fields.get("artefacts").cloned().unwrap_or(json!([])))
             .expect("artefacts"),
+        asks: serde_json::from_value(fields.get("asks").cloned().unwrap_or(json!({})))
+            .expect("questions"),
         outcome,
     }
 }
@@ -144,6 +150,7 @@ pub(crate) fn read_watched(text: &str) -> Watched {
             message: read_text(more),
         },
         "artefact" => Happened::Artefact(serde_json::from_str(rest).expect("an artefact")),
+        "asks" => Happened::Asks { open: first.parse().expect("how many questions are open") },
         "finished" => {
             let state: JobState = serde_json::from_value(first.into()).expect("a state");
             Happened::Finished { state }
@@ -160,7 +167,7 @@ pub(crate) fn read_output(text: &str, ending: Ending) -> Output {
     let value = next().expect("a value");
     let body = next().and_then(|text| text.as_str().map(str::to_owned)).expect("a text");
     let note = next().and_then(|text| text.as_str().map(str::to_owned));
-    Output { value, text: Text { body, note }, ending }
+    Output::new(value, Text { body, note }, ending)
 }
 
 pub(crate) fn read_page(text: &str) -> ToolPage {
@@ -203,6 +210,20 @@ pub(crate) fn read_error(text: &str) -> CallError {
         "canceled" => CallError::Canceled,
         "interrupted" => CallError::Interrupted,
         "failed" => CallError::Failed { message, cause: text("cause") },
+        "cannot_ask" => CallError::CannotAsk {
+            kind: serde_json::from_value(fields["kind"].clone()).expect("a kind of question"),
+        },
+        "asks" => CallError::Asks {
+            questions: serde_json::from_value(fields["questions"].clone()).expect("questions"),
+        },
+        "needs_job" => CallError::NeedsJob { tool: text("tool") },
+        "no_job" => CallError::NoJob { tool: text("tool") },
+        "mismatch" => CallError::Mismatch { message },
+        "refused" => CallError::Refused {
+            code: fields["code"].as_i64().and_then(|code| code.try_into().ok()).expect("a code"),
+            message,
+            data: fields.get("data").cloned(),
+        },
         "invalid_output" => CallError::InvalidOutput { problems: problems() },
         _ => panic!("no error is named `{reason}`"),
     }
@@ -261,6 +282,17 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         "docs.search.recent" => {
             ("Search docs", Effects::Reads, false, json!({ "type": "object" }), None)
         }
+        // It has an icon, and its argument stands in a header too.
+        "show.icon" => (
+            "Show",
+            Effects::Reads,
+            true,
+            json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } }),
+            None,
+        ),
+        "jobs.start" | "exec.build" => {
+            (id, Effects::Runs, false, json!({ "type": "object" }), None)
+        }
         // Its result is a list.
         "files.names" => (
             "Names",
@@ -290,5 +322,11 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         priority: 0,
         input_schema,
         output_schema,
+        job: match id {
+            "jobs.start" => AsJob::Never,
+            "exec.build" => AsJob::Must,
+            _ => AsJob::May,
+        },
+        icons: if id == "show.icon" { vec![Icon::svg("<svg/>")] } else { Vec::new() },
     }))
 }

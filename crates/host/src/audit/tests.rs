@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Caller, EventSink};
+use toolgate_contract::{Asker, Beside, Caller, EventSink};
 
 use super::*;
 
@@ -15,6 +15,8 @@ fn call() -> Call {
         cancel: CancellationToken::new(),
         events: EventSink::none(),
         job: None,
+        asker: Asker::nobody(),
+        beside: Beside::default(),
     }
 }
 
@@ -28,7 +30,7 @@ async fn a_dropped_call_leaves_one_record_too() {
     let path = folder.path().join("a.jsonl");
     let audit = Audit::open(&Destination::File(path.clone())).expect("a log");
     drop(audit.begin(&call()).await.expect("a place"));
-    audit.begin(&call()).await.expect("a place").close(&Err(CallError::Canceled));
+    audit.begin(&call()).await.expect("a place").close(Err(&CallError::Canceled));
     audit.flush();
     let text = std::fs::read_to_string(path).expect("the log");
     assert_eq!(text.lines().count(), 2);
@@ -47,9 +49,7 @@ fn two_processes_that_fill_one_file_lose_no_record() {
         let file = if turn % 2 == 0 { &mut one } else { &mut two };
         file.write_all(&line).expect("it is written");
     }
-    let mut aside = path.clone().into_os_string();
-    aside.push(".1");
-    assert_eq!(lines(&path) + lines(Path::new(&aside)), count);
+    assert_eq!(lines(&path) + lines(&aside(&path)), count);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,12 +64,7 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_keeping_them_wait
             Ok(())
         }
     }
-    let queue = Arc::new(Queue {
-        places: Arc::new(Semaphore::new(2)),
-        pile: Mutex::default(),
-        to_write: Condvar::new(),
-        written: Condvar::new(),
-    });
+    let queue = Arc::new(Queue::new(2, None));
     let writers = queue.clone();
     std::thread::spawn(move || writers.write_all(Box::new(Full)));
     let audit = Audit(Some(queue));

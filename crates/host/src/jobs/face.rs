@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use toolgate_contract::{
-    Answer, Call, CallError, Caller, Effects, Happened, Job, JobEvent, JobId, JobPage, JobState,
-    JobTerms, OpenArtefact, Watch, Which,
+    Answer, AsJob, Askable, Asker, Call, CallError, Caller, Effects, Given, Happened, Job,
+    JobEvent, JobId, JobPage, JobState, JobTerms, OpenArtefact, Questions, Watch, Which,
 };
 
 use super::live::{JobWatch, Live, Stage};
-use super::store::{End, NewJob};
+use super::store::{Answered, End, NewJob};
 use super::{Inner, Jobs};
 use crate::pipeline;
 
@@ -35,6 +36,16 @@ const NEAREST_LETTERS: usize = 4;
 pub(crate) struct Wanted {
     pub(crate) call: Call,
     pub(crate) terms: JobTerms,
+    pub(crate) later: AskLater,
+}
+
+/// Whether whoever starts a job has words to be asked something once it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AskLater {
+    /// As far as it can be asked at all.
+    May,
+    /// It would never learn of it.
+    Never,
 }
 
 impl Inner {
@@ -59,16 +70,51 @@ impl Inner {
 }
 
 impl Jobs {
-    /// Whether a tool that only may become a job should: one that runs programs, and so may take
-    /// long.
+    /// Whether a call that only may become a job should.
     pub(crate) fn suits(&self, call: &Call) -> bool {
         let found = self.0.gate.find(&call.caller, &call.tool);
-        found.is_ok_and(|entry| entry.spec().effects == Effects::Runs)
+        found.is_ok_and(|entry| match entry.spec().job {
+            AsJob::Never => false,
+            // What runs programs may take long.
+            AsJob::May => entry.spec().effects == Effects::Runs,
+            AsJob::Rather | AsJob::Must => true,
+        })
+    }
+
+    /// Gives the job `id` of `caller` answers to what it asks, and gives it as it is then.
+    pub(crate) async fn tell(
+        &self,
+        caller: &Caller,
+        id: &str,
+        given: Given,
+    ) -> Result<Job, CallError> {
+        let job = self.get(Some(caller), id).await?;
+        match self.0.live(job.id) {
+            Some(live) => {
+                let given = live.fitting(given);
+                if !given.is_empty() {
+                    // Stored first: who was told that it is taken is not asked again.
+                    self.0.store().await?.tell(job.id, given.clone()).await?;
+                    live.tell(given);
+                }
+                self.get(Some(caller), id).await
+            }
+            None if job.state.is_terminal() => Ok(job),
+            None => {
+                // It may have ended since it was looked at.
+                let job = self.fetch(job.id).await?;
+                if job.state.is_terminal() {
+                    return Ok(job);
+                }
+                let message = format!("job {} is run by another server; answer it there", job.id);
+                Err(CallError::Conflict { message, details: json!({ "state": job.state }) })
+            }
+        }
     }
 
     /// Accepts a job: once this returns, it is never lost.
     pub(crate) async fn start(&self, wanted: Wanted) -> Result<Answer, CallError> {
-        let Wanted { call, terms } = wanted;
+        let Wanted { call, terms, later } = wanted;
         let jobs = &self.0;
         let (spec, call) = pipeline::accept(&jobs.gate, call).await?;
         if jobs.queue().len() >= jobs.settings.queued_max {
@@ -83,7 +129,7 @@ impl Jobs {
             terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
         let cancel = call.cancel.clone();
         let id = JobId::of(u128::from_le_bytes(random()?));
-        let (tool, priority) = (spec.id.clone(), spec.priority);
+        let (tool, priority, as_job) = (spec.id.clone(), spec.priority, spec.job);
         // As it is accepted, however far it is once that is told.
         let accepted = Job {
             id,
@@ -99,7 +145,12 @@ impl Jobs {
             keep,
             last_event: 1,
             artefacts: Vec::new(),
+            asks: Questions::new(),
             outcome: None,
+        };
+        let can = match later {
+            AskLater::May => call.asker.can(),
+            AskLater::Never => Askable::default(),
         };
         let new = NewJob {
             id,
@@ -110,6 +161,7 @@ impl Jobs {
             priority,
             created,
             keep,
+            asking: Answered { can, given: call.asker.given() },
         };
         let accepting = {
             let jobs = jobs.clone();
@@ -124,6 +176,7 @@ impl Jobs {
                 live.publish(1, vec![(created, Happened::Queued)]);
                 jobs.enqueue(id, tool, priority, created);
                 jobs.dispatch();
+                jobs.came_or_went();
                 Ok(live)
             })
         };
@@ -131,7 +184,8 @@ impl Jobs {
             message: "the job could not be accepted".to_owned(),
             cause: err.to_string(),
         })??;
-        let Some(patience) = terms.answer_within else {
+        let at_once = matches!(as_job, AsJob::Rather | AsJob::Must);
+        let Some(patience) = terms.answer_within.filter(|_| !at_once) else {
             return Ok(Answer::Job(Box::new(accepted)));
         };
         tokio::select! {
@@ -156,23 +210,52 @@ impl Jobs {
             Err(_) => None,
         };
         match found.filter(|job| caller.is_none_or(|caller| job.caller == *caller)) {
-            Some(job) => Ok(job),
+            Some(job) => Ok(self.with_asks(job)),
             None => Err(self.unknown(caller, id).await),
         }
     }
 
     /// The job `id` of `caller`, once it has ended.
-    pub(crate) async fn ended(&self, caller: &Caller, id: &str) -> Result<Job, CallError> {
+    ///
+    /// What it asks meanwhile is asked of whoever waits, if `asker` can.
+    pub(crate) async fn ended(
+        &self,
+        caller: &Caller,
+        id: &str,
+        asker: &Asker,
+    ) -> Result<Job, CallError> {
         loop {
             let job = self.get(Some(caller), id).await?;
             if job.state.is_terminal() {
                 return Ok(job);
             }
             match self.0.live(job.id) {
-                Some(live) => live.gone().await,
+                Some(live) => tokio::select! {
+                    () = live.gone() => {}
+                    never = self.pass_on(caller, id, &live, asker) => match never {},
+                },
                 None => tokio::time::sleep(LOOK).await,
             }
         }
+    }
+
+    /// Asks `asker` whatever the job asks, and passes the answers on. Whoever cannot be asked, or
+    /// does not answer, is not asked again here; others may answer.
+    async fn pass_on(
+        &self,
+        caller: &Caller,
+        id: &str,
+        live: &Live,
+        asker: &Asker,
+    ) -> std::convert::Infallible {
+        loop {
+            let asks = live.asks_something().await;
+            let Ok(given) = asker.ask(asks).await else { break };
+            if self.tell(caller, id, given).await.is_err() {
+                break;
+            }
+        }
+        std::future::pending().await
     }
 
     /// The jobs of `caller`, newest first; everybody's for `None`, who is whoever owns this
@@ -264,10 +347,25 @@ impl Jobs {
         Ok((job, Box::new(watch)))
     }
 
+    /// Changes when a job was accepted or has ended, whoever's it is.
+    pub(super) fn changed(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
     /// A job that is there.
     async fn fetch(&self, id: JobId) -> Result<Job, CallError> {
-        let job = self.0.store().await?.job(id).await?;
+        let job = self.0.store().await?.job(id).await?.map(|job| self.with_asks(job));
         job.ok_or_else(|| CallError::NotFound { message: format!("job {id} is not kept any more") })
+    }
+
+    /// The job with what it asks now: that is nowhere but here.
+    fn with_asks(&self, mut job: Job) -> Job {
+        if !job.state.is_terminal()
+            && let Some(live) = self.0.live(job.id)
+        {
+            job.asks = live.asks();
+        }
+        job
     }
 
     async fn unknown(&self, caller: Option<&Caller>, id: &str) -> CallError {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, Happened, Job, JobEvent, JobId, Watch, Watched};
 
 use super::Inner;
+use super::asking::Asking;
 use super::store::{Said, StoreError};
 
 /// How many of a job's newest events are at hand; whoever is further behind reads the store.
@@ -31,6 +32,7 @@ pub(super) struct Live {
     unwanted: AtomicBool,
     recent: Mutex<Recent>,
     seen: watch::Sender<Seen>,
+    pub(super) asking: watch::Sender<Asking>,
 }
 
 /// How far a job has come.
@@ -56,6 +58,7 @@ impl Live {
             unwanted: AtomicBool::new(false),
             recent: Mutex::default(),
             seen: watch::Sender::new(Seen { last, gone: false }),
+            asking: watch::Sender::new(Asking::default()),
         })
     }
 
@@ -130,6 +133,7 @@ fn weight(event: &JobEvent) -> usize {
         Happened::Queued
         | Happened::Started { .. }
         | Happened::Artefact(_)
+        | Happened::Asks { .. }
         | Happened::Finished { .. } => 0,
     };
     text + 64

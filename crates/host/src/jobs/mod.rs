@@ -10,9 +10,11 @@ mod queue;
 mod live;
 mod pump;
 mod artefacts;
+mod asking;
 mod run;
 mod face;
 mod tools;
+mod resources;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,15 +22,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::JobId;
 
-pub(crate) use face::Wanted;
+pub(crate) use face::{AskLater, Wanted};
+pub(crate) use resources::resources;
 pub use sqlite::SqliteStore;
-pub use store::{Adopted, Begun, End, May, NewJob, Orphan, Said, Store, StoreError};
+pub use store::{Adopted, Answered, Begun, End, May, NewJob, Orphan, Said, Store, StoreError};
 pub use tools::Handle;
 pub(crate) use tools::tools;
 
@@ -77,6 +80,8 @@ pub(crate) struct Inner {
     live: Mutex<HashMap<JobId, Arc<Live>>>,
     queue: Mutex<Queue>,
     running: TaskTracker,
+    /// Changes when a job was accepted or has ended.
+    changed: watch::Sender<()>,
     stopping: CancellationToken,
 }
 
@@ -92,6 +97,7 @@ impl Jobs {
             live: Mutex::default(),
             queue,
             running: TaskTracker::new(),
+            changed: watch::Sender::new(()),
             stopping: CancellationToken::new(),
         }))
     }
@@ -153,6 +159,11 @@ impl Inner {
         let live = Live::new(id, self.stopping.child_token(), last_event);
         self.alive().insert(id, live.clone());
         live
+    }
+
+    /// Says that there is one job more, or one less that has not ended.
+    fn came_or_went(&self) {
+        self.changed.send_replace(());
     }
 
     /// Says that the job is this server's no more.

@@ -72,6 +72,12 @@ impl Pump {
         })
     }
 
+    /// Takes something that happened and that no tool says.
+    pub(super) fn say(&self, what: Happened) {
+        self.heap().said.push((Timestamp::now(), what));
+        self.more.notify_one();
+    }
+
     /// Says that nothing more comes; [`Pump::run`] ends then.
     pub(super) fn close(&self) {
         self.heap().closed = true;
@@ -147,6 +153,8 @@ impl Heap {
                     self.left.push(file);
                 }
             }
+            // Nobody is connected to a job.
+            Event::LetGo => {}
         }
     }
 

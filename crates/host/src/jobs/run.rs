@@ -10,14 +10,16 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Call, CallError, Caller, Ending, EventSink, Happened, JobId, JobState, Level, Output, ToolId,
+    Asker, Beside, Call, CallError, Caller, Ending, EventSink, Happened, JobId, JobState, Level,
+    Output, ToolId,
 };
 
 use super::Inner;
+use super::asking::JobAsks;
 use super::live::Live;
 use super::pump::Pump;
 use super::queue::Waiting;
-use super::store::{Begun, End, May, Orphan, Said, Store};
+use super::store::{Answered, Begun, End, May, Orphan, Said, Store};
 use crate::limits::Slot;
 use crate::pipeline;
 
@@ -117,6 +119,9 @@ impl Inner {
         slot: Option<Slot>,
     ) -> (Result<Output, CallError>, Arc<Pump>) {
         let pump = Pump::new(self.settings.output_bytes_max);
+        let Answered { can, given } = begun.asking;
+        live.remember(&given);
+        let asks = Arc::new(JobAsks { live: live.clone(), pump: pump.clone() });
         let call = Call {
             tool: begun.tool.to_string(),
             input: begun.input,
@@ -125,6 +130,8 @@ impl Inner {
             cancel: live.cancel.clone(),
             events: pump.sink(),
             job: Some(live.id),
+            asker: Asker::again(can, given).asking_by(asks),
+            beside: Beside::default(),
         };
         let work = async {
             let outcome = pipeline::run(&self.gate, call, slot).await;
@@ -185,6 +192,7 @@ impl Inner {
             }
         }
         self.let_go(live);
+        self.came_or_went();
     }
 
     /// Takes over what servers that are gone left: what their programs left running is ended,
@@ -252,6 +260,8 @@ impl Inner {
             cancel: CancellationToken::new(),
             events: EventSink::none(),
             job: Some(id),
+            asker: Asker::nobody(),
+            beside: Beside::default(),
         };
         pipeline::refuse(&self.gate, &call, why).await;
     }

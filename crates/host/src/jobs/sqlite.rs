@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use toolgate_contract::{BoxFuture, Caller, Job, JobEvent, JobId, JobPage};
+use toolgate_contract::{BoxFuture, Caller, Given, Job, JobEvent, JobId, JobPage};
 
 use super::store::{Adopted, Begun, End, May, NewJob, Said, Store, StoreError};
 use servers::Server;
@@ -110,6 +110,11 @@ impl Store for SqliteStore {
             let work = move |session: &Session| writes::append(session, id, &lines);
             self.writer.ask(Durability::Written, bytes, work).await
         })
+    }
+
+    fn tell(&self, id: JobId, given: Given) -> BoxFuture<'_, Result<(), StoreError>> {
+        let work = move |session: &Session| writes::tell(session, id, &given);
+        Box::pin(self.writer.ask(Durability::Durable, 0, work))
     }
 
     fn finish(&self, id: JobId, end: End) -> BoxFuture<'_, Result<Option<u64>, StoreError>> {

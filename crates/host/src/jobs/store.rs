@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{
-    Artefact, BoxFuture, CallError, Caller, Happened, Job, JobEvent, JobId, JobPage, JobState,
-    Output, ToolId,
+    Artefact, Askable, BoxFuture, CallError, Caller, Given, Happened, Job, JobEvent, JobId,
+    JobPage, JobState, Output, ToolId,
 };
 
 /// Keeps jobs, what happens to them and what comes of them.
@@ -30,6 +31,10 @@ pub trait Store: Send + Sync + 'static {
     /// Adds what happened to a job that has not ended, in order, and gives the number of the
     /// first event. The job's progress and message are those of the last [`Happened::Progress`].
     fn append(&self, id: JobId, what: Vec<Said>) -> BoxFuture<'_, Result<u64, StoreError>>;
+
+    /// Keeps answers to what a job asked, for when it begins again; what was answered before stays.
+    /// Nothing is done for a job that has ended. Durable.
+    fn tell(&self, id: JobId, given: Given) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Ends a job that has not ended, with what still happened and last the event that it ended;
     /// gives the number of the first of these events, or `None` if the job had ended before or is
@@ -88,6 +93,17 @@ pub struct NewJob {
     pub created: Timestamp,
     /// How long it is kept once it has ended.
     pub keep: Duration,
+    /// What can be asked of whoever called, and what they answered before.
+    pub asking: Answered,
+}
+
+/// What can be asked of whoever called a job, and what they answered before it was made.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Answered {
+    /// What can be asked.
+    pub can: Askable,
+    /// What was answered.
+    pub given: Given,
 }
 
 /// A job whose turn it is.
@@ -101,6 +117,8 @@ pub struct Begun {
     pub caller: Caller,
     /// By which dialect.
     pub dialect: Cow<'static, str>,
+    /// What can be asked of whoever called, and what they answered before.
+    pub asking: Answered,
     /// For how manieth time it begins, from 1.
     pub attempt: u32,
     /// The number of the event that it began.

@@ -13,7 +13,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use toolgate_contract::{
-    AnyTool, Artefact, CallError, Fault, Job, JobState, Problem, ToolError, erase, fold,
+    AnyTool, Artefact, CallError, Content, Fault, Job, JobState, Output, Problem, ToolError,
+    ToolSpec, erase, fold,
 };
 
 use super::{Inner, Jobs};
@@ -28,7 +29,7 @@ impl Handle {
         let _ = self.0.set(Arc::downgrade(&jobs.0));
     }
 
-    fn jobs(&self) -> Result<Jobs, ToolError> {
+    pub(super) fn jobs(&self) -> Result<Jobs, ToolError> {
         let inner = self.0.get().and_then(Weak::upgrade);
         inner.map(Jobs).ok_or_else(|| {
             ToolError::new(Fault::Unavailable, "this server keeps no jobs; call the tool itself")
@@ -47,9 +48,14 @@ pub(crate) fn tools(handle: &Handle) -> Vec<Arc<dyn AnyTool>> {
     ]
 }
 
+/// What is known of the tool that looks at jobs.
+pub(super) fn looking(handle: &Handle) -> ToolSpec {
+    erase(get::Get(handle.clone())).spec().clone()
+}
+
 /// A job as these tools tell it.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Told {
+pub(super) struct Told {
     /// What the job is known by.
     job_id: String,
     /// The tool that is called.
@@ -88,10 +94,10 @@ struct File {
 }
 
 impl Told {
-    fn of(job: Job) -> Self {
+    pub(super) fn of(job: Job) -> Self {
         let time = |time: Timestamp| time.to_string();
         let (result, error) = match job.outcome {
-            Some(Ok(output)) => (Some(output.value), None),
+            Some(Ok(output)) => (Some(result_of(output)), None),
             Some(Err(error)) => (None, Some(error.to_string())),
             None => (None, None),
         };
@@ -126,6 +132,17 @@ impl Told {
     }
 }
 
+/// What a tool gave back: what it shows, as text, where that is all.
+fn result_of(output: Output) -> Value {
+    let Output { value, structured, text, content, ending: _ } = output;
+    if structured {
+        return value;
+    }
+    let shown = content.iter().map(Content::as_text);
+    let shown = [text.body].into_iter().chain(shown).filter(|text| !text.is_empty());
+    Value::String(shown.collect::<Vec<_>>().join("\n"))
+}
+
 impl File {
     fn of(artefact: Artefact) -> Self {
         let Artefact { path, bytes, media_type, .. } = artefact;
@@ -134,7 +151,7 @@ impl File {
 }
 
 /// A refusal of the jobs as one of a tool; `pointer` says where its input names the job.
-fn refusal(error: CallError, pointer: &str) -> ToolError {
+pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
     let message = error.to_string();
     let fault = match error {
         CallError::UnknownTool { .. } => Fault::Invalid { pointer: "/tool".to_owned() },
@@ -145,6 +162,12 @@ fn refusal(error: CallError, pointer: &str) -> ToolError {
         CallError::TooLarge { .. } => Fault::TooLarge,
         CallError::Limited { .. } | CallError::Unavailable { .. } => Fault::Unavailable,
         CallError::Canceled => Fault::Canceled,
+        CallError::Asks { questions } => Fault::Asks(questions),
+        CallError::CannotAsk { kind } => Fault::CannotAsk(kind),
+        CallError::Refused { code, data, .. } => Fault::Refused { code, data: data.map(Box::new) },
+        CallError::NeedsJob { .. } | CallError::NoJob { .. } | CallError::Mismatch { .. } => {
+            Fault::Invalid { pointer: "/tool".to_owned() }
+        }
         CallError::TimedOut { .. }
         | CallError::Interrupted
         | CallError::Failed { .. }

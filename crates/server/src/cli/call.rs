@@ -10,15 +10,18 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{
-    Answer, CallError, Caller, Ending, EventSink, Output, Request, Text, fold,
+    Answer, Asker, CallError, Caller, Ending, EventSink, Output, Request, Text, fold,
 };
 use toolgate_host::Asked;
 
+use super::asking::Person;
 use super::follow::Follow;
 use super::{Folder, complain, print, remote, run_to_end, small_runtime};
 
 /// The tool that starts jobs.
 const JOBS_START: &str = "jobs_start";
+/// How a refusal ends that has nobody to ask, in the words for any client.
+const NOBODY_TO_ASK: &str = "this client offers no way to ask one";
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -88,12 +91,13 @@ async fn in_process(
     let loaded = args.folder.load_to_serve(&args.root)?;
     let workspace = Workspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);
+    let person = Person::at_terminal(follow.as_ref());
+    let request = Request::CallTool { tool: args.tool.clone(), input };
     let asked = Asked {
-        request: Request::CallTool { tool: args.tool.clone(), input },
-        caller: Caller::local(),
-        dialect: "cli",
         cancel: stop,
         events: follow.as_ref().map_or_else(EventSink::none, Follow::sink),
+        asker: person.as_ref().map_or_else(Asker::nobody, Person::asker),
+        ..Asked::plain(request, Caller::local(), "cli")
     };
     let answer = workspace.host.answer(asked).await;
     workspace.close().await;
@@ -103,7 +107,7 @@ async fn in_process(
     Ok(match answer {
         Ok(Answer::Output(output)) => Ok(output),
         Ok(_) => bail!("a call was answered with something else"),
-        Err(error) => Err(told(&error)),
+        Err(error) => Err(told(&error, args, person.as_ref())),
     })
 }
 
@@ -130,13 +134,24 @@ fn follow(args: &Args) -> Option<Follow> {
 }
 
 /// The refusal with its cause: who calls in this process may read the log too.
-fn told(error: &CallError) -> String {
+fn told(error: &CallError, args: &Args, person: Option<&Person>) -> String {
     let cause = error.cause().map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
         CallError::UnknownTool { .. } => {
             format!("{error} (`toolgate tools` lists what is on offer)")
         }
         CallError::Conflict { details, .. } => format!("{error}\n{details}"),
+        CallError::NotAllowed { .. } if person.is_some_and(Person::disagreed) => {
+            "not done: you did not agree".to_owned()
+        }
+        CallError::NotAllowed { message } if person.is_none() => {
+            let again = match args.arguments.as_str() {
+                "-" => ", with the arguments on the command line",
+                _ => "",
+            };
+            let none = format!("there is no terminal to ask in; run it in one{again}");
+            message.replace(NOBODY_TO_ASK, &none)
+        }
         other => format!("{other}{cause}"),
     }
 }

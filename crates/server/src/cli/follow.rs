@@ -12,6 +12,7 @@ use std::time::Duration;
 use toolgate_contract::{Event, EventSink, Happened, Level, Stream};
 
 use lines::Lines;
+pub(super) use live::Bar;
 use live::Live;
 
 /// Something that work says.
@@ -30,13 +31,15 @@ pub(super) enum Said {
 }
 
 impl Said {
-    fn of(event: Event) -> Self {
-        match event {
+    fn of(event: Event) -> Option<Self> {
+        Some(match event {
             Event::Progress { done, total, message } => Self::progress(done, total, message),
             Event::Chunk { stream, text } => Self::Printed { stream, text },
             Event::Log { level, message } => Self::Log { level, message },
             Event::Left(file) => Self::Left { path: file.path },
-        }
+            // Nobody comes back to a terminal.
+            Event::LetGo => return None,
+        })
     }
 
     /// Work of which `done` is done, `total` in all.
@@ -63,6 +66,11 @@ impl Said {
                 Self::Log { level: *level, message: message.clone() }
             }
             Happened::Artefact(left) => Self::Left { path: left.path.clone() },
+            Happened::Asks { open: 0 } => return None,
+            Happened::Asks { .. } => Self::Log {
+                level: Level::Notice,
+                message: "it asks something of the client that started it".to_owned(),
+            },
         })
     }
 }
@@ -90,11 +98,19 @@ impl Follow {
         match self {
             Self::Live(live) => {
                 let live = live.view();
-                EventSink::new(move |event| live.take(Said::of(event)))
+                EventSink::new(move |event| {
+                    if let Some(said) = Said::of(event) {
+                        live.take(said);
+                    }
+                })
             }
             Self::Lines(lines) => {
                 let mouth = lines.mouth();
-                EventSink::new(move |event| mouth.try_say(Said::of(event)))
+                EventSink::new(move |event| {
+                    if let Some(said) = Said::of(event) {
+                        mouth.try_say(said);
+                    }
+                })
             }
         }
     }
@@ -104,6 +120,14 @@ impl Follow {
         match self {
             Self::Live(live) => live.view().take(said),
             Self::Lines(lines) => lines.say(said).await,
+        }
+    }
+
+    /// What is drawn on the terminal, where something is.
+    pub(super) fn bar(&self) -> Option<Bar> {
+        match self {
+            Self::Live(live) => Some(live.bar()),
+            Self::Lines(_) => None,
         }
     }
 

@@ -160,12 +160,5 @@ async fn cancel(
 /// What the host answers to whoever started `job`: the person who owns the machine stands in for
 /// all of them.
 async fn asked(host: &Host, job: &Job, request: Request) -> Result<Answer, CallError> {
-    let asked = Asked {
-        request,
-        caller: job.caller.clone(),
-        dialect: "cli",
-        cancel: tokio_util::sync::CancellationToken::new(),
-        events: toolgate_contract::EventSink::none(),
-    };
-    host.answer(asked).await
+    host.answer(Asked::plain(request, job.caller.clone(), "cli")).await
 }

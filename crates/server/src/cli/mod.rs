@@ -2,6 +2,7 @@
 
 mod serve;
 mod stdio;
+mod asking;
 mod call;
 mod remote;
 mod follow;

@@ -133,7 +133,11 @@ impl Endpoint {
         };
         answer.filter(is_answer).with_context(|| {
             let start: String = text.trim().chars().take(500).collect();
-            format!("{server} answered {status}, and not as an MCP server does: {start}")
+            let meant = match self.path.as_str() {
+                "/" => format!("; did you mean http://{server}/mcp?"),
+                _ => String::new(),
+            };
+            format!("{server} answered {status}, and not as an MCP server does: {start}{meant}")
         })
     }
 }
@@ -212,5 +216,5 @@ fn outcome(result: &Value) -> anyhow::Result<Result<Output, String>> {
         None => Text::default(),
     };
     let ending = if failed { Ending::ProgramFailed } else { Ending::Done };
-    Ok(Ok(Output { value: structured.cloned().unwrap_or_default(), text, ending }))
+    Ok(Ok(Output::new(structured.cloned().unwrap_or_default(), text, ending)))
 }

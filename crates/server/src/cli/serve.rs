@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let stop = shutdown::on_signal()?;
         announce(&workspace.host, args, loaded.file.as_deref(), listener.local_addr()?);
         memory::let_go_of_start();
-        serve_http(workspace.host.clone(), listener, &loaded.config, stop).await?;
+        serve_http(&workspace.served(), listener, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     })

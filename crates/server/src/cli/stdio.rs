@@ -4,9 +4,8 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use toolgate::wiring::Workspace;
-use toolgate::{dialects, memory, serve_stdio, shutdown};
+use toolgate::{memory, serve_stdio, shutdown};
 
 use super::{Folder, complain, run_to_end, small_runtime};
 
@@ -33,11 +32,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load_to_serve(&args.path)?;
     run_to_end(small_runtime()?, async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
-        let dialects = dialects(&workspace.host);
-        let known: Vec<_> = dialects.iter().map(|dialect| dialect.name()).collect();
-        let chosen = known.iter().position(|name| *name == args.dialect).with_context(|| {
-            format!("no dialect is named `{}`; there is {}", args.dialect, known.join(", "))
-        })?;
+        let served = workspace.served();
+        // Before a person is told to wait.
+        served.dialect(&args.dialect)?;
         let stop = shutdown::on_signal()?;
         if std::io::stdin().is_terminal() {
             complain(
@@ -46,7 +43,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             );
         }
         memory::let_go_of_start();
-        serve_stdio(workspace.host.clone(), dialects[chosen].clone(), &loaded.config, stop).await?;
+        serve_stdio(&served, &args.dialect, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     })

@@ -8,7 +8,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
+use http::Uri;
 
 use toolgate_toolsets::commands;
 
@@ -49,11 +50,16 @@ pub fn load(
     let named = |file: &Option<PathBuf>| {
         file.as_ref().map_or_else(String::new, |path| path.display().to_string())
     };
+    let settings = settings();
     // Read as settings first: only then do errors carry the line.
-    toml::from_str::<Config>(&text).with_context(|| format!("in {}", named(&file)))?;
+    if let Err(err) = toml::from_str::<Config>(&text) {
+        let told = toml::from_str(&text).ok().and_then(|table| misfit(&table, &settings));
+        let err = anyhow::Error::from(err);
+        let err = told.into_iter().fold(err, anyhow::Error::context);
+        return Err(err.context(format!("in {}", named(&file))));
+    }
     let mut table: toml::Table = toml::from_str(&text)?;
 
-    let settings = settings();
     let mut config: Config = table.clone().try_into()?;
     for setting in &settings {
         let Some((_, value)) = env.iter().find(|(name, _)| *name == setting.env) else { continue };
@@ -104,6 +110,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("limits.message_bytes", limits.message_bytes as u64, 1024, 1 << 30),
         ("limits.wait_ms", limits.wait_ms, 0, DAY_MS),
         ("limits.deadline_ms", limits.deadline_ms, 1, DAY_MS),
+        ("limits.answer_ms", limits.answer_ms, 0, DAY_MS),
         ("limits.cancel_grace_ms", limits.cancel_grace_ms, 0, DAY_MS),
         ("limits.eof_grace_ms", limits.eof_grace_ms, 0, DAY_MS),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
@@ -128,7 +135,69 @@ fn check(config: &Config) -> anyhow::Result<()> {
             bail!("{name} is {value}; it may be {least} to {most}");
         }
     }
-    Ok(())
+    if let Some(name) = server.card.as_deref().filter(|name| !is_worldwide(name)) {
+        bail!(
+            "server.card is `{name}`; it may be a domain of yours, reversed, and a name, such as \
+             `com.example/tools`"
+        );
+    }
+    if let Some(url) = server.url.as_deref().filter(|url| !is_endpoint(url)) {
+        bail!(
+            "server.url is `{url}`; it may be where clients reach the endpoint, such as \
+             `https://tools.example/mcp`"
+        );
+    }
+    if let Some(program) = config.exec.confirm.iter().find(|program| !is_program(program)) {
+        bail!(
+            "exec.confirm has `{program}`; it may have programs by name or by absolute path, and \
+             the arguments they begin with, such as `rm` or `git push`"
+        );
+    }
+    let (prompts, skills, assets) = (&config.prompts, &config.skills, &config.assets);
+    let checked = prompts.check().and_then(|()| skills.check()).and_then(|()| assets.check());
+    checked.map_err(|why| anyhow!(why))
+}
+
+/// What is wrong with the first setting that is of another type than its own.
+fn misfit(table: &toml::Table, settings: &[Setting]) -> Option<String> {
+    settings.iter().find_map(|setting| {
+        let [section, name] = &setting.path;
+        let value = match table.get(section)? {
+            toml::Value::Table(section) => section.get(name)?,
+            _ => return Some(format!("`{section}` must be a table, `[{section}]`")),
+        };
+        (!setting.fits(value)).then(|| format!("{section}.{name} must be {}", setting.meant()))
+    })
+}
+
+/// Whether `url` reads `https://tools.example/mcp`.
+fn is_endpoint(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| {
+        let host = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+        scheme
+            && host
+            && uri.query().is_none()
+            && uri.path().trim_end_matches('/').ends_with("/mcp")
+    })
+}
+
+/// Whether `pattern` begins with a program by its name or by an absolute path.
+fn is_program(pattern: &str) -> bool {
+    let program = pattern.split_whitespace().next();
+    program.is_some_and(|program| !program.contains('/') || program.starts_with('/'))
+}
+
+/// Whether `name` reads `com.example/tools`.
+fn is_worldwide(name: &str) -> bool {
+    let sound = |part: &str, also: &str| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
+        !part.is_empty() && part.chars().all(fits)
+    };
+    name.len() <= 200
+        && name
+            .split_once('/')
+            .is_some_and(|(domain, name)| sound(domain, ".-") && sound(name, "._-"))
 }
 
 fn unknown_variables(settings: &[Setting], env: &[(&str, &str)]) -> Vec<String> {

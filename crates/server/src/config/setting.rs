@@ -41,10 +41,10 @@ pub(super) fn settings() -> Vec<Setting> {
 
 impl Setting {
     pub(super) fn put(&self, table: &mut toml::Table, text: &str) -> anyhow::Result<()> {
-        let bad = || format!("{} is `{text}`, which is not {}", self.env, self.kind());
+        let bad = || format!("{} is `{text}`; it must be {}", self.env, self.meant());
         let value = match self.schema["type"].as_str() {
-            Some("integer") => toml::Value::Integer(text.trim().parse().with_context(bad)?),
-            Some("boolean") => toml::Value::Boolean(text.trim().parse().with_context(bad)?),
+            Some("integer") => toml::Value::Integer(text.trim().parse().ok().with_context(bad)?),
+            Some("boolean") => toml::Value::Boolean(text.trim().parse().ok().with_context(bad)?),
             Some("array") => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 toml::Value::Array(items.map(|item| item.to_owned().into()).collect())
@@ -59,11 +59,42 @@ impl Setting {
         Ok(())
     }
 
+    /// Whether `value` is of its type.
+    pub(super) fn fits(&self, value: &toml::Value) -> bool {
+        if let Some(choices) = self.choices() {
+            return value.as_str().is_some_and(|value| choices.contains(&&Value::from(value)));
+        }
+        match self.schema["type"].as_str() {
+            Some("integer") => value.is_integer(),
+            Some("boolean") => value.is_bool(),
+            Some("string") => value.is_str(),
+            Some("array") => value.is_array(),
+            Some(_) | None => true,
+        }
+    }
+
+    /// What it must be, in words.
+    pub(super) fn meant(&self) -> String {
+        if let Some(choices) = self.choices() {
+            let names: Vec<_> = choices.into_iter().filter_map(Value::as_str).collect();
+            return format!("one of {}", names.join(", "));
+        }
+        match self.schema["type"].as_str() {
+            Some("integer") => "a whole number".to_owned(),
+            Some("boolean") => "true or false".to_owned(),
+            Some("array") => "a list of texts".to_owned(),
+            Some(_) | None => "a text".to_owned(),
+        }
+    }
+
+    fn choices(&self) -> Option<Vec<&Value>> {
+        let choices = self.schema["oneOf"].as_array().or(self.schema["enum"].as_array())?;
+        Some(choices.iter().map(|choice| choice.get("const").unwrap_or(choice)).collect())
+    }
+
     fn kind(&self) -> String {
-        let choices = self.schema["oneOf"].as_array().or(self.schema["enum"].as_array());
-        if let Some(choices) = choices {
-            let name = |choice: &Value| choice.get("const").unwrap_or(choice).to_string();
-            return choices.iter().map(name).collect::<Vec<_>>().join(" or ");
+        if let Some(choices) = self.choices() {
+            return choices.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         }
         match self.schema["type"].as_str() {
             Some("array") => "list of strings; in the environment separated by commas".to_owned(),

@@ -70,3 +70,50 @@ fn every_setting_has_a_meaning() {
         assert!(setting.schema["description"].is_string(), "{:?}", setting.path);
     }
 }
+
+#[test]
+fn a_name_that_nobody_could_know_a_server_by_is_refused() {
+    for name in ["tools", "com.example/", "com.example/a b", "/tools", "com.example/a/b"] {
+        let text = format!("[server]\ncard = \"{name}\"\n");
+        let err = format!("{:#}", from(&text, &[]).err().expect("refused"));
+        assert!(err.contains("server.card") && err.contains("com.example/tools"), "{err}");
+    }
+    from("[server]\ncard = \"com.example/my_tools\"\n", &[]).expect("sound");
+}
+
+#[test]
+fn a_setting_that_could_not_hold_is_refused_by_name() {
+    for (text, told) in [
+        ("[server]\nurl = \"tools.example/mcp\"", "server.url is `tools.example/mcp`"),
+        ("[server]\nurl = \"https://tools.example\"", "such as `https://tools.example/mcp`"),
+        ("[server]\nurl = \"ftp://tools.example/mcp\"", "server.url"),
+        ("[exec]\nconfirm = [\"rm\", \" \"]", "exec.confirm has ` `"),
+        ("[exec]\nconfirm = [\"bin/rm\"]", "exec.confirm has `bin/rm`"),
+        ("[prompts]\nfolder = \"../x\"", "prompts.folder"),
+        ("[skills]\nfolders = [\"/x\"]", "skills.folders"),
+        ("[assets]\nschemas = \"/x\"", "assets.schemas"),
+    ] {
+        let err = format!("{:#}", from(text, &[]).err().expect(text));
+        assert!(err.contains(told), "{text}: {err}");
+    }
+    from("[server]\nurl = \"https://tools.example/a/mcp\"", &[]).expect("sound");
+    from("[exec]\nconfirm = [\"/usr/bin/rm\", \"git push\"]", &[]).expect("sound");
+}
+
+#[test]
+fn a_setting_of_another_type_is_told_what_it_must_be() {
+    for (text, told) in [
+        (
+            "[files]\nconfirm_folders = true",
+            "files.confirm_folders must be one of when_able, always, never",
+        ),
+        ("tools = 3", "`tools` must be a table, `[tools]`"),
+        ("[exec]\nshell = \"no\"", "exec.shell must be true or false"),
+        ("[tools]\nallow = \"files.*\"", "tools.allow must be a list of texts"),
+    ] {
+        let err = format!("{:#}", from(text, &[]).err().expect(text));
+        assert!(err.contains(told) && err.contains("line"), "{text}: {err}");
+    }
+    let err = from("", &[("TOOLGATE_EXEC_SHELL", "no")]).err().expect("refused");
+    assert_eq!(format!("{err:#}"), "TOOLGATE_EXEC_SHELL is `no`; it must be true or false");
+}

@@ -14,7 +14,7 @@ use toolgate_transports::memory;
 
 use crate::config::Config;
 use crate::session::Desk;
-use crate::{dialects, serve_lines, wiring};
+use crate::{Offer, serve_lines, wiring};
 
 #[derive(Deserialize, JsonSchema)]
 struct Nothing {}
@@ -76,15 +76,16 @@ impl Served {
         change(&mut config);
         let tools: Vec<Arc<dyn AnyTool>> =
             vec![erase(Sound), erase(Panics), erase(Lies), erase(Deaf), erase(Chatty)];
-        let host = Arc::new(wiring::host_with(tools, &config).expect("a host"));
+        let served = tools.into_iter().fold(Offer::new("test", "0"), Offer::any_tool);
+        let served = served.open(&config).expect("a server");
         let (client, server) = memory::pair(64 << 10);
         let bounds = wiring::line_bounds(&config);
-        let mcp = dialects(&host).swap_remove(0);
+        let mcp = served.dialect("mcp").expect("a dialect");
         tokio::spawn(async move {
-            let desk = Desk::new(host.clone());
+            let desk = Desk::new(served.host.clone());
             let stop = CancellationToken::new();
             serve_lines(desk, mcp, server, bounds, stop).await.expect("memory does not fail");
-            host.flush();
+            served.host.flush();
         });
         let mut served = Self { client, records, _folder: folder };
         let hello = json!({ "protocolVersion": "2025-11-25" });

@@ -7,14 +7,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, BoxFuture, Ctx, Fault, LeftFile, Output, ToolError, ToolSpec, schema_of,
+    AnyTool, AsJob, BoxFuture, Ctx, Fault, LeftFile, Output, ToolError, ToolSpec, schema_of,
 };
 
 use super::argument::{Given, pointer};
 use super::artefacts::{Left, Sought};
 use super::declared::{Declared, PASSTHROUGH};
 use super::template::text;
-use crate::exec::{Blamed, Meter, Outcome, Programs, bounds};
+use crate::exec::{Blamed, Meter, Outcome, Programs, bounds, trace};
 use crate::world::processes::{Missing, Program, Start};
 use crate::world::root::Moment;
 
@@ -60,6 +60,8 @@ impl Command {
             priority: declared.priority,
             input_schema: declared.schema(),
             output_schema: Some(schema_of::<Ran>()),
+            job: AsJob::May,
+            icons: Vec::new(),
         };
         Self { declared, programs: programs.clone(), spec }
     }
@@ -93,7 +95,7 @@ impl Command {
         let ending = ran.outcome.ending(&self.declared.success);
         let value = serde_json::to_value(&ran)
             .map_err(|err| ToolError::because("the result is not JSON", err))?;
-        Ok(Output { value, text, ending })
+        Ok(Output::new(value, text, ending))
     }
 
     /// The words, the standard input and the artefacts of a call.
@@ -184,6 +186,7 @@ impl Command {
         let mut keep = programs.settings.env_keep.clone();
         keep.extend(declared.env_keep.iter().cloned());
         let mut env = programs.processes.environment(&keep, &path);
+        trace(&mut env, ctx.trace.as_ref());
         env.extend(declared.env.iter().map(|(name, value)| (name.into(), value.into())));
         Ok(Start {
             program,

@@ -186,7 +186,6 @@ mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::*;
-    use tokio_util::sync::CancellationToken;
     use toolgate_contract::{Caller, Event, EventSink};
 
     use super::*;
@@ -200,8 +199,7 @@ mod tests {
                 sink.lock().unwrap().push(text);
             }
         });
-        let (caller, cancel) = (Caller::local(), CancellationToken::new());
-        let ctx = Ctx { caller, cancel, deadline: Instant::now(), events };
+        let ctx = Ctx { events, ..Ctx::alone(Caller::local(), Instant::now()) };
         let mut echo = Echo::new(&ctx, None);
         for read in reads {
             echo.take(Stream::Stdout, read);

@@ -6,6 +6,8 @@ mod settings;
 mod programs;
 mod start;
 mod program;
+mod confirm;
+mod traced;
 mod outcome;
 mod shown;
 mod kept;
@@ -28,6 +30,7 @@ pub(crate) use programs::Blamed;
 pub use programs::Programs;
 pub use settings::Settings;
 pub(crate) use start::{PathVariable, bounds, refusal};
+pub(crate) use traced::trace;
 
 /// The tools of this toolset, for programs that start in `root`.
 pub fn tools(root: &Root, processes: &Processes, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {

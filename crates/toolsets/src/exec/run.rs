@@ -8,9 +8,11 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use toolgate_contract::{Ctx, Effects, Ending, Text, Tool, ToolError};
 
+use super::confirm::confirm;
 use super::outcome::Outcome;
 use super::programs::{Blamed, Programs};
 use super::start::start;
+use crate::world::processes::Start;
 
 /// The longest a call may ask for.
 pub(super) const TIMEOUT_MS_MAX: u64 = 600_000;
@@ -20,7 +22,7 @@ pub(super) struct Run {
     programs: Programs,
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Input {
     /// The program: a name sought in PATH, or a path, relative to `cwd` or absolute. With
@@ -66,14 +68,19 @@ impl Tool for Run {
     const EFFECTS: Effects = Effects::Runs;
     /// Longer than the longest timeout, so that a program is stopped by its own.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
+    const LOOKS_BEFORE: bool = true;
     type Input = Input;
     type Output = Outcome;
 
+    async fn before(&self, ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+        if self.programs.settings.confirm.is_empty() {
+            return Ok(());
+        }
+        self.found(ctx, input.clone()).await.map(drop)
+    }
+
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Outcome, ToolError> {
-        let programs = self.programs.clone();
-        let start = spawn_blocking(move || start(input, &programs))
-            .await
-            .map_err(|err| ToolError::because("the program could not be looked up", err))??;
+        let start = self.found(ctx, input).await?;
         let blamed = |blamed, message: String| match blamed {
             Blamed::Program => ToolError::invalid("/command", message),
             Blamed::Arguments => ToolError::invalid("/args", message),
@@ -93,5 +100,17 @@ impl Tool for Run {
 impl Run {
     pub(super) fn new(programs: &Programs) -> Self {
         Self { programs: programs.clone() }
+    }
+
+    /// What `input` asks for, ready to be started: nobody who is to be asked about it disagrees.
+    ///
+    /// What is asked about is what is started, whatever else has its name by then.
+    async fn found(&self, ctx: &Ctx, input: Input) -> Result<Start, ToolError> {
+        let (programs, trace, cwd) = (self.programs.clone(), ctx.trace.clone(), input.cwd.clone());
+        let start = spawn_blocking(move || start(input, trace.as_ref(), &programs))
+            .await
+            .map_err(|err| ToolError::because("the program could not be looked up", err))??;
+        confirm(ctx, &self.programs, &start, cwd.as_deref()).await?;
+        Ok(start)
     }
 }

@@ -10,6 +10,13 @@ pub struct Settings {
     /// The programs that may be run, by name or by absolute path; empty allows any. A
     /// program is told by its file, not by its spelling: `/tmp/ls` is not `ls`.
     pub allow: Vec<String>,
+    /// The programs that `exec_run` runs only once a person has agreed, each time: by name or by
+    /// absolute path, perhaps with the arguments they must begin with: `rm`, `git push`. A symlink
+    /// counts as what it leads to, too. Only the program that is started and its first arguments
+    /// are looked at: `git -C x push` is no `git push`, and what a script runs is not seen; name
+    /// `git` or `sh` itself to be asked about those. Where the client cannot ask a person such a
+    /// program is not run.
+    pub confirm: Vec<String>,
     /// Whether a call may set `shell: true`. With `allow`, `sh` must be in it too. Where it is
     /// false only that is refused: `sh -c` still runs, unless `allow` leaves shells out.
     pub shell: bool,
@@ -39,6 +46,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            confirm: Vec::new(),
             shell: true,
             path: None,
             env_keep: ["HOME", "LANG", "TERM", "TMPDIR", "USER"].map(str::to_owned).into(),

@@ -5,19 +5,24 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, Trace};
 
 use super::Settings;
 use super::program::{Scripts, choose};
 use super::programs::Programs;
 use super::run::{Input, TIMEOUT_MS_MAX};
+use super::traced::trace;
 use crate::world::processes::{Bounds, Start, refused_variable};
 
 /// More would take a program past the deadline of its call.
 const GRACE_MS_MAX: u64 = 5000;
 
-/// The program `input` asks for, ready to be started.
-pub(super) fn start(input: Input, programs: &Programs) -> Result<Start, ToolError> {
+/// The program `input` asks for, ready to be started as a part of `traced`.
+pub(super) fn start(
+    input: Input,
+    traced: Option<&Trace>,
+    programs: &Programs,
+) -> Result<Start, ToolError> {
     let Programs { root, processes, settings, .. } = programs;
     let Input { command, args, shell, cwd, env, stdin, timeout_ms, max_output_bytes } = input;
     let path = processes.path(settings.path.as_deref());
@@ -47,7 +52,9 @@ pub(super) fn start(input: Input, programs: &Programs) -> Result<Start, ToolErro
             (sh, ["-c".into(), command, "sh".into()].into_iter().chain(args).collect())
         }
     };
-    let env = environment(env, processes.environment(&settings.env_keep, &path), settings)?;
+    let mut base = processes.environment(&settings.env_keep, &path);
+    trace(&mut base, traced);
+    let env = environment(env, base, settings)?;
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
     Ok(Start {

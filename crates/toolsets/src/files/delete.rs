@@ -1,15 +1,25 @@
 //! `files.delete`: a file, a symlink or a directory removed.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_contract::{Ctx, Effects, Fault, Kind as Asked, Text, Tool, ToolError};
 
+use super::{ConfirmFolders, Settings};
+use crate::consent::{Deed, agreed};
 use crate::world::Root;
-use crate::world::root::{Extent, shown};
+use crate::world::root::{Extent, Kind, Sight, Start, Walk, Watch, shown};
+
+/// What the question is known by.
+const KEY: &str = "files.delete";
+/// How many entries of a folder are counted for the question.
+const COUNTED_MAX: u64 = 100_000;
 
 /// Deletes one entry.
 pub struct Delete {
     root: Root,
+    settings: Arc<Settings>,
 }
 
 /// What to delete.
@@ -39,9 +49,60 @@ pub struct Output {
 
 impl Delete {
     /// The tool for entries beneath `root`.
-    pub fn new(root: &Root) -> Self {
-        Self { root: root.clone() }
+    pub fn new(root: &Root, settings: &Arc<Settings>) -> Self {
+        Self { root: root.clone(), settings: settings.clone() }
     }
+
+    /// Asks whether a folder should be deleted with all in it, where that is to be asked.
+    async fn confirmed(&self, ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+        let is_answered = || ctx.asker.given().contains_key(KEY);
+        let asks = input.recursive
+            && match self.settings.confirm_folders {
+                ConfirmFolders::Always => true,
+                ConfirmFolders::WhenAble => ctx.asker.can().has(Asked::Form) || is_answered(),
+                ConfirmFolders::Never => false,
+            };
+        if !asks {
+            return Ok(());
+        }
+        let path = input.path.clone();
+        let counted = self.root.work(ctx, move |root, watch| count(root, &path, watch)).await;
+        let Some(entries) = counted? else { return Ok(()) };
+        let entries = match entries {
+            0 => "It is empty".to_owned(),
+            1 => "One file or directory is in it".to_owned(),
+            entries if entries > COUNTED_MAX => {
+                format!("More than {COUNTED_MAX} files and directories are in it")
+            }
+            entries => format!("{entries} files and directories are in it"),
+        };
+        let folder = shown(&input.path);
+        let deed = Deed {
+            key: KEY,
+            question: format!(
+                "Delete the folder {folder} with all in it? {entries}. There is no undo."
+            ),
+            what: &format!("deleting the folder {folder}"),
+            setting: "files.confirm_folders",
+        };
+        agreed(ctx, deed).await
+    }
+}
+
+/// How many entries are in the directory at `path`; `None` if there is no directory.
+fn count(root: &Root, path: &str, watch: &Watch) -> Result<Option<u64>, ToolError> {
+    // A symlink is deleted, not what it leads to.
+    if !root.look(path).is_ok_and(|look| look.meta.kind() == Kind::Dir) {
+        return Ok(None);
+    }
+    let Start::Folder(folder) = root.start(path)? else { return Ok(None) };
+    let everything = Sight { ignored: true, hidden: true };
+    let mut walk = Walk::new(root, folder, everything, None, watch)?;
+    let mut entries = 0;
+    while entries <= COUNTED_MAX && walk.next()?.is_some() {
+        entries += 1;
+    }
+    Ok(Some(entries))
 }
 
 impl Tool for Delete {
@@ -51,10 +112,17 @@ impl Tool for Delete {
         directory; with recursive: true a directory and all in it. There is no undo.";
     const EFFECTS: Effects = Effects::Changes;
     const IDEMPOTENT: bool = true;
+    const LOOKS_BEFORE: bool = true;
     type Input = Input;
     type Output = Output;
 
+    async fn before(&self, ctx: &Ctx, input: &Input) -> Result<(), ToolError> {
+        self.confirmed(ctx, input).await
+    }
+
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        // What is a folder by now may have been none before; the answer is asked for once.
+        self.confirmed(ctx, &input).await?;
         let extent = if input.recursive { Extent::Tree } else { Extent::Entry };
         self.root
             .work(ctx, move |root, watch| {

@@ -15,12 +15,13 @@ mod r#move;
 mod copy;
 mod delete;
 mod mkdir;
+mod resources;
 mod cursor;
 mod settings;
 
 use std::sync::Arc;
 
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, Resources, erase};
 
 use crate::world::Root;
 
@@ -33,8 +34,10 @@ pub use list::List;
 pub use mkdir::Mkdir;
 pub use r#move::Move;
 pub use read::Read;
+pub use resources::Files;
+pub(crate) use resources::reading;
 pub use search::Search;
-pub use settings::Settings;
+pub use settings::{ConfirmFolders, Settings};
 pub use tree::Tree;
 pub use write::Write;
 
@@ -53,7 +56,12 @@ pub fn tools(root: &Root, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
         erase(Search::new(root, settings)),
         erase(Move::new(root)),
         erase(Copy::new(root, settings)),
-        erase(Delete::new(root)),
+        erase(Delete::new(root, settings)),
         erase(Mkdir::new(root)),
     ]
+}
+
+/// The files beneath `root`, to be read by URI and watched.
+pub fn resources(root: &Root, settings: &Settings) -> Arc<dyn Resources> {
+    Arc::new(Files::new(&root.clone().with_rules(&settings.rules()), settings))
 }

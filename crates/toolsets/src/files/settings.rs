@@ -29,6 +29,21 @@ pub struct Settings {
     pub protected: Vec<String>,
     /// Default names that are not protected after all. What `protected` names stays so.
     pub unprotected: Vec<String>,
+    /// Whether a person is asked before `files_delete` deletes a folder with all in it.
+    pub confirm_folders: ConfirmFolders,
+}
+
+/// Whether a person is asked before a folder is deleted with all in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfirmFolders {
+    /// They are asked if the client can ask them; else it is deleted without.
+    #[default]
+    WhenAble,
+    /// They are asked; it is not deleted where the client cannot ask them.
+    Always,
+    /// They are not asked.
+    Never,
 }
 
 impl Default for Settings {
@@ -42,6 +57,7 @@ impl Default for Settings {
             hashed_bytes_max,
             protected: Vec::new(),
             unprotected: Vec::new(),
+            confirm_folders: ConfirmFolders::default(),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 pub mod processes;
 pub mod root;
+pub mod watch;
 
 pub use processes::Processes;
 pub use root::{Root, Rules};
+pub use watch::Watcher;

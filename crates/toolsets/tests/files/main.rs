@@ -13,3 +13,6 @@ mod browsing;
 mod searching;
 mod arranging;
 mod limits;
+mod confirming;
+mod resources;
+mod watching;

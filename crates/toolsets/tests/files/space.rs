@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{AnyTool, Caller, Ctx, EventSink, Fault, Output, ToolError};
+use toolgate_contract::{AnyTool, Caller, Ctx, Fault, Output, ToolError};
 use toolgate_toolsets::files::{self, Settings};
 use toolgate_toolsets::world::Root;
 
@@ -87,14 +87,19 @@ impl Space {
         input: Value,
         cancel: CancellationToken,
     ) -> Result<Output, Failed> {
-        let ctx = Ctx {
-            caller: Caller::local(),
-            cancel,
-            deadline: Instant::now() + Duration::from_secs(60),
-            events: EventSink::none(),
-        };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ctx = Ctx { cancel, ..Ctx::alone(Caller::local(), deadline) };
+        self.run_as(&ctx, tool, input).await
+    }
+
+    pub(crate) async fn run_as(
+        &self,
+        ctx: &Ctx,
+        tool: &str,
+        input: Value,
+    ) -> Result<Output, Failed> {
         let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
-        tool.run(&ctx, input).await.map_err(|error| Failed {
+        tool.run(ctx, input).await.map_err(|error| Failed {
             reason: toolgate_contract::CallError::from(error.clone()).reason(),
             message: error.message.clone(),
             error,

@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use toolgate_contract::{Body, OpenFile, Reply};
 
-use super::EventStyle;
+use super::SentEvent;
 
 /// A response's body.
 pub(super) enum Sent {
@@ -65,12 +65,11 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Response<Sent> {
 
 /// `events` as a response.
 pub(super) fn streamed(
-    events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
-    style: EventStyle,
+    events: Pin<Box<dyn Stream<Item = SentEvent> + Send>>,
     keep_alive: Duration,
 ) -> Response<Sent> {
     let keep_alive = ticks(keep_alive);
-    let mut response = Response::new(Sent::Events(Box::new(Events { events, style, keep_alive })));
+    let mut response = Response::new(Sent::Events(Box::new(Events { events, keep_alive })));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -130,8 +129,7 @@ impl Pieces {
 
 /// Messages as server-sent events, with a comment now and then while it is quiet.
 pub(super) struct Events {
-    events: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
-    style: EventStyle,
+    events: Pin<Box<dyn Stream<Item = SentEvent> + Send>>,
     keep_alive: Interval,
 }
 
@@ -140,7 +138,7 @@ impl Events {
         match self.events.as_mut().poll_next(cx) {
             Poll::Ready(Some(message)) => {
                 self.keep_alive.reset();
-                Poll::Ready(Some(event(self.style, &message)))
+                Poll::Ready(Some(written(&message)))
             }
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
@@ -156,13 +154,27 @@ fn ticks(every: Duration) -> Interval {
     ticks
 }
 
-/// `message`, which holds no line break, as one event.
-fn event(style: EventStyle, message: &[u8]) -> Bytes {
-    let before: &[u8] = match style {
-        EventStyle::Named => b"event: message\ndata: ",
-        EventStyle::Plain => b"data: ",
-    };
-    [before, message, b"\n\n"].concat().into()
+/// An event as bytes.
+fn written(event: &SentEvent) -> Bytes {
+    let SentEvent { name, id, retry, data } = event;
+    let mut bytes = Vec::with_capacity(data.len() + 64);
+    if let Some(name) = name {
+        bytes.extend_from_slice(b"event: ");
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(b'\n');
+    }
+    if let Some(id) = id {
+        bytes.extend_from_slice(b"id: ");
+        bytes.extend_from_slice(id.as_bytes());
+        bytes.push(b'\n');
+    }
+    if let Some(retry) = retry {
+        bytes.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
+    }
+    bytes.extend_from_slice(b"data: ");
+    bytes.extend_from_slice(data);
+    bytes.extend_from_slice(b"\n\n");
+    bytes.into()
 }
 
 impl HttpBody for Sent {

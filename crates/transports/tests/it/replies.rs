@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use toolgate_contract::{Body, OpenFile, Reply};
-use toolgate_transports::http::{Bounds, EventStyle, Outgoing};
+use toolgate_transports::http::{Bounds, Outgoing, SentEvent};
 
 use crate::served::{Server, bounds, read_head, soon};
 
@@ -39,10 +39,9 @@ async fn ask(line: &str, reply: Reply) -> (String, String) {
 }
 
 /// What an answer of events is, byte for byte.
-async fn events(style: EventStyle) -> String {
+async fn events(made: fn(Bytes) -> SentEvent) -> String {
     let server = Server::start(bounds(), move |_| {
-        let events = stream::iter(["{}", "[1]"]).map(Bytes::from).boxed();
-        Outgoing::Events { events, style }
+        Outgoing::Events(stream::iter(["{}", "[1]"]).map(Bytes::from).map(made).boxed())
     })
     .await;
     let answer = server.ask("GET /talk", "").await;
@@ -98,32 +97,37 @@ async fn who_asks_for_the_head_of_a_file_gets_no_body() {
 async fn named_events_bear_their_name() {
     let all =
         "19\r\nevent: message\ndata: {}\n\n\r\n1A\r\nevent: message\ndata: [1]\n\n\r\n0\r\n\r\n";
-    assert_eq!(events(EventStyle::Named).await, all);
+    assert_eq!(events(SentEvent::message).await, all);
 }
 
 #[tokio::test]
 async fn plain_events_are_nothing_but_their_message() {
     assert_eq!(
-        events(EventStyle::Plain).await,
+        events(SentEvent::plain).await,
         "A\r\ndata: {}\n\n\r\nB\r\ndata: [1]\n\n\r\n0\r\n\r\n"
     );
 }
 
 #[tokio::test]
 async fn quiet_events_say_that_they_live() {
-    for style in [EventStyle::Named, EventStyle::Plain] {
-        let brief = Bounds { keep_alive: Duration::from_millis(20), ..bounds() };
-        let server = Server::start(brief, move |_| Outgoing::Events {
-            events: stream::pending().boxed(),
-            style,
-        })
-        .await;
-        let mut answer = server.send_head("GET /talk", "").await;
-        read_head(&mut answer).await;
-        let mut comments = [0; 16];
-        soon(answer.read_exact(&mut comments)).await.expect("comments");
-        assert_eq!(&comments, b"3\r\n:\n\n\r\n3\r\n:\n\n\r\n");
-    }
+    let brief = Bounds { keep_alive: Duration::from_millis(20), ..bounds() };
+    let server = Server::start(brief, |_| Outgoing::Events(stream::pending().boxed())).await;
+    let mut answer = server.send_head("GET /talk", "").await;
+    read_head(&mut answer).await;
+    let mut comments = [0; 16];
+    soon(answer.read_exact(&mut comments)).await.expect("comments");
+    assert_eq!(&comments, b"3\r\n:\n\n\r\n3\r\n:\n\n\r\n");
+}
+
+#[tokio::test]
+async fn an_event_can_say_by_what_to_come_back_and_when() {
+    let made = |data| SentEvent {
+        id: Some("7-0".to_owned()),
+        retry: Some(Duration::from_millis(1500)),
+        ..SentEvent::plain(data)
+    };
+    let all = "1e\r\nid: 7-0\nretry: 1500\ndata: {}\n\n\r\n1f\r\nid: 7-0\nretry: 1500\ndata: [1]\n\n\r\n0\r\n\r\n";
+    assert_eq!(events(made).await.to_lowercase(), all.to_lowercase());
 }
 
 #[tokio::test]

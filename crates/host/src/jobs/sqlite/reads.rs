@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
-use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, ToolId};
+use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, Questions, ToolId};
 
 use super::schema::{EVENTS_MAX, Trouble, nanos, timestamp};
 
@@ -120,6 +120,7 @@ fn job_of(row: &Row<'_>) -> Result<Job, Trouble> {
         keep: Duration::from_nanos(row.get::<_, i64>(10)?.cast_unsigned()),
         last_event: row.get::<_, i64>(11)?.cast_unsigned(),
         artefacts: parsed(text(12)?)?,
+        asks: Questions::new(),
         outcome: None,
     })
 }

@@ -1,6 +1,7 @@
 //! What must not happen to jobs: loss, doubling, two owners, and a store that stays broken.
 
 mod model;
+mod asking;
 mod speed;
 
 use std::io::{BufRead, BufReader};
@@ -49,6 +50,7 @@ fn job(number: u128) -> NewJob {
         priority: 3,
         created: at(0),
         keep: Duration::from_secs(60),
+        asking: crate::jobs::store::Answered::default(),
     }
 }
 
@@ -57,7 +59,7 @@ fn printed(text: &str) -> Happened {
 }
 
 fn end(second: i64, before: Vec<Said>) -> End {
-    let output = Output { value: json!(1), text: Text::body("one"), ending: Ending::Done };
+    let output = Output::new(json!(1), Text::body("one"), Ending::Done);
     let artefacts = vec![Artefact {
         name: "a.png".to_owned(),
         path: "out/a.png".to_owned(),
@@ -510,7 +512,7 @@ fn a_file_of_a_newer_toolgate_is_refused() {
     db.execute_batch("PRAGMA user_version = 99").expect("a version");
     drop(db);
     let refused = refusal(&folder);
-    assert!(refused.contains("jobs.db` has version 99, and this toolgate knows 1"), "{refused}");
+    assert!(refused.contains("jobs.db` has version 99, and this toolgate knows 2"), "{refused}");
 }
 
 #[tokio::test]

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
-use toolgate_contract::{Caller, Happened, JobId, JobState};
+use toolgate_contract::{Caller, Given, Happened, JobId, JobState};
 
 use super::reads::{id_of, parsed, state_of, tool_of, unfit};
 use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of, timestamp};
 use super::servers::Gone;
 use super::threads::Session;
-use crate::jobs::store::{Begun, End, May, NewJob, Orphan, Said};
+use crate::jobs::store::{Answered, Begun, End, May, NewJob, Orphan, Said};
 
 /// How many events of forgotten jobs are removed in one step, so that others come between.
 const SWEEP_STEP: usize = 128;
@@ -43,8 +43,11 @@ pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(),
         Some(_) | None => err.into(),
     })?;
     let n = session.db.last_insert_rowid();
-    let sql = "INSERT INTO inputs (job, input) VALUES (?1, ?2)";
-    session.db.prepare_cached(sql)?.execute(params![n, input])?;
+    let asking = (job.asking != Answered::default())
+        .then(|| serde_json::to_string(&job.asking))
+        .transpose()?;
+    let sql = "INSERT INTO inputs (job, input, asking) VALUES (?1, ?2, ?3)";
+    session.db.prepare_cached(sql)?.execute(params![n, input, asking])?;
     let lines = Lines::of(&[(job.created, Happened::Queued)])?;
     add(session, n, 0, &lines)
 }
@@ -62,13 +65,16 @@ pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Optio
     let Some((n, last, begun)) = found.optional()? else { return Ok(None) };
     let (tool, caller, dialect, attempt) = begun;
     add(session, n, last, &Lines::of(&[(at, Happened::Started { attempt })])?)?;
-    let sql = "SELECT input FROM inputs WHERE job = ?1";
-    let input: String = session.db.prepare_cached(sql)?.query_row([n], |row| row.get(0))?;
+    let sql = "SELECT input, asking FROM inputs WHERE job = ?1";
+    let stored =
+        session.db.prepare_cached(sql)?.query_row([n], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (input, asking): (String, Option<String>) = stored?;
     Ok(Some(Begun {
         tool: tool_of(&tool)?,
         input: parsed::<Value>(&input)?,
         caller: Caller { name: caller.into() },
         dialect: dialect.into(),
+        asking: asking.map_or_else(|| Ok(Answered::default()), |asking| parsed(&asking))?,
         attempt,
         event: (last + 1).cast_unsigned(),
     }))
@@ -125,6 +131,24 @@ pub(super) fn append(session: &Session, id: JobId, lines: &Lines) -> Result<u64,
     };
     add(session, n, last, lines)?;
     Ok((last + 1).cast_unsigned())
+}
+
+/// Adds what a job was told to what it begins with.
+pub(super) fn tell(session: &Session, id: JobId, given: &Given) -> Result<(), Trouble> {
+    let sql = "SELECT job, asking FROM inputs WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
+    let mut statement = session.db.prepare_cached(sql)?;
+    let found = statement
+        .query_row([id.bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((n, asking)): Option<(i64, Option<String>)> = found else { return Ok(()) };
+    let mut asking: Answered = asking.map_or_else(|| Ok(Answered::default()), |it| parsed(&it))?;
+    for (key, told) in given {
+        asking.given.entry(key.clone()).or_insert_with(|| told.clone());
+    }
+    let asking = serde_json::to_string(&asking)?;
+    let sql = "UPDATE inputs SET asking = ?2 WHERE job = ?1";
+    session.db.prepare_cached(sql)?.execute(params![n, asking])?;
+    Ok(())
 }
 
 /// How a job ended, as it is stored.

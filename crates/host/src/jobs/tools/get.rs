@@ -39,7 +39,7 @@ impl Tool for Get {
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Told, ToolError> {
         let jobs = self.0.jobs()?;
         let wait = Duration::from_millis(input.wait_ms);
-        let ended = timeout(wait, jobs.ended(&ctx.caller, &input.job_id));
+        let ended = timeout(wait, jobs.ended(&ctx.caller, &input.job_id, &ctx.asker));
         let job = tokio::select! {
             ended = ended => match ended {
                 Ok(ended) => ended,

@@ -4,11 +4,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Answer, Call, Ctx, Effects, EventSink, JobTerms, Text, Tool, ToolError, fold,
+    Answer, Beside, Call, Ctx, Effects, EventSink, JobTerms, Text, Tool, ToolError, fold,
 };
 
 use super::{Handle, Told, refusal};
-use crate::jobs::Wanted;
+use crate::jobs::{AskLater, Wanted};
 
 /// Starts jobs.
 pub(super) struct Start(pub(super) Handle);
@@ -47,8 +47,12 @@ impl Tool for Start {
             cancel: ctx.cancel.clone(),
             events: EventSink::none(),
             job: None,
+            asker: ctx.asker.clone(),
+            beside: Beside { mirrored: None, trace: ctx.trace.clone() },
         };
-        let started = jobs.start(Wanted { call, terms: JobTerms::default() }).await;
+        // What a job asks while it runs is told to whoever has words for jobs, not by these tools.
+        let (terms, later) = (JobTerms::default(), AskLater::Never);
+        let started = jobs.start(Wanted { call, terms, later }).await;
         match started.map_err(|err| refusal(err, "/arguments"))? {
             Answer::Job(job) => Ok(Told::of(*job)),
             _ => Err(ToolError::because("the job was not started", "answered with no job")),

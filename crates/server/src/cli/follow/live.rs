@@ -24,10 +24,28 @@ const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 
 /// A bar on the terminal.
 pub(in crate::cli) struct Live {
-    bar: ProgressBar,
-    view: View,
+    bar: Bar,
     _quiet: Option<Quiet>,
 }
+
+/// What is drawn of a view.
+#[derive(Clone)]
+pub(in crate::cli) struct Bar {
+    view: View,
+    drawn: Arc<Mutex<Drawn>>,
+}
+
+/// Whether something is drawn.
+enum Drawn {
+    Yes(ProgressBar),
+    /// The terminal is wanted for something else.
+    Aside,
+    /// Not any more.
+    Ended,
+}
+
+/// While it lives nothing is drawn.
+pub(in crate::cli) struct Aside<'a>(&'a Bar);
 
 /// What the bar shows.
 #[derive(Clone)]
@@ -57,29 +75,47 @@ impl Live {
             return None;
         }
         let view = View::new(name, running_for);
-        let (head, tail) = (view.clone(), view.clone());
-        let style = ProgressStyle::with_template("{head}{tail:.dim}")
-            .ok()?
-            .with_key("head", move |_: &ProgressState, out: &mut dyn Write| {
-                let _ = out.write_str(&head.scene().head(columns().0));
-            })
-            .with_key("tail", move |_: &ProgressState, out: &mut dyn Write| {
-                let (columns, rows) = columns();
-                let _ = out.write_str(&tail.scene().tail(columns, rows));
-            });
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
         let quiet = Quiet::begin();
-        bar.enable_steady_tick(TICK);
-        Some(Self { bar, view, _quiet: quiet })
+        let drawn = Arc::new(Mutex::new(Drawn::Yes(view.draw()?)));
+        Some(Self { bar: Bar { view, drawn }, _quiet: quiet })
     }
 
     pub(super) fn view(&self) -> View {
-        self.view.clone()
+        self.bar.view.clone()
+    }
+
+    pub(super) fn bar(&self) -> Bar {
+        self.bar.clone()
     }
 
     pub(super) fn end(self) {
-        self.bar.finish_and_clear();
+        self.bar.turn(Drawn::Ended);
+    }
+}
+
+impl Bar {
+    /// Takes away what is drawn, until what is returned is dropped.
+    pub(in crate::cli) fn aside(&self) -> Aside<'_> {
+        self.turn(Drawn::Aside);
+        Aside(self)
+    }
+
+    fn turn(&self, other: Drawn) {
+        let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*drawn {
+            Drawn::Yes(bar) => bar.finish_and_clear(),
+            Drawn::Aside => {}
+            Drawn::Ended => return,
+        }
+        *drawn = other;
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = self.0.view.draw() {
+            self.0.turn(Drawn::Yes(bar));
+        }
     }
 }
 
@@ -100,6 +136,24 @@ impl View {
 
     pub(super) fn take(&self, said: Said) {
         self.scene().take(said);
+    }
+
+    /// Begins to draw it.
+    fn draw(&self) -> Option<ProgressBar> {
+        let (head, tail) = (self.clone(), self.clone());
+        let style = ProgressStyle::with_template("{head}{tail:.dim}")
+            .ok()?
+            .with_key("head", move |_: &ProgressState, out: &mut dyn Write| {
+                let _ = out.write_str(&head.scene().head(columns().0));
+            })
+            .with_key("tail", move |_: &ProgressState, out: &mut dyn Write| {
+                let (columns, rows) = columns();
+                let _ = out.write_str(&tail.scene().tail(columns, rows));
+            });
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let bar = bar.with_style(style).with_finish(ProgressFinish::AndClear);
+        bar.enable_steady_tick(TICK);
+        Some(bar)
     }
 
     fn scene(&self) -> MutexGuard<'_, Scene> {

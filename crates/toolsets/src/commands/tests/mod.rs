@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Caller, Ctx, Event, EventSink, Fault, Output, ToolError};
 
 use super::{Declared, LoadError, Settings, Source, declared, tools};
@@ -86,12 +85,7 @@ impl Bench {
 }
 
 fn ctx() -> Ctx {
-    Ctx {
-        caller: Caller::local(),
-        cancel: CancellationToken::new(),
-        deadline: Instant::now() + Duration::from_secs(610),
-        events: EventSink::none(),
-    }
+    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
 fn object(value: Value) -> Map<String, Value> {

@@ -26,7 +26,7 @@ async fn heard(input: Value) -> (Ran, Vec<(Duration, Event)>) {
 fn said(heard: &[(Duration, Event)], stream: Stream) -> String {
     let chunks = heard.iter().filter_map(|(_, event)| match event {
         Event::Chunk { stream: of, text } => (*of == stream).then_some(text.as_str()),
-        Event::Progress { .. } | Event::Log { .. } | Event::Left(_) => None,
+        Event::Progress { .. } | Event::Log { .. } | Event::Left(_) | Event::LetGo => None,
     });
     chunks.collect()
 }
@@ -54,9 +54,11 @@ async fn progress_grows_and_tells_the_last_line() {
         .iter()
         .filter_map(|(_, event)| match event {
             Event::Progress { done, total: None, message } => Some((*done, message.as_deref())),
-            Event::Progress { .. } | Event::Chunk { .. } | Event::Log { .. } | Event::Left(_) => {
-                None
-            }
+            Event::Progress { .. }
+            | Event::Chunk { .. }
+            | Event::Log { .. }
+            | Event::Left(_)
+            | Event::LetGo => None,
         })
         .collect();
     let messages: Vec<Option<&str>> = progress.iter().map(|(_, message)| *message).collect();
@@ -84,7 +86,9 @@ async fn a_flood_is_passed_on_whole_in_small_pieces_with_little_said_of_it() {
         match event {
             Event::Chunk { text, .. } => assert!(text.len() <= 16 << 10),
             Event::Progress { .. } => told += 1,
-            Event::Log { .. } | Event::Left(_) => panic!("nobody says that: {event:?}"),
+            Event::Log { .. } | Event::Left(_) | Event::LetGo => {
+                panic!("nobody says that: {event:?}")
+            }
         }
     }
     let quarters = ran.value["duration_ms"].as_u64().unwrap() / 250;

@@ -6,6 +6,7 @@ mod surroundings;
 mod endings;
 mod outputs;
 mod events;
+mod confirming;
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,8 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
-use toolgate_contract::{AnyTool, Caller, Ctx, Ending, EventSink, Fault, Text, ToolError};
+use toolgate_contract::{AnyTool, Caller, Ctx, Ending, Fault, Text, ToolError};
 
 use super::{Settings, tools};
 use crate::world::{Processes, Root};
@@ -92,12 +92,7 @@ impl Ran {
 }
 
 fn ctx() -> Ctx {
-    Ctx {
-        caller: Caller::local(),
-        cancel: CancellationToken::new(),
-        deadline: Instant::now() + Duration::from_secs(610),
-        events: EventSink::none(),
-    }
+    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(610))
 }
 
 /// Where a refusal points, if it is about the input.
@@ -110,6 +105,9 @@ fn pointer(err: &ToolError) -> Option<&str> {
         | Fault::TooLarge
         | Fault::Unavailable
         | Fault::Canceled
+        | Fault::Asks(_)
+        | Fault::CannotAsk(_)
+        | Fault::Refused { .. }
         | Fault::Failed => None,
     }
 }

@@ -1,10 +1,12 @@
 //! Which file a program's name stands for.
 
+use std::ffi::OsString;
 use std::fs;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, FileType};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, openat, readlinkat};
 use strsim::osa_distance;
 
 /// A program that was found.
@@ -47,6 +49,15 @@ impl Program {
             }
         }
         Err(missing)
+    }
+
+    /// The file with all symlinks on the way resolved, if it is still there.
+    pub fn real(&self, cwd: BorrowedFd<'_>) -> Option<PathBuf> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = openat(cwd, &self.path, flags, Mode::empty()).ok()?;
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = readlinkat(CWD, link, Vec::new()).ok()?;
+        Some(OsString::from_vec(path.into_bytes()).into())
     }
 
     fn at(name: &str, path: &Path, cwd: BorrowedFd<'_>) -> Result<Self, Missing> {

@@ -49,6 +49,15 @@ impl Moment {
     }
 }
 
+/// What is another whenever an entry was changed, or is another, since the clock last ticked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    entry: (u64, u64),
+    size: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
 /// What is known of an entry without reading it.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta {
@@ -81,6 +90,18 @@ impl Meta {
     pub(crate) fn is_changed_since(&self, moment: Moment) -> bool {
         let nanos = i64::try_from(self.stat.st_ctime_nsec).unwrap_or(0);
         Moment { seconds: self.stat.st_ctime, nanos } >= moment
+    }
+
+    /// By which to tell whether it is worth reading again.
+    pub(crate) fn stamp(&self) -> Stamp {
+        let nanos = |nanos| i64::try_from(nanos).unwrap_or(0);
+        let stat = &self.stat;
+        Stamp {
+            entry: (stat.st_dev, stat.st_ino),
+            size: stat.st_size,
+            modified: (stat.st_mtime, nanos(stat.st_mtime_nsec)),
+            changed: (stat.st_ctime, nanos(stat.st_ctime_nsec)),
+        }
     }
 
     /// Whether both are the same entry of the same file system.

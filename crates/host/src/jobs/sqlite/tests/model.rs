@@ -87,6 +87,7 @@ impl Model {
             keep: new.keep,
             last_event: 0,
             artefacts: vec![],
+            asks: toolgate_contract::Questions::new(),
             outcome: None,
         };
         let mut kept = Kept { job, input: new.input.clone(), events: vec![], ended: None };

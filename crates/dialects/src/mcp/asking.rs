@@ -1,0 +1,322 @@
+//! What the client is asked, and what it answers: in results that end a request, or in requests.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    Askable, Choice, ClientRoot, Given, JobId, Kind, Question, Questions, Reply, Said, Sampled,
+    Sampling, Shape, Told,
+};
+
+use super::META_CAPABILITIES;
+use super::content::Block;
+use super::message::{Failure, Id, notification, success};
+use super::revision::{Asks, Era, Revision};
+use super::tasks::related;
+use super::ticket::McpTicket;
+use crate::rpc::written;
+use crate::{Asking, Heard};
+
+const ELICIT: &str = "elicitation/create";
+const SAMPLE: &str = "sampling/createMessage";
+const ROOTS: &str = "roots/list";
+
+/// What the client can be asked, by the `capabilities` it declares.
+pub(crate) fn askable(capabilities: &Value, revision: &Revision) -> Askable {
+    let declares = |name| capabilities.get(name).is_some_and(Value::is_object);
+    let elicits = |mode| {
+        let modes = capabilities.get("elicitation").and_then(|modes| modes.get(mode));
+        modes.is_some_and(Value::is_object)
+    };
+    let (form, visit) = match revision.asks {
+        Asks::Samples => (false, false),
+        Asks::Forms => (declares("elicitation"), false),
+        Asks::NamedVisits | Asks::Visits => {
+            let (form, visit) = (elicits("form"), elicits("url"));
+            // Whoever names no mode means forms, which there were before there were modes.
+            (form || (declares("elicitation") && !visit), visit)
+        }
+    };
+    Askable { form, visit, sample: declares("sampling"), roots: declares("roots") }
+}
+
+/// The capability that a client lacks which cannot be asked questions of `kind`.
+pub(crate) fn required(kind: Kind) -> Value {
+    match kind {
+        Kind::Form => json!({ "elicitation": { "form": {} } }),
+        Kind::Visit => json!({ "elicitation": { "url": {} } }),
+        Kind::Sample => json!({ "sampling": {} }),
+        Kind::Roots => json!({ "roots": {} }),
+    }
+}
+
+/// How the client that made a stateless request can be asked, and what it answered so far.
+pub(crate) fn again(
+    id: &Id,
+    params: &Map<String, Value>,
+    revision: &Revision,
+) -> Result<Asking, Failure> {
+    let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
+    let can = askable(capabilities.unwrap_or(&Value::Null), revision);
+    let given = given(id, params)?.unwrap_or_default();
+    let state = match params.get("requestState") {
+        None => None,
+        Some(Value::String(state)) => Some(state.clone()),
+        Some(_) => {
+            let why = "`params.requestState` must be the string that came with the questions";
+            return Err(Failure::invalid_params(Some(id.clone()), why));
+        }
+    };
+    Ok(Asking::Again { can, given, state })
+}
+
+/// The answers in a request's `inputResponses`; `None` where it has no such member.
+///
+/// What is an object and no answer to anything is left out, so that it is asked for again; but for
+/// what a person cannot have done with a question that was asked.
+pub(crate) fn given(id: &Id, params: &Map<String, Value>) -> Result<Option<Given>, Failure> {
+    let wrong = |why: String| Failure::invalid_params(Some(id.clone()), why);
+    let responses = match params.get("inputResponses") {
+        None => return Ok(None),
+        Some(Value::Object(responses)) => responses,
+        Some(_) => return Err(wrong("`params.inputResponses` must be an object".into())),
+    };
+    let mut given = Given::new();
+    for (key, response) in responses {
+        let Value::Object(fields) = response else {
+            let why = format!(
+                "`params.inputResponses[{key:?}]` must be an object: what the client would answer \
+                 to the request of that name"
+            );
+            return Err(wrong(why));
+        };
+        // Asked for again without a word, a person is asked twice and nobody knows why.
+        if params.contains_key("requestState")
+            && let Some(Value::String(action)) = fields.get("action")
+            && !["accept", "decline", "cancel"].contains(&action.as_str())
+        {
+            return Err(wrong(format!(
+                "`params.inputResponses[{key:?}].action` is `{action}`; it must be accept, \
+                 decline or cancel"
+            )));
+        }
+        if let Some(told) = answered(fields) {
+            given.insert(key.clone(), told);
+        }
+    }
+    Ok(Some(given))
+}
+
+/// The result that ends a request with questions.
+pub(crate) fn asks(ticket: &McpTicket, questions: &Questions, state: &str) -> Reply {
+    match ticket.revision.era {
+        Era::Session => ticket.astray(),
+        Era::Stateless => {
+            let mut result = json!(ticket.stamp(None));
+            result["resultType"] = json!("input_required");
+            result["inputRequests"] = input_requests(questions, ticket.revision);
+            result["requestState"] = json!(state);
+            success(&ticket.id, &result)
+        }
+    }
+}
+
+/// Questions as the object of requests that a result or a task carries.
+pub(crate) fn input_requests(questions: &Questions, revision: &Revision) -> Value {
+    let spelled = questions.iter().filter_map(|(key, question)| {
+        let (method, params) = spelled(question, revision)?;
+        Some((key.clone(), json!({ "method": method, "params": params })))
+    });
+    Value::Object(spelled.collect())
+}
+
+/// A question as a request of the server's, under `id`, and of `task` if it is one's; `None` where
+/// the revision has no words for it.
+pub(crate) fn request(
+    id: &str,
+    question: &Question,
+    revision: &Revision,
+    task: Option<JobId>,
+) -> Option<Bytes> {
+    let (method, mut params) = spelled(question, revision)?;
+    if let Some(task) = task {
+        params["_meta"] = related(task);
+    }
+    let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    Some(written(&request))
+}
+
+/// Says that the request `id` of the server's need not be answered any more.
+pub(crate) fn withdrawn(id: &str) -> Bytes {
+    let reason = "nobody waits for the answer any more";
+    notification("notifications/cancelled", &json!({ "requestId": id, "reason": reason }))
+}
+
+/// What a client means by its response to `question`.
+///
+/// # Errors
+/// When it is no answer to it, with what it is instead.
+pub(crate) fn told(
+    question: &Question,
+    heard: &Heard,
+    _revision: &Revision,
+) -> Result<Told, String> {
+    let (told, like) = match heard {
+        Heard::Error(why) => return Err(format!("the client did not answer: {why}")),
+        Heard::Result(Value::Object(fields)) => match question.kind() {
+            Kind::Form | Kind::Visit => {
+                (choice(fields).map(Told::Choice), "`action` must be accept, decline or cancel")
+            }
+            Kind::Sample => (
+                sampled(fields).map(Told::Sampled),
+                "it must have a `role`, a `content` and a `model`",
+            ),
+            Kind::Roots => {
+                (roots(fields).map(Told::Roots), "each of its `roots` must have a `uri`")
+            }
+        },
+        Heard::Result(_) => (None, "it must be an object"),
+    };
+    told.ok_or_else(|| format!("the client's answer is not one: {like}"))
+}
+
+/// What an answer means of which only its shape says what it answers.
+fn answered(fields: &Map<String, Value>) -> Option<Told> {
+    if fields.contains_key("action") {
+        choice(fields).map(Told::Choice)
+    } else if fields.contains_key("roots") {
+        roots(fields).map(Told::Roots)
+    } else {
+        sampled(fields).map(Told::Sampled)
+    }
+}
+
+/// What a person did.
+fn choice(fields: &Map<String, Value>) -> Option<Choice> {
+    match (fields.get("action")?.as_str()?, fields.get("content")) {
+        ("accept", Some(Value::Object(content))) => Some(Choice::Accepted(content.clone())),
+        ("accept", None | Some(Value::Null)) => Some(Choice::Accepted(Map::new())),
+        ("decline", _) => Some(Choice::Declined),
+        ("cancel", _) => Some(Choice::Canceled),
+        _ => None,
+    }
+}
+
+/// What a model said.
+fn sampled(fields: &Map<String, Value>) -> Option<Sampled> {
+    fields.get("role")?.as_str()?;
+    let model = fields.get("model")?.as_str()?.to_owned();
+    let blocks = match fields.get("content")? {
+        Value::Array(blocks) => blocks.as_slice(),
+        block => std::slice::from_ref(block),
+    };
+    let mut said = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        // A picture, a sound, a tool that the model wants called: in the raw answer.
+        if block.get("type")?.as_str()? == "text" {
+            said.push(block.get("text")?.as_str()?);
+        }
+    }
+    Some(Sampled { model, text: said.join("\n"), raw: Value::Object(fields.clone()) })
+}
+
+/// The folders; what is no `file:` is none, such as a client's own file systems.
+fn roots(fields: &Map<String, Value>) -> Option<Vec<ClientRoot>> {
+    let mut roots = Vec::new();
+    for root in fields.get("roots")?.as_array()? {
+        let uri = root.get("uri")?.as_str()?;
+        let name = root.get("name").and_then(Value::as_str).map(str::to_owned);
+        if uri.starts_with("file:") {
+            roots.push(ClientRoot { uri: uri.to_owned(), name });
+        }
+    }
+    Some(roots)
+}
+
+/// A question as a method and its parameters; `None` where the revision has no words for it.
+fn spelled(question: &Question, revision: &Revision) -> Option<(&'static str, Value)> {
+    let params = match (question, revision.asks) {
+        (Question::Form { .. } | Question::Visit { .. }, Asks::Samples)
+        | (Question::Visit { .. }, Asks::Forms) => return None,
+        (Question::Form { message, schema }, Asks::Forms) => {
+            json!({ "message": message, "requestedSchema": plain(schema)? })
+        }
+        (Question::Form { message, schema }, Asks::NamedVisits | Asks::Visits) => {
+            json!({ "mode": "form", "message": message, "requestedSchema": schema })
+        }
+        (Question::Visit { message, url, id }, Asks::NamedVisits) => {
+            json!({ "mode": "url", "message": message, "url": url, "elicitationId": id })
+        }
+        (Question::Visit { message, url, .. }, Asks::Visits) => {
+            json!({ "mode": "url", "message": message, "url": url })
+        }
+        (Question::Sample(sampling), Asks::Samples | Asks::Forms) if has_tools(sampling) => {
+            return None;
+        }
+        (Question::Sample(sampling), _) => sampling_params(sampling, revision),
+        (Question::Roots, _) => json!({}),
+    };
+    let method = match question.kind() {
+        Kind::Form | Kind::Visit => ELICIT,
+        Kind::Sample => SAMPLE,
+        Kind::Roots => ROOTS,
+    };
+    Some((method, params))
+}
+
+/// A form's schema in the words of the first forms, where a choice is a list of values and one of
+/// names; `None` if it takes more, as several choices do.
+fn plain(schema: &Value) -> Option<Cow<'_, Value>> {
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let fields: Vec<&Value> = fields.into_iter().flat_map(Map::values).collect();
+    if fields.iter().any(|field| field["type"] == "array") {
+        return None;
+    }
+    if fields.iter().all(|field| field.get("oneOf").is_none()) {
+        return Some(Cow::Borrowed(schema));
+    }
+    let mut schema = schema.clone();
+    for field in schema["properties"].as_object_mut()?.values_mut() {
+        let Some(Value::Array(choices)) = field.as_object_mut().and_then(|f| f.remove("oneOf"))
+        else {
+            continue;
+        };
+        let value = |choice: &Value| choice.get("const").cloned();
+        let name = |choice: &Value| choice.get("title").or(choice.get("const")).cloned();
+        field["enum"] = choices.iter().map(value).collect::<Option<_>>()?;
+        field["enumNames"] = choices.iter().map(name).collect::<Option<_>>()?;
+    }
+    Some(Cow::Owned(schema))
+}
+
+fn sampling_params(sampling: &Sampling, revision: &Revision) -> Value {
+    let Sampling { messages, system, max_tokens, more } = sampling;
+    let mut params = more.clone();
+    let messages = messages.iter().map(|said| message(said, revision)).collect();
+    params.insert("messages".into(), messages);
+    params.insert("maxTokens".into(), json!(max_tokens));
+    if let Some(system) = system {
+        params.insert("systemPrompt".into(), json!(system));
+    }
+    Value::Object(params)
+}
+
+/// Something said, as one block: every revision takes that.
+fn message(said: &Said, revision: &Revision) -> Value {
+    let content = &said.content;
+    let block = match content.shown {
+        Shape::Text(_) | Shape::Image(_) | Shape::Audio(_) => Block::of(content, revision),
+        // A model is sent no resources.
+        Shape::Link(_) | Shape::Resource(_) => Block::text(content.as_text()),
+    };
+    json!({ "role": said.role, "content": block })
+}
+
+/// Whether the model is to be given tools.
+fn has_tools(sampling: &Sampling) -> bool {
+    sampling.more.contains_key("tools") || sampling.more.contains_key("toolChoice")
+}
+
+#[cfg(test)]
+mod tests;

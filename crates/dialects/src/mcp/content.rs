@@ -1,0 +1,208 @@
+//! What is shown, as far as a revision has words for it: blocks of content, resources, icons.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use toolgate_contract::{
+    Content, Contents, Held, Icon, Meant, ResourceSpec, ResourceTemplate, Role, Shape,
+};
+
+use super::revision::{Revision, Shows};
+
+/// One thing shown.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub(crate) enum Block<'a> {
+    Text {
+        text: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations<'a>>,
+    },
+    Image {
+        data: String,
+        mime_type: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations<'a>>,
+    },
+    Audio {
+        data: String,
+        mime_type: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations<'a>>,
+    },
+    ResourceLink(Box<Resource<'a>>),
+    Resource {
+        resource: Holding<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        annotations: Option<Annotations<'a>>,
+    },
+}
+
+impl<'a> Block<'a> {
+    /// Text, for all.
+    pub(crate) fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::Text { text: text.into(), annotations: None }
+    }
+
+    /// `content`; as text where the revision has no words for it.
+    pub(crate) fn of(content: &'a Content, revision: &Revision) -> Self {
+        let Content { shown, meant } = content;
+        let annotations = Annotations::of(meant, revision);
+        match (shown, revision.shows) {
+            (Shape::Text(text), _) => Self::Text { text: text.into(), annotations },
+            (Shape::Image(image), _) => {
+                Self::Image { data: image.data.base64(), mime_type: &image.media_type, annotations }
+            }
+            (Shape::Audio(audio), Shows::Sounds | Shows::Links) => {
+                Self::Audio { data: audio.data.base64(), mime_type: &audio.media_type, annotations }
+            }
+            (Shape::Link(resource), Shows::Links) => {
+                let link = Resource::of(resource, revision);
+                let annotations = annotations.or(link.annotations);
+                Self::ResourceLink(Box::new(Resource { annotations, ..link }))
+            }
+            (Shape::Resource(contents), _) => {
+                Self::Resource { resource: Holding::of(contents), annotations }
+            }
+            (Shape::Audio(_), Shows::Pictures)
+            | (Shape::Link(_), Shows::Pictures | Shows::Sounds) => {
+                Self::Text { text: content.as_text().into(), annotations }
+            }
+        }
+    }
+}
+
+/// For whom a thing is and how much it matters.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Annotations<'a> {
+    #[serde(skip_serializing_if = "<[Role]>::is_empty")]
+    audience: &'a [Role],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_modified: Option<String>,
+}
+
+impl<'a> Annotations<'a> {
+    /// What there is to say of `meant`, if anything.
+    fn of(meant: &'a Meant, revision: &Revision) -> Option<Self> {
+        let Meant { audience, priority, modified } = meant;
+        let last_modified = match revision.shows {
+            Shows::Pictures | Shows::Sounds => None,
+            Shows::Links => modified.map(|at| format!("{at:.0}")),
+        };
+        let some = !audience.is_empty() || priority.is_some() || last_modified.is_some();
+        some.then_some(Self { audience, priority: *priority, last_modified })
+    }
+}
+
+/// What a resource, or a part of it, holds.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Holding<'a> {
+    uri: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mime_type: Option<&'a str>,
+    #[serde(flatten)]
+    held: HeldIn<'a>,
+}
+
+/// What is held: text where it is text.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum HeldIn<'a> {
+    Text(&'a str),
+    Blob(String),
+}
+
+impl<'a> Holding<'a> {
+    pub(crate) fn of(contents: &'a Contents) -> Self {
+        let Contents { uri, media_type, held } = contents;
+        let held = match held {
+            Held::Text(text) => HeldIn::Text(text),
+            Held::Bytes(bytes) => HeldIn::Blob(bytes.base64()),
+        };
+        Self { uri, mime_type: media_type.as_deref(), held }
+    }
+}
+
+/// What is known of a resource.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Resource<'a> {
+    uri: &'a str,
+    #[serde(flatten)]
+    face: Face<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mime_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Annotations<'a>>,
+}
+
+impl<'a> Resource<'a> {
+    pub(crate) fn of(spec: &'a ResourceSpec, revision: &Revision) -> Self {
+        let ResourceSpec { uri, name, title, about, media_type, bytes, meant, icons } = spec;
+        Self {
+            uri,
+            face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
+            mime_type: media_type.as_deref(),
+            size: *bytes,
+            annotations: Annotations::of(meant, revision),
+        }
+    }
+}
+
+/// Many resources by one pattern.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Template<'a> {
+    uri_template: &'a str,
+    #[serde(flatten)]
+    face: Face<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mime_type: Option<&'a str>,
+}
+
+impl<'a> Template<'a> {
+    pub(crate) fn of(template: &'a ResourceTemplate, revision: &Revision) -> Self {
+        let ResourceTemplate { uri, name, title, about, media_type, icons } = template;
+        Self {
+            uri_template: uri,
+            face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
+            mime_type: media_type.as_deref(),
+        }
+    }
+}
+
+/// What a thing is called and what stands for it.
+#[derive(Serialize)]
+pub(crate) struct Face<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[Icon]>::is_empty")]
+    icons: &'a [Icon],
+}
+
+impl<'a> Face<'a> {
+    pub(crate) fn of(
+        revision: &Revision,
+        name: &'a str,
+        title: Option<&'a str>,
+        about: Option<&'a str>,
+        icons: &'a [Icon],
+    ) -> Self {
+        let title = title.filter(|_| revision.structured);
+        Self { name, title, description: about, icons: shown(icons, revision) }
+    }
+}
+
+/// The icons that the revision has words for.
+pub(crate) fn shown<'a>(icons: &'a [Icon], revision: &Revision) -> &'a [Icon] {
+    if revision.icons { icons } else { &[] }
+}

@@ -1,0 +1,423 @@
+//! What can be read beside what can be called: how it is asked for, and how it is answered.
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    Answer, Arguments, CallError, Completing, CompletingOf, Completion, Message, PromptArgument,
+    PromptSpec, Reply, Request, ResourceMark, Role, Skill, SkillFiles,
+};
+
+use super::content::{Block, Face, Holding, Resource, Template};
+use super::cursor;
+use super::message::{Failure, INVALID_PARAMS, Id, RESOURCE_NOT_FOUND, not_a, success};
+use super::revision::{Era, Revision};
+use super::ticket::{McpTicket, Stamp, wording};
+use crate::Facts;
+
+/// What skills are called as an extension.
+const SKILLS: &str = "io.modelcontextprotocol/skills";
+/// How long a client may keep what changes seldom, and is told of when it does, in milliseconds.
+pub(crate) const SELDOM_TTL_MS: u64 = 300_000;
+/// The same for what may change at any time.
+const ANY_TIME_TTL_MS: u64 = 0;
+
+/// Adds what a server says of what can be read to its `capabilities`.
+pub(crate) fn declare(revision: &Revision, facts: &Facts, capabilities: &mut Value) {
+    if facts.resources {
+        capabilities["resources"] = json!({ "subscribe": true, "listChanged": true });
+    }
+    if facts.prompts {
+        capabilities["prompts"] = json!({ "listChanged": true });
+    }
+    if completes(facts) && revision.declares_completion {
+        capabilities["completions"] = json!({});
+    }
+    if skilled(revision, facts) {
+        capabilities["extensions"][SKILLS] = json!({ "directoryRead": true });
+    }
+}
+
+fn completes(facts: &Facts) -> bool {
+    facts.prompts || facts.resources
+}
+
+/// Whether there are skills: their files are resources, and the wire has words for them.
+fn skilled(revision: &Revision, facts: &Facts) -> bool {
+    revision.era == Era::Stateless && facts.skills && facts.resources
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The resources.
+    Resources,
+    /// Their templates.
+    Templates,
+    /// What a resource holds.
+    Contents,
+    /// What is in a folder.
+    Folder,
+    /// That changes of a resource be told.
+    Watch,
+    /// The prompts.
+    Prompts,
+    /// A prompt, made.
+    Prompt,
+    /// What a value may be.
+    Completion,
+    /// The skills.
+    Skills,
+    /// A skill.
+    Skill,
+}
+
+impl Want {
+    /// What `method` asks for, where the revision and the server have it.
+    pub(crate) fn named(method: &str, revision: &Revision, facts: &Facts) -> Option<Self> {
+        let (want, there) = match method {
+            "resources/list" => (Self::Resources, facts.resources),
+            "resources/templates/list" => (Self::Templates, facts.resources),
+            "resources/read" => (Self::Contents, facts.resources),
+            "resources/subscribe" => (Self::Watch, facts.resources && revision.era == Era::Session),
+            "resources/directory/read" => (Self::Folder, skilled(revision, facts)),
+            "prompts/list" => (Self::Prompts, facts.prompts),
+            "prompts/get" => (Self::Prompt, facts.prompts),
+            "completion/complete" => (Self::Completion, completes(facts)),
+            "skills/list" => (Self::Skills, skilled(revision, facts)),
+            "skills/get" => (Self::Skill, skilled(revision, facts)),
+            _ => return None,
+        };
+        there.then_some(want)
+    }
+
+    /// What it asks of the host.
+    pub(crate) fn read(self, id: &Id, params: &Map<String, Value>) -> Result<Request, Failure> {
+        let uri = || uri_of(id, params);
+        let text = |text: &str| Some(text.to_owned());
+        Ok(match self {
+            Self::Resources => {
+                Request::ListResources { after: cursor::after(id, params, "resource", mark)? }
+            }
+            Self::Templates => {
+                // They all are on one page: whatever stands after something is not ours.
+                cursor::of(id, params, |_| None::<()>)?;
+                Request::ListTemplates
+            }
+            Self::Contents => Request::ReadResource { uri: uri()? },
+            Self::Folder => {
+                let after = cursor::after(id, params, "child", text)?;
+                Request::ReadFolder { uri: uri()?, after }
+            }
+            Self::Watch => Request::WatchResource { uri: uri()? },
+            Self::Prompts => {
+                let after = cursor::after(id, params, "prompt", text)?;
+                Request::ListPrompts { after }
+            }
+            Self::Prompt => {
+                let name = text_of(id, params, "params", "name")?;
+                let arguments = arguments_of(id, "params.arguments", params.get("arguments"))?;
+                Request::GetPrompt { name, arguments }
+            }
+            Self::Completion => Request::Complete(completing(id, params)?),
+            Self::Skills => {
+                let after = cursor::after(id, params, "skill", text)?;
+                Request::ListSkills { after }
+            }
+            Self::Skill => Request::GetSkill { uri: uri()? },
+        })
+    }
+}
+
+/// The resource that `request` names, if it names one.
+pub(crate) fn named(request: &Request) -> Option<&str> {
+    match request {
+        Request::ReadResource { uri }
+        | Request::ReadFolder { uri, .. }
+        | Request::WatchResource { uri }
+        | Request::GetSkill { uri } => Some(uri),
+        _ => None,
+    }
+}
+
+/// The resource that the parameters name.
+pub(crate) fn uri_of(id: &Id, params: &Map<String, Value>) -> Result<String, Failure> {
+    text_of(id, params, "params", "uri")
+}
+
+fn text_of(id: &Id, object: &Map<String, Value>, at: &str, name: &str) -> Result<String, Failure> {
+    match object.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        other => Err(not_a("a string", id, &format!("{at}.{name}"), other)),
+    }
+}
+
+fn object_of<'a>(
+    id: &Id,
+    object: &'a Map<String, Value>,
+    name: &str,
+) -> Result<&'a Map<String, Value>, Failure> {
+    match object.get(name) {
+        Some(Value::Object(inner)) => Ok(inner),
+        other => Err(not_a("an object", id, &format!("params.{name}"), other)),
+    }
+}
+
+fn wrong(id: &Id, why: String) -> Failure {
+    Failure::invalid_params(Some(id.clone()), why)
+}
+
+/// Text by name; none where nothing stands.
+fn arguments_of(id: &Id, at: &str, value: Option<&Value>) -> Result<Arguments, Failure> {
+    let fields = match value {
+        None | Some(Value::Null) => return Ok(Arguments::new()),
+        Some(Value::Object(fields)) => fields,
+        Some(_) => return Err(wrong(id, format!("`{at}` must be an object"))),
+    };
+    let text = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => Ok((name.clone(), text.clone())),
+        _ => Err(wrong(id, format!("`{at}[{name:?}]` must be a string"))),
+    };
+    fields.iter().map(text).collect()
+}
+
+fn completing(id: &Id, params: &Map<String, Value>) -> Result<Completing, Failure> {
+    let reference = object_of(id, params, "ref")?;
+    let of = match reference.get("type").and_then(Value::as_str) {
+        Some("ref/prompt") => CompletingOf::Prompt(text_of(id, reference, "params.ref", "name")?),
+        Some("ref/resource") => {
+            CompletingOf::Template(text_of(id, reference, "params.ref", "uri")?)
+        }
+        Some(_) | None => {
+            let why = "`params.ref.type` must be \"ref/prompt\" or \"ref/resource\"";
+            return Err(wrong(id, why.into()));
+        }
+    };
+    let argument = object_of(id, params, "argument")?;
+    let others = match params.get("context") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(context)) => context.get("arguments"),
+        Some(_) => return Err(wrong(id, "`params.context` must be an object".into())),
+    };
+    Ok(Completing {
+        of,
+        argument: text_of(id, argument, "params.argument", "name")?,
+        so_far: text_of(id, argument, "params.argument", "value")?,
+        others: arguments_of(id, "params.context.arguments", others)?,
+    })
+}
+
+/// Where a page of resources ends, as a cursor has it.
+fn mark(text: &str) -> Option<ResourceMark> {
+    let (source, uri) = text.split_once(' ')?;
+    Some(ResourceMark { source: source.to_owned(), uri: uri.to_owned() })
+}
+
+impl McpTicket {
+    /// The answer to a request for `want`.
+    pub(crate) fn shelved(&self, want: Want, answer: &Answer) -> Reply {
+        let revision = self.revision;
+        match (want, answer) {
+            (Want::Resources, Answer::Resources(page)) => {
+                let resources = page.resources.iter().map(|one| Resource::of(one, revision));
+                let after = page.next.as_ref().map(next_resource);
+                self.page("resources", resources, after, ANY_TIME_TTL_MS)
+            }
+            (Want::Templates, Answer::Templates(templates)) => {
+                let templates = templates.iter().map(|one| Template::of(one, revision));
+                self.page("resourceTemplates", templates, None, SELDOM_TTL_MS)
+            }
+            (Want::Contents, Answer::Contents(contents)) => {
+                let contents = contents.iter().map(Holding::of);
+                self.page("contents", contents, None, ANY_TIME_TTL_MS)
+            }
+            (Want::Folder, Answer::Folder(resources, after)) => {
+                let resources = resources.iter().map(|one| Resource::of(one, revision));
+                let after = after.as_ref().map(|uri| cursor::next("child", uri));
+                self.page("resources", resources, after, ANY_TIME_TTL_MS)
+            }
+            (Want::Watch, Answer::Watched { .. }) => success(&self.id, &self.stamp(None)),
+            (Want::Prompts, Answer::Prompts(page)) => {
+                let prompts = page.prompts.iter().map(|one| Prompt::of(one.spec(), revision));
+                let after = page.next.as_ref().map(|name| cursor::next("prompt", name));
+                self.page("prompts", prompts, after, SELDOM_TTL_MS)
+            }
+            (Want::Prompt, Answer::Prompt(prompt)) => {
+                let messages = prompt.messages.iter().map(|one| Said::of(one, revision)).collect();
+                let description = prompt.about.as_deref();
+                success(&self.id, &Made { description, messages, stamp: self.stamp(None) })
+            }
+            (Want::Completion, Answer::Completion(found)) => self.completed(found),
+            (Want::Skills, Answer::Skills(page)) => {
+                let skills = page.skills.iter().map(skill);
+                let after = page.next.as_ref().map(|uri| cursor::next("skill", uri));
+                self.page("skills", skills, after, SELDOM_TTL_MS)
+            }
+            (Want::Skill, Answer::Skill(one)) => {
+                let result = One { skill: skill(one), stamp: self.stamp(Some(SELDOM_TTL_MS)) };
+                success(&self.id, &result)
+            }
+            (
+                Want::Resources
+                | Want::Templates
+                | Want::Contents
+                | Want::Folder
+                | Want::Watch
+                | Want::Prompts
+                | Want::Prompt
+                | Want::Completion
+                | Want::Skills
+                | Want::Skill,
+                _,
+            ) => self.astray(),
+        }
+    }
+
+    /// A list called `name`, or a page of it.
+    fn page<T: Serialize>(
+        &self,
+        name: &'static str,
+        items: impl Iterator<Item = T>,
+        next_cursor: Option<String>,
+        ttl_ms: u64,
+    ) -> Reply {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Page<'a, T> {
+            #[serde(flatten)]
+            list: List<T>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            next_cursor: Option<String>,
+            #[serde(flatten)]
+            stamp: Stamp<'a>,
+        }
+        let list = List { name, items: items.collect() };
+        success(&self.id, &Page { list, next_cursor, stamp: self.stamp(Some(ttl_ms)) })
+    }
+
+    fn completed(&self, found: &Completion) -> Reply {
+        #[derive(Serialize)]
+        struct Completed<'a> {
+            completion: Values<'a>,
+            #[serde(flatten)]
+            stamp: Stamp<'a>,
+        }
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Values<'a> {
+            values: &'a [String],
+            total: usize,
+            has_more: bool,
+        }
+        let Completion { values, total } = found;
+        let completion = Values { values, total: *total, has_more: *total > values.len() };
+        success(&self.id, &Completed { completion, stamp: self.stamp(None) })
+    }
+
+    /// The answer to a request for something that can be read which the host refused; `uri` is
+    /// what the request named.
+    pub(crate) fn unshelved(&self, uri: Option<&str>, error: &CallError) -> Reply {
+        match (error, uri) {
+            (CallError::NotFound { .. }, Some(uri)) => {
+                let code = match self.revision.era {
+                    Era::Session => RESOURCE_NOT_FOUND,
+                    Era::Stateless => INVALID_PARAMS,
+                };
+                let failure = Failure::new(Some(self.id.clone()), code, wording(error));
+                self.failed(failure.with_data(json!({ "uri": uri })))
+            }
+            (error, _) => self.refused(error),
+        }
+    }
+}
+
+fn next_resource(ResourceMark { source, uri }: &ResourceMark) -> String {
+    cursor::next("resource", &format_args!("{source} {uri}"))
+}
+
+/// A list as a member of a result.
+struct List<T> {
+    name: &'static str,
+    items: Vec<T>,
+}
+
+impl<T: Serialize> Serialize for List<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([(self.name, &self.items)])
+    }
+}
+
+/// A prompt, as far as it is known without making it.
+#[derive(Serialize)]
+struct Prompt<'a> {
+    #[serde(flatten)]
+    face: Face<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arguments: Vec<Argument<'a>>,
+}
+
+/// Something a prompt is told.
+#[derive(Serialize)]
+struct Argument<'a> {
+    #[serde(flatten)]
+    face: Face<'a>,
+    required: bool,
+}
+
+impl<'a> Prompt<'a> {
+    fn of(spec: &'a PromptSpec, revision: &Revision) -> Self {
+        let PromptSpec { name, title, about, arguments, icons } = spec;
+        let argument = |argument: &'a PromptArgument| {
+            let PromptArgument { name, title, about, required } = argument;
+            let face = Face::of(revision, name, title.as_deref(), about.as_deref(), &[]);
+            Argument { face, required: *required }
+        };
+        Self {
+            face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
+            arguments: arguments.iter().map(argument).collect(),
+        }
+    }
+}
+
+/// A prompt, made.
+#[derive(Serialize)]
+struct Made<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    messages: Vec<Said<'a>>,
+    #[serde(flatten)]
+    stamp: Stamp<'a>,
+}
+
+/// Something said.
+#[derive(Serialize)]
+struct Said<'a> {
+    role: Role,
+    content: Block<'a>,
+}
+
+impl<'a> Said<'a> {
+    fn of(message: &'a Message, revision: &Revision) -> Self {
+        Self { role: message.role, content: Block::of(&message.content, revision) }
+    }
+}
+
+/// One skill.
+#[derive(Serialize)]
+struct One<'a> {
+    skill: Value,
+    #[serde(flatten)]
+    stamp: Stamp<'a>,
+}
+
+/// A skill as the extension writes it.
+fn skill(skill: &Skill) -> Value {
+    let Skill { uri, front_matter, files } = skill;
+    let files = match files {
+        SkillFiles::All(files) => files
+            .iter()
+            .map(|file| json!({ "uri": file.uri, "digest": file.digest, "size": file.bytes }))
+            .collect(),
+        SkillFiles::Dynamic => json!("dynamic"),
+    };
+    json!({ "uri": uri, "frontmatter": front_matter, "resources": files })
+}

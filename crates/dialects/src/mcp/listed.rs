@@ -1,0 +1,120 @@
+//! A tool as `tools/list` shows it, as far as the revision has words for it.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use toolgate_contract::{AnyTool, AsJob, Effects, Icon, ToolSpec};
+
+use super::content::shown;
+use super::revision::{Revision, Shapes, Tasks};
+use super::spell;
+
+/// A tool.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Listed<'a> {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    description: &'a str,
+    input_schema: Cow<'a, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Cow<'a, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Annotations<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execution: Option<Execution>,
+    #[serde(skip_serializing_if = "<[Icon]>::is_empty")]
+    icons: &'a [Icon],
+}
+
+impl<'a> Listed<'a> {
+    pub(crate) fn new(tool: &'a dyn AnyTool, revision: &Revision) -> Self {
+        let spec = tool.spec();
+        Self {
+            name: spell(spec.id.as_str()),
+            title: revision.structured.then_some(&spec.title),
+            description: &spec.about,
+            input_schema: worded(&spec.input_schema, revision.shapes),
+            output_schema: spec
+                .output_schema
+                .as_ref()
+                .filter(|schema| revision.structured && sayable(schema, revision.shapes))
+                .map(|schema| worded(schema, revision.shapes)),
+            annotations: revision.annotations.then(|| Annotations::new(spec)),
+            execution: match revision.tasks {
+                Tasks::None | Tasks::Extension => None,
+                Tasks::Param => Some(Execution {
+                    task_support: match spec.job {
+                        AsJob::Never => "forbidden",
+                        AsJob::May | AsJob::Rather => "optional",
+                        AsJob::Must => "required",
+                    },
+                }),
+            },
+            icons: shown(&spec.icons, revision),
+        }
+    }
+}
+
+/// How a tool may be called.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Execution {
+    task_support: &'static str,
+}
+
+/// Whether a revision has words for results of `schema`.
+fn sayable(schema: &Value, shapes: Shapes) -> bool {
+    match shapes {
+        Shapes::Objects => schema["type"] == "object",
+        Shapes::Any => true,
+    }
+}
+
+/// `schema` in the words a revision has: where properties have only objects for schemas, `true`
+/// is `{}`: a client of that time may refuse the whole list over a `true`.
+fn worded(schema: &Value, shapes: Shapes) -> Cow<'_, Value> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let odd = properties.is_some_and(|all| all.values().any(Value::is_boolean));
+    match shapes {
+        Shapes::Objects if odd => {
+            let mut schema = schema.clone();
+            if let Some(properties) = schema["properties"].as_object_mut() {
+                for property in properties.values_mut() {
+                    match property {
+                        Value::Bool(true) => *property = json!({}),
+                        Value::Bool(false) => *property = json!({ "not": {} }),
+                        _ => {}
+                    }
+                }
+            }
+            Cow::Owned(schema)
+        }
+        Shapes::Objects | Shapes::Any => Cow::Borrowed(schema),
+    }
+}
+
+/// What running a tool can change.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Annotations<'a> {
+    title: &'a str,
+    read_only_hint: bool,
+    destructive_hint: bool,
+    idempotent_hint: bool,
+    open_world_hint: bool,
+}
+
+impl<'a> Annotations<'a> {
+    fn new(spec: &'a ToolSpec) -> Self {
+        Self {
+            title: &spec.title,
+            read_only_hint: spec.effects == Effects::Reads,
+            destructive_hint: matches!(spec.effects, Effects::Changes | Effects::Runs),
+            idempotent_hint: spec.idempotent,
+            open_world_hint: spec.effects == Effects::Runs,
+        }
+    }
+}

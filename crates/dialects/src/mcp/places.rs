@@ -1,0 +1,142 @@
+//! Where MCP is spoken over HTTP: its endpoint; the two halves of 2024-11-05, where they are
+//! wanted; and what the server says of itself before anybody connects.
+
+use http::Method;
+use serde_json::{Value, json};
+use toolgate_contract::{Head, Reply};
+
+use super::revision::REVISIONS;
+use crate::rpc::written;
+use crate::{Card, Duplex, Facts};
+
+const ENDPOINT: &str = "/mcp";
+const STREAM: &str = "/sse";
+const MESSAGES: &str = "/messages";
+const CARD: &str = "/mcp/server-card";
+const CATALOG: &str = "/.well-known/ai-catalog.json";
+
+/// What names a conversation of two halves, in the query of what its client says.
+const CONVERSATION: &str = "session_id=";
+/// How long a description may be.
+const ABOUT_CHARS_MAX: usize = 100;
+/// How long a card may be kept, for `cache-control`.
+const KEEP: &str = "public, max-age=3600";
+
+/// The paths of a server that `facts` describe.
+pub(crate) fn paths(facts: &Facts) -> &'static [&'static str] {
+    match (facts.http_sse, &facts.card) {
+        (false, None) => &[ENDPOINT],
+        (true, None) => &[ENDPOINT, STREAM, MESSAGES],
+        (false, Some(_)) => &[ENDPOINT, CARD, CATALOG],
+        (true, Some(_)) => &[ENDPOINT, STREAM, MESSAGES, CARD, CATALOG],
+    }
+}
+
+/// Which half of a conversation a request is, if it is one.
+pub(crate) fn duplex(head: &Head) -> Option<Duplex> {
+    let Head::Http { method, path, query, .. } = head else { return None };
+    match (method, path.as_str()) {
+        (&Method::GET, STREAM) => Some(Duplex::Open),
+        (&Method::POST, MESSAGES) => {
+            let id = query.split('&').find_map(|pair| pair.strip_prefix(CONVERSATION));
+            Some(Duplex::Say { id: id.unwrap_or_default().to_owned() })
+        }
+        _ => None,
+    }
+}
+
+/// Where the client of the conversation `id` says what it says.
+pub(crate) fn endpoint(id: &str) -> String {
+    format!("{MESSAGES}?{CONVERSATION}{id}")
+}
+
+/// What is said to whoever looks at the endpoint with a browser.
+pub(crate) fn greeting(facts: &Facts, head: &Head) -> Option<Reply> {
+    let Head::Http { method: Method::GET | Method::HEAD, path, .. } = head else { return None };
+    let looks = |value: &[u8]| String::from_utf8_lossy(value).contains("text/html");
+    if path != ENDPOINT || !head.header("accept").any(looks) {
+        return None;
+    }
+    let here = format!("{}{ENDPOINT}", origin(head));
+    let Facts { name, title, .. } = facts;
+    let text = format!(
+        "This is {title}, which serves tools to AI agents over MCP. Give this address to a client, \
+         such as: claude mcp add --transport http {name} {here}"
+    );
+    let reply = Reply::json(text).with_status(405).with_header("allow", "POST");
+    Some(reply.with_header("content-type", "text/plain; charset=utf-8"))
+}
+
+/// What is to be read at the path; `None` where that is for the endpoint to say.
+pub(crate) fn page(facts: &Facts, head: &Head) -> Option<Reply> {
+    let Head::Http { method, path, .. } = head else { return None };
+    let (card, path) = (facts.card.as_ref()?, path.as_str());
+    let (kind, text) = match path {
+        CARD => ("application/mcp-server-card+json", self::card(facts, card, head)),
+        CATALOG => ("application/ai-catalog+json", catalog(card, head)),
+        _ => return None,
+    };
+    if method != Method::GET && method != Method::HEAD {
+        return Some(Reply::empty(405).with_header("allow", "GET, HEAD"));
+    }
+    let text = written(&text);
+    let tag = format!("\"{}\"", fingerprint(&text));
+    let known = head.header("if-none-match").any(|known| known == tag.as_bytes());
+    let reply = if known { Reply::empty(304) } else { Reply::json(text) };
+    Some(
+        reply
+            .with_header("content-type", kind)
+            .with_header("etag", tag)
+            .with_header("cache-control", KEEP),
+    )
+}
+
+fn card(facts: &Facts, Card { name, url }: &Card, head: &Head) -> Value {
+    let versions = REVISIONS.each_ref().map(|row| row.name);
+    let about = if facts.about.is_empty() { &facts.title } else { &facts.about };
+    json!({
+        "$schema": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json",
+        "name": name,
+        "version": facts.version,
+        "title": facts.title,
+        "description": about.chars().take(ABOUT_CHARS_MAX).collect::<String>(),
+        "remotes": [{
+            "type": "streamable-http",
+            "url": url.clone().unwrap_or_else(|| format!("{}{ENDPOINT}", origin(head))),
+            "supportedProtocolVersions": versions,
+        }],
+    })
+}
+
+fn catalog(Card { name, url }: &Card, head: &Head) -> Value {
+    // `com.example/weather` is known as `urn:air:example.com:mcp:weather`.
+    let (namespace, short) = name.split_once('/').unwrap_or(("", name));
+    let mut labels: Vec<&str> = namespace.split('.').collect();
+    labels.reverse();
+    let at = match url {
+        Some(url) => format!("{}/server-card", url.trim_end_matches('/')),
+        None => format!("{}{CARD}", origin(head)),
+    };
+    json!({
+        "specVersion": "1.0",
+        "entries": [{
+            "identifier": format!("urn:air:{}:mcp:{short}", labels.join(".")),
+            "type": "application/mcp-server-card+json",
+            "url": at,
+        }],
+    })
+}
+
+/// Where the client found the server.
+fn origin(head: &Head) -> String {
+    let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
+    format!("http://{}", host.unwrap_or("localhost"))
+}
+
+/// FNV-1a of `text`: what changes with it.
+fn fingerprint(text: &[u8]) -> String {
+    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}

@@ -1,0 +1,129 @@
+//! What a request asks of the host, and what it says beside that.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Beside, Head, Level, Request, ToolId, Trace};
+
+use super::library::{self, Want};
+use super::message::{Failure, Id, not_a};
+use super::revision::{Era, Revision};
+use super::tasks::{self, About};
+use super::ticket::Asked;
+use super::{cursor, headers};
+use crate::{Accepts, Facts};
+
+/// What `method` asks of the host, where the revision and the server have it.
+pub(crate) fn asked(method: &str, revision: &Revision, facts: &Facts) -> Option<Asked> {
+    match method {
+        "tools/list" => Some(Asked::Tools),
+        "tools/call" => Some(Asked::Call),
+        _ => {
+            let about = About::named(method, revision).map(Asked::About);
+            let library = || Want::named(method, revision, facts);
+            about.or_else(|| library().map(|want| Asked::Library { want, uri: None }))
+        }
+    }
+}
+
+/// Reads what is asked, and from that what can answer it.
+pub(crate) fn read(
+    id: &Id,
+    asked: Asked,
+    revision: &Revision,
+    params: &mut Map<String, Value>,
+) -> Result<(Asked, Request), Failure> {
+    Ok(match asked {
+        Asked::Tools => {
+            let after = cursor::after(id, params, "tool", ToolId::new)?;
+            (asked, Request::ListTools { after })
+        }
+        Asked::Call | Asked::Task => read_call(id, revision, params)?,
+        Asked::About(about) => (asked, about.read(revision, id, params)?),
+        Asked::Library { want, .. } => {
+            let request = want.read(id, params)?;
+            let uri = library::named(&request).map(str::to_owned);
+            (Asked::Library { want, uri }, request)
+        }
+    })
+}
+
+/// A call, or a call that is to be a task.
+fn read_call(
+    id: &Id,
+    revision: &Revision,
+    params: &mut Map<String, Value>,
+) -> Result<(Asked, Request), Failure> {
+    let tool = match params.remove("name") {
+        Some(Value::String(tool)) => tool,
+        other => return Err(not_a("a string", id, "params.name", other.as_ref())),
+    };
+    let input = match params.remove("arguments") {
+        None | Some(Value::Null) => json!({}),
+        Some(input @ Value::Object(_)) => input,
+        Some(_) => {
+            let why = "`params.arguments` must be an object";
+            return Err(Failure::invalid_params(Some(id.clone()), why));
+        }
+    };
+    Ok(match tasks::terms(revision, id, params)? {
+        None => (Asked::Call, Request::CallTool { tool, input }),
+        Some(terms) => (Asked::Task, Request::StartJob { tool, input, terms }),
+    })
+}
+
+/// Whether what is asked can need something of whoever asks.
+pub(crate) fn asks(asked: &Asked, era: Era) -> bool {
+    match (asked, era) {
+        (Asked::Call | Asked::Task, _)
+        | (Asked::Library { want: Want::Contents | Want::Prompt, .. }, _)
+        | (Asked::About(About::Result), Era::Session) => true,
+        (Asked::Tools | Asked::About(_) | Asked::Library { .. }, _) => false,
+    }
+}
+
+/// What came beside a request.
+pub(crate) fn beside(
+    head: &Head,
+    id: &Id,
+    asked: &Asked,
+    revision: &Revision,
+    params: &Map<String, Value>,
+) -> Result<Beside, Failure> {
+    let mirrored = match (asked, revision.era) {
+        (Asked::Call | Asked::Task, Era::Stateless) => headers::mirrored(head, id)?,
+        (Asked::Call | Asked::Task, Era::Session)
+        | (Asked::Tools | Asked::About(_) | Asked::Library { .. }, _) => None,
+    };
+    let meta = |name| params.get("_meta").and_then(|meta| meta.get(name)).and_then(Value::as_str);
+    let trace = meta("traceparent")
+        .and_then(|parent| Trace::of(parent, meta("tracestate"), meta("baggage")));
+    Ok(Beside { mirrored, trace })
+}
+
+pub(crate) fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
+    serde_json::from_value(level.clone()).map_err(|_| {
+        Failure::invalid_params(
+            Some(id.clone()),
+            format!(
+                "{level} is no log level; one of debug, info, notice, warning, error, critical, \
+                 alert, emergency"
+            ),
+        )
+    })
+}
+
+/// Whether a client reads a stream: every line-based one does, an HTTP one if it says so, and comes
+/// back for the rest of it where the revision has that.
+pub(crate) fn accepts(head: &Head, revision: &Revision) -> Accepts {
+    let takes = |value: &[u8]| {
+        let text = String::from_utf8_lossy(value).to_ascii_lowercase();
+        text.contains("text/event-stream")
+    };
+    match (head, revision.era) {
+        (Head::Line, _) => Accepts::Stream,
+        (Head::Http { .. }, era) if head.header("accept").any(takes) => match era {
+            Era::Session if revision.resumes => Accepts::Resumable,
+            Era::Session | Era::Stateless => Accepts::Stream,
+        },
+        (Head::Http { .. }, _) => Accepts::Message,
+    }
+}

@@ -1,0 +1,201 @@
+//! What the words of a transcript mean that are of resources, prompts, skills and questions.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Answer, AnyPrompt, Arguments, BoxFuture, Change, Completing, Completion, Content, Ctx, Ending,
+    Hold, Icon, Interest, Message, Output, PromptArgument, PromptPage, PromptSpec, PromptText,
+    ResourceMark, ResourcePage, ResourceSpec, ResourceTemplate, Skill, SkillFile, SkillFiles,
+    SkillPage, Text, ToolError,
+};
+
+/// `resources [RESOURCE…] [then more of SOURCE]`, `templates [TEMPLATE…]`, `contents [CONTENTS…]`,
+/// `folder [RESOURCE…] [then more]`, `watched URI`, `prompts [PROMPT…] [then more]`,
+/// `prompt TEXT`, `completion TOTAL [VALUE…]`, `skills [SKILL…] [then more]`, `skill SKILL`,
+/// `asks STATE QUESTIONS` or `shown [CONTENT…]`, all in JSON.
+pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<Answer> {
+    Some(match kind {
+        "resources" => {
+            let (resources, more) = listed(rest);
+            let resources: Vec<ResourceSpec> = read(resources);
+            let next = more.map(|more| ResourceMark {
+                source: more.strip_prefix("more of ").expect("then more of SOURCE").to_owned(),
+                uri: last(&resources, |last| &last.uri),
+            });
+            Answer::Resources(ResourcePage { resources, next })
+        }
+        "templates" => Answer::Templates(read::<Vec<Value>>(rest).iter().map(template).collect()),
+        "contents" => Answer::Contents(read(rest)),
+        "folder" => {
+            let (resources, more) = listed(rest);
+            let resources: Vec<ResourceSpec> = read(resources);
+            let next = more.map(|_| last(&resources, |last| &last.uri));
+            Answer::Folder(resources, next)
+        }
+        "watched" => Answer::Watched { uri: rest.to_owned(), hold: Hold::nothing() },
+        "prompts" => {
+            let (prompts, more) = listed(rest);
+            let prompts: Vec<_> = read::<Vec<Value>>(prompts).iter().map(prompt_spec).collect();
+            let next = more.map(|_| last(&prompts, |last| &last.name));
+            let listed = |spec| Arc::new(Listed(spec)) as Arc<dyn AnyPrompt>;
+            Answer::Prompts(PromptPage { prompts: prompts.into_iter().map(listed).collect(), next })
+        }
+        "prompt" => Answer::Prompt(prompt_text(&read(rest))),
+        "completion" => {
+            let (total, values) = rest.split_once(' ').expect("completion TOTAL [VALUE…]");
+            Answer::Completion(Completion { values: read(values), total: read(total) })
+        }
+        "skills" => {
+            let (skills, more) = listed(rest);
+            let skills: Vec<_> = read::<Vec<Value>>(skills).iter().map(skill).collect();
+            let next = more.map(|_| last(&skills, |last| &last.uri));
+            Answer::Skills(SkillPage { skills, next })
+        }
+        "skill" => Answer::Skill(Box::new(skill(&read(rest)))),
+        "asks" => {
+            let (state, questions) = rest.split_once(' ').expect("asks STATE QUESTIONS");
+            Answer::Asks { questions: read(questions), state: state.to_owned() }
+        }
+        "shown" => {
+            let content: Vec<Content> = read(rest);
+            let (value, text, ending) = (Value::Null, Text::default(), Ending::Done);
+            Answer::Output(Output { value, structured: false, text, content, ending })
+        }
+        _ => return None,
+    })
+}
+
+/// `tools`, `prompts`, `resources` or the URI of a resource.
+pub(crate) fn read_change(text: &str) -> Change {
+    match text {
+        "tools" => Change::Tools,
+        "prompts" => Change::Prompts,
+        "resources" => Change::Resources,
+        uri => Change::Resource(uri.into()),
+    }
+}
+
+/// Some of `tools`, `prompts` and `resources`, and what is like `resource:URI` and `job:ID`.
+pub(crate) fn read_interest(text: &str) -> Interest {
+    let mut interest = Interest::default();
+    for word in text.split_whitespace() {
+        match word.split_once(':') {
+            Some(("resource", uri)) => drop(interest.uris.insert(uri.to_owned())),
+            Some(("job", id)) => drop(interest.jobs.insert(id.to_owned())),
+            _ if word == "tools" => interest.tools = true,
+            _ if word == "prompts" => interest.prompts = true,
+            _ if word == "resources" => interest.resources = true,
+            _ => panic!("nobody is interested in `{word}`"),
+        }
+    }
+    interest
+}
+
+/// A list and what stands after its `then`.
+fn listed(text: &str) -> (&str, Option<&str>) {
+    match text.rsplit_once("] then ") {
+        Some((list, more)) => (&text[..=list.len()], Some(more)),
+        None => (text, None),
+    }
+}
+
+fn last<T>(all: &[T], by: impl Fn(&T) -> &String) -> String {
+    by(all.last().expect("one that the next page is after")).clone()
+}
+
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_else(|err| panic!("`{text}`: {err}"))
+}
+
+fn member(value: &Value, name: &str) -> String {
+    maybe(value, name).unwrap_or_else(|| panic!("{value} has no `{name}`"))
+}
+
+fn maybe(value: &Value, name: &str) -> Option<String> {
+    value.get(name).map(|text| text.as_str().expect("a text").to_owned())
+}
+
+fn icons(value: &Value) -> Vec<Icon> {
+    let icons = value.get("icons").cloned().unwrap_or(json!([]));
+    serde_json::from_value(icons).expect("icons")
+}
+
+fn template(value: &Value) -> ResourceTemplate {
+    ResourceTemplate {
+        uri: member(value, "uri"),
+        name: member(value, "name"),
+        title: maybe(value, "title"),
+        about: maybe(value, "about"),
+        media_type: maybe(value, "media_type"),
+        icons: icons(value),
+    }
+}
+
+fn prompt_spec(value: &Value) -> PromptSpec {
+    let argument = |value: &Value| PromptArgument {
+        name: member(value, "name"),
+        title: maybe(value, "title"),
+        about: maybe(value, "about"),
+        required: value["required"] == true,
+    };
+    let arguments = value["arguments"].as_array();
+    PromptSpec {
+        name: member(value, "name"),
+        title: maybe(value, "title"),
+        about: maybe(value, "about"),
+        arguments: arguments.into_iter().flatten().map(argument).collect(),
+        icons: icons(value),
+    }
+}
+
+fn prompt_text(value: &Value) -> PromptText {
+    let message = |value: &Value| Message {
+        role: serde_json::from_value(value["role"].clone()).expect("a role"),
+        content: serde_json::from_value(value["content"].clone()).expect("content"),
+    };
+    let messages = value["messages"].as_array().expect("messages");
+    PromptText { about: maybe(value, "about"), messages: messages.iter().map(message).collect() }
+}
+
+fn skill(value: &Value) -> Skill {
+    let file = |value: &Value| SkillFile {
+        uri: member(value, "uri"),
+        digest: member(value, "digest"),
+        bytes: value["bytes"].as_u64().expect("a length"),
+    };
+    Skill {
+        uri: member(value, "uri"),
+        front_matter: value["front_matter"].as_object().expect("front matter").clone(),
+        files: match value["files"].as_array() {
+            Some(files) => SkillFiles::All(files.iter().map(file).collect()),
+            None => SkillFiles::Dynamic,
+        },
+    }
+}
+
+/// A prompt that is only listed.
+struct Listed(PromptSpec);
+
+impl AnyPrompt for Listed {
+    fn spec(&self) -> &PromptSpec {
+        &self.0
+    }
+
+    fn make<'a>(
+        &'a self,
+        _: &'a Ctx,
+        _: Arguments,
+    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+        Box::pin(async { Err(ToolError::not_allowed("it is only listed")) })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        _: &'a Ctx,
+        _: &'a Completing,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}

@@ -1,0 +1,165 @@
+//! How a transcript writes what is asked of the server and what goes out.
+
+use http::StatusCode;
+use toolgate_contract::{
+    Askable, Beside, Body, Completing, CompletingOf, Interest, JobTerms, Kind, Reply, Request,
+    ResourceMark, Which,
+};
+use toolgate_dialects::{Accepts, Ask, Asking, Key, OnLeave};
+
+use crate::stage::Over;
+
+/// What is asked, and in brackets the rest of the ask.
+pub(crate) fn asked(ask: &Ask) -> String {
+    let Ask { key: Key(key), request, ticket, on_leave, events, asking, beside } = ask;
+    let leaving = match on_leave {
+        OnLeave::Cancels => "leaving cancels it",
+        OnLeave::Continues => "leaving does not end it",
+    };
+    let takes = match events {
+        Accepts::Message => "takes one message",
+        Accepts::Stream => "takes a stream",
+        Accepts::Resumable => "takes a stream and comes back for it",
+    };
+    let hears = if ticket.listens() { "hears events" } else { "hears no events" };
+    let (asking, beside) = (how_asked(asking), came_beside(beside));
+    format!("? {}  [key {key}, {leaving}, {takes}, {hears}{asking}{beside}]", wanted(request))
+}
+
+fn wanted(request: &Request) -> String {
+    match request {
+        Request::ListTools { after: None } => "list the tools".to_owned(),
+        Request::ListTools { after: Some(tool) } => format!("list the tools after {tool}"),
+        Request::CallTool { tool, input } => format!("call {tool} {input}"),
+        Request::StartJob { tool, input, terms } => {
+            format!("start {tool} {input}{}", on_terms(terms))
+        }
+        Request::GetJob { id } => format!("get the job {id}"),
+        Request::AwaitJob { id } => format!("await the job {id}"),
+        Request::ListJobs { after: None } => "list the jobs".to_owned(),
+        Request::ListJobs { after: Some(id) } => format!("list the jobs after {id}"),
+        Request::CancelJob { id } => format!("cancel the job {id}"),
+        Request::OpenArtefact { id, which: Which::Main } => {
+            format!("open the file of the job {id}")
+        }
+        Request::OpenArtefact { id, which: Which::Named(name) } => {
+            format!("open the file {name} of the job {id}")
+        }
+        Request::OpenArtefact { id, which: Which::All } => {
+            format!("open all files of the job {id}")
+        }
+        Request::TellJob { id, given } => format!("tell the job {id} {}", json(given)),
+        Request::ListResources { after: None } => "list the resources".to_owned(),
+        Request::ListResources { after: Some(ResourceMark { source, uri }) } => {
+            format!("list the resources after {uri} of {source}")
+        }
+        Request::ListTemplates => "list the resource templates".to_owned(),
+        Request::ReadResource { uri } => format!("read the resource {uri}"),
+        Request::ReadFolder { uri, after } => {
+            format!("read the folder {uri}{}", after_that(after.as_deref()))
+        }
+        Request::WatchResource { uri } => format!("watch the resource {uri}"),
+        Request::ListPrompts { after } => {
+            format!("list the prompts{}", after_that(after.as_deref()))
+        }
+        Request::GetPrompt { name, arguments } => {
+            format!("make the prompt {name} {}", json(arguments))
+        }
+        Request::Complete(Completing { of, argument, so_far, others }) => {
+            let of = match of {
+                CompletingOf::Prompt(name) => format!("the prompt {name}"),
+                CompletingOf::Template(uri) => format!("the template {uri}"),
+            };
+            format!("complete {argument} of {of} from {so_far:?}, others {}", json(others))
+        }
+        Request::ListSkills { after } => format!("list the skills{}", after_that(after.as_deref())),
+        Request::GetSkill { uri } => format!("get the skill {uri}"),
+    }
+}
+
+fn after_that(after: Option<&str>) -> String {
+    after.map(|after| format!(" after {after}")).unwrap_or_default()
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("JSON")
+}
+
+fn on_terms(JobTerms { keep, answer_within }: &JobTerms) -> String {
+    let keep = keep.map(|keep| format!(" kept {} ms", keep.as_millis()));
+    let within = answer_within.map(|within| format!(" answered within {} ms", within.as_millis()));
+    keep.unwrap_or_default() + &within.unwrap_or_default()
+}
+
+/// How the client can be asked something; nothing where it can not.
+fn how_asked(asking: &Asking) -> String {
+    let of = |can: &Askable| {
+        let kinds = [Kind::Form, Kind::Visit, Kind::Sample, Kind::Roots];
+        let can = kinds.into_iter().filter(|kind| can.has(*kind));
+        can.map(|kind| format!(" {}", json(&kind).replace('"', ""))).collect::<String>()
+    };
+    match asking {
+        Asking::Nobody => String::new(),
+        Asking::Now(can) if *can == Askable::default() => String::new(),
+        Asking::Now(can) => format!(", is asked now:{}", of(can)),
+        Asking::Again { can, given, state } => {
+            let can = match of(can) {
+                none if none.is_empty() => String::new(),
+                kinds => format!(", is asked by asking again:{kinds}"),
+            };
+            let given = (!given.is_empty()).then(|| format!(", answers {}", json(given)));
+            let state = state.as_ref().map(|state| format!(", state {state}"));
+            can + &given.unwrap_or_default() + &state.unwrap_or_default()
+        }
+    }
+}
+
+fn came_beside(Beside { mirrored, trace }: &Beside) -> String {
+    let mirrored = match mirrored.as_deref() {
+        None => String::new(),
+        Some([]) => ", nothing said beside".to_owned(),
+        Some(said) => {
+            let said = said.iter().map(|(name, text)| format!(" {name}={text:?}"));
+            format!(", said beside:{}", said.collect::<String>())
+        }
+    };
+    let trace = trace.as_ref().map(|trace| {
+        let more = [("state", &trace.state), ("baggage", &trace.baggage)];
+        let more = more.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?)));
+        let more = more.map(|(name, it)| format!(" {name} {it}")).collect::<String>();
+        format!(", trace {}{more}", trace.parent)
+    });
+    mirrored + &trace.unwrap_or_default()
+}
+
+/// What a client wants to be told of.
+pub(crate) fn interested(interest: &Interest) -> String {
+    let Interest { tools, prompts, resources, uris, jobs } = interest;
+    let lists = [(*tools, "tools"), (*prompts, "prompts"), (*resources, "resources")];
+    let lists = lists.into_iter().filter(|(wanted, _)| *wanted).map(|(_, name)| name.to_owned());
+    let uris = uris.iter().map(|uri| format!("resource {uri}"));
+    let jobs = jobs.iter().map(|id| format!("job {id}"));
+    let all = lists.chain(uris).chain(jobs).collect::<Vec<_>>();
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+}
+
+/// A reply as it goes out: over HTTP with its status and headers, on a line alone.
+pub(crate) fn written(over: Over, reply: Option<&Reply>) -> Vec<String> {
+    let Some(Reply { status, headers, body }) = reply else {
+        return vec!["< nothing".to_owned()];
+    };
+    let mut told = Vec::new();
+    if over == Over::Http {
+        told.push(format!("< {}", StatusCode::from_u16(*status).expect("a status")));
+        told.extend(headers.iter().map(|(name, value)| format!("< {name}: {value}")));
+    }
+    match body {
+        Body::Json(bytes) => told.push(format!("< {}", std::str::from_utf8(bytes).expect("UTF-8"))),
+        Body::File(file) => {
+            told.push(format!("< a file of {} bytes, {}", file.bytes, file.media_type));
+        }
+        Body::Empty if told.is_empty() => told.push("< nothing".to_owned()),
+        Body::Empty => {}
+    }
+    told
+}

@@ -1,0 +1,153 @@
+//! What has to be asked before a call begins: whether a person agrees, and what its tool asks first.
+
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Call, CallError, Choice, Effects, Kind, Question, Questions, Told, ToolSpec,
+};
+
+use crate::Gate;
+use crate::catalog::Entry;
+use crate::pipeline::{Stand, bounded};
+
+/// What the question is known by; no tool's question is.
+const KEY: &str = "toolgate.confirm";
+/// How much of the arguments is shown.
+const SHOWN_CHARS_MAX: usize = 8000;
+/// How much of one text among them, where all of them are more than that.
+const TEXT_CHARS_MAX: usize = 300;
+
+/// Asks what is to be asked before `call` begins, as far as it is not answered already.
+pub(crate) async fn before(
+    gate: &Gate,
+    entry: &Entry,
+    call: &Call,
+    input: &Value,
+) -> Result<(), CallError> {
+    agreed(gate, entry.spec(), call, input).await?;
+    if !entry.tool().looks_before() {
+        return Ok(());
+    }
+    let stand = Stand::of(gate, entry.spec().deadline, call);
+    bounded(gate, &stand, entry.tool().before(&stand.ctx, input)).await
+}
+
+/// Asks a person whether `call` of what `spec` guards should be done, where that is to be asked.
+pub(crate) async fn agreed(
+    gate: &Gate,
+    spec: &ToolSpec,
+    call: &Call,
+    input: &Value,
+) -> Result<(), CallError> {
+    if !gate.policy.confirms(spec) {
+        return Ok(());
+    }
+    let id = &spec.id;
+    if !call.asker.can().has(Kind::Form) && !call.asker.given().contains_key(KEY) {
+        let message = format!(
+            "`{id}` is to be confirmed by a person each time (`tools.confirm`), and this client \
+             offers no way to ask one"
+        );
+        return Err(CallError::NotAllowed { message });
+    }
+    let Some(shown) = shown(spec.effects, input) else {
+        let message = format!(
+            "`{id}` is to be confirmed by a person each time (`tools.confirm`), and its arguments \
+             are longer than the {SHOWN_CHARS_MAX} characters they are shown; make them shorter"
+        );
+        return Err(CallError::NotAllowed { message });
+    };
+    let question = Question::Form {
+        message: format!("{}: {shown}\nShould it be done?", spec.title),
+        schema: json!({ "type": "object", "properties": {} }),
+    };
+    let stand = Stand::of(gate, spec.deadline, call);
+    let given = tokio::select! {
+        biased;
+        given = stand.ctx.asker.ask(Questions::from([(KEY.to_owned(), question)])) => given?,
+        over = stand.over() => return Err(over),
+    };
+    match given.get(KEY) {
+        Some(Told::Choice(Choice::Accepted(_))) => Ok(()),
+        Some(_) | None => {
+            let message = format!("a person was asked about `{id}` and did not agree");
+            Err(CallError::NotAllowed { message })
+        }
+    }
+}
+
+/// The arguments as a person reads them; `None` if they are too long for that.
+///
+/// Whoever agrees has seen what is done. Of what runs a program that is everything; of others long
+/// texts may be cut, such as what a file is to hold, and how long they are is said.
+fn shown(effects: Effects, input: &Value) -> Option<String> {
+    let whole = visible(&input.to_string());
+    if is_short(&whole) {
+        return Some(whole);
+    }
+    match effects {
+        Effects::Runs => None,
+        Effects::Reads | Effects::Adds | Effects::Changes => {
+            Some(visible(&cut(input).to_string())).filter(|text| is_short(text))
+        }
+    }
+}
+
+fn is_short(text: &str) -> bool {
+    text.chars().nth(SHOWN_CHARS_MAX).is_none()
+}
+
+/// `json` with what cannot be seen, or makes the rest look otherwise, escaped.
+fn visible(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        // What has to be escaped in JSON is so already.
+        if c.is_ascii() { text.push(c) } else { text.extend(c.escape_debug()) }
+    }
+    text
+}
+
+/// `value` with long texts cut.
+fn cut(value: &Value) -> Value {
+    match value {
+        Value::String(text) => match text.char_indices().nth(TEXT_CHARS_MAX) {
+            Some((end, _)) => {
+                let more = text[end..].chars().count();
+                Value::String(format!("{}… and {more} characters more", &text[..end]))
+            }
+            None => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(cut).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(name, member)| (name.clone(), cut(member))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_agrees_to_a_program_has_seen_all_its_arguments() {
+        let input = |len| json!({ "args": ["x".repeat(len)], "command": "rm" });
+        let text = shown(Effects::Runs, &input(700)).expect("it is shown");
+        assert_eq!(text, input(700).to_string());
+        assert_eq!(shown(Effects::Runs, &input(SHOWN_CHARS_MAX)), None);
+    }
+
+    #[test]
+    fn a_long_text_hides_no_other_argument_and_it_is_said_how_long_it_is() {
+        let input = json!({ "content": "x".repeat(10_000), "path": "a" });
+        let text = shown(Effects::Changes, &input).expect("it is shown");
+        assert!(text.contains("xx… and 9700 characters more\",\"path\":\"a\""), "{text}");
+        let many = json!({ "all": vec!["y"; SHOWN_CHARS_MAX] });
+        assert_eq!(shown(Effects::Changes, &many), None);
+    }
+
+    #[test]
+    fn nothing_makes_arguments_look_otherwise_than_they_are() {
+        let text = shown(Effects::Runs, &json!({ "a": "\u{202e}é\u{200b}\n\"" }));
+        assert_eq!(text.as_deref(), Some(r#"{"a":"\u{202e}é\u{200b}\n\""}"#));
+    }
+}

@@ -1,0 +1,52 @@
+//! What a job may ask and was told is kept with it, in files of older toolgates too.
+
+use toolgate_contract::{Askable, Choice, Given, Told};
+
+use super::*;
+use crate::jobs::store::Answered;
+
+fn given(keys: &[&str]) -> Given {
+    keys.iter().map(|key| ((*key).to_owned(), Told::Choice(Choice::Declined))).collect()
+}
+
+#[tokio::test]
+async fn what_was_answered_outlives_the_store_and_the_first_answer_stays() {
+    let folder = folder();
+    let can = Askable { form: true, ..Askable::default() };
+    let store = open(&folder);
+    let asking = Answered { can, given: given(&["one"]) };
+    store.accept(NewJob { asking, ..job(1) }).await.expect("accepted");
+    store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
+    let mut told = given(&["two"]);
+    told.insert("one".to_owned(), Told::Roots(Vec::new()));
+    store.tell(id(1), told).await.expect("told");
+    store.tell(id(2), given(&["x"])).await.expect("nothing is done for one that is not there");
+    drop(store);
+
+    let store = open(&folder);
+    assert_eq!(store.adopt_all().await.expect("adopted").jobs.len(), 1);
+    store.requeue(id(1), at(2)).await.expect("requeued");
+    let begun = store.begin(id(1), at(3)).await.expect("begun").expect("it is there");
+    assert_eq!(begun.asking, Answered { can, given: given(&["one", "two"]) });
+}
+
+#[tokio::test]
+async fn a_file_of_before_jobs_could_ask_is_brought_up_with_what_is_in_it() {
+    let folder = folder();
+    let db = Connection::open(folder.path().join(FILE)).expect("a file");
+    db.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; {} PRAGMA user_version = 1; PRAGMA application_id = {}; \
+         INSERT INTO jobs (n, id, tool, caller, dialect, priority, state, owner, created, updated, \
+         keep, last_event) VALUES (1, x'{:032x}', 'exec.run', 'ada', 'test', 0, 'queued', 99, 0, 0, \
+         60, 0); INSERT INTO inputs (job, input) VALUES (1, '{{}}')",
+        include_str!("../schema/1.sql"),
+        0x7467_4a31,
+        id(1).bits(),
+    ))
+    .expect("an old file");
+    drop(db);
+    let store = open(&folder);
+    assert_eq!(store.adopt_all().await.expect("adopted").jobs.len(), 1);
+    let begun = store.begin(id(1), at(1)).await.expect("begun").expect("it is there");
+    assert_eq!((begun.input, begun.asking), (json!({}), Answered::default()));
+}

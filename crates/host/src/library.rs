@@ -1,0 +1,357 @@
+//! What can be read beside what can be called: resources, prompts, skills.
+//!
+//! What is looked at leaves no record, what is read or made leaves one. A source that fails hides
+//! none of the others; only where all fail is it told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolgate_contract::{
+    Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Completing,
+    CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark, ResourcePage,
+    Resources, Skill, SkillPage, Skills,
+};
+
+use crate::pipeline::{Stand, looked};
+use crate::{Gate, likeness, pipeline};
+
+/// What reading is recorded as where no source has it.
+const READING: &str = "resources";
+
+/// What can be read, from where, and where changes of it are told.
+#[derive(Default, Clone)]
+pub struct Library {
+    /// The sources of resources, in the order in which they are listed.
+    pub resources: Vec<Arc<dyn Resources>>,
+    /// The sources of prompts.
+    pub prompts: Vec<Arc<dyn Prompts>>,
+    /// The sources of skills.
+    pub skills: Vec<Arc<dyn Skills>>,
+    /// Where it is told what changes.
+    pub changes: Changes,
+}
+
+/// A request for something of the library, as a call that the gate lets in.
+pub(crate) struct Reader<'g> {
+    gate: &'g Gate,
+    call: Call,
+}
+
+/// What some sources said: whether any did, and why the first that did not failed.
+#[derive(Default)]
+struct Heard {
+    any: bool,
+    failed: Option<CallError>,
+}
+
+impl Heard {
+    /// What a source said, if it did.
+    fn take<T>(&mut self, who: &str, said: Result<T, CallError>) -> Option<T> {
+        match said {
+            Ok(said) => {
+                self.any = true;
+                Some(said)
+            }
+            Err(err) => {
+                let cause = err.cause().unwrap_or_default();
+                tracing::warn!("a list is without what is of `{who}`: {err} {cause}");
+                self.failed.get_or_insert(err);
+                None
+            }
+        }
+    }
+
+    /// Why nothing can be said at all, if all failed.
+    fn or_failure(self) -> Result<(), CallError> {
+        match self.failed {
+            Some(err) if !self.any => Err(err),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl<'g> Reader<'g> {
+    pub(crate) fn new(gate: &'g Gate, call: Call) -> Self {
+        Self { gate, call }
+    }
+
+    /// The sources that the caller may see.
+    fn sources(&self) -> impl Iterator<Item = &'g Arc<dyn Resources>> {
+        let (gate, caller) = (self.gate, self.call.caller.clone());
+        let sources = gate.library.resources.iter();
+        sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
+    }
+
+    /// The source that `uri` belongs to.
+    fn source(&self, uri: &str) -> Result<&'g dyn Resources, CallError> {
+        let found = self.sources().find(|source| source.owns(uri));
+        found.map(AsRef::as_ref).ok_or_else(|| self.no_resource(uri))
+    }
+
+    /// The refusal of a URI that is no source's, with how those begin of which there are many.
+    fn no_resource(&self, uri: &str) -> CallError {
+        let templates = self.sources().flat_map(|source| source.templates());
+        let begins = templates.filter_map(|it| Some(format!("`{}`", it.uri.split('{').next()?)));
+        let begins: Vec<_> = begins.collect::<BTreeSet<_>>().into_iter().take(6).collect();
+        let hint = match begins.is_empty() {
+            true => String::new(),
+            false => format!("; URIs here begin with {}, for example", begins.join(", ")),
+        };
+        CallError::NotFound { message: format!("no resource is at `{}`{hint}", shortened(uri)) }
+    }
+
+    /// A context to look around in.
+    fn looking(&self) -> Stand {
+        Stand::of(self.gate, None, &self.call)
+    }
+
+    /// The same for one of `count` who are asked in turn: none takes the time of the others.
+    fn looking_as_one_of(&self, count: usize) -> Stand {
+        let share = self.gate.settings.deadline / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        Stand::of(self.gate, Some(share.max(Duration::from_millis(1))), &self.call)
+    }
+
+    /// Whether the answer is still wanted.
+    fn is_wanted(&self) -> Result<(), CallError> {
+        if self.call.cancel.is_cancelled() { Err(CallError::Canceled) } else { Ok(()) }
+    }
+
+    pub(crate) async fn list(self, after: Option<ResourceMark>) -> Result<Answer, CallError> {
+        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let sources: Vec<_> = self.sources().collect();
+        let (start, mut from) = match after {
+            None => (0, None),
+            Some(ResourceMark { source, uri }) => {
+                let at = sources.iter().position(|one| one.guard().id.as_str() == source);
+                (at.ok_or_else(stale_cursor)?, Some(uri))
+            }
+        };
+        let mut page = ResourcePage { resources: Vec::new(), next: None };
+        let mut heard = Heard::default();
+        let mut end = None;
+        for source in &sources[start..] {
+            let name = source.guard().id.as_str();
+            let room = size - page.resources.len();
+            let (stand, after) = (self.looking_as_one_of(sources.len()), from.take());
+            // One more than there is room for, to know whether there is more.
+            let listing = async { source.list(&stand.ctx, after.as_deref(), room + 1).await };
+            let listed = looked(gate, &stand, listing).await;
+            self.is_wanted()?;
+            let Some(mut listed) = heard.take(name, listed) else { continue };
+            let more = listed.len() > room;
+            listed.truncate(room);
+            // Where there was no room for any, the page ends in the source before.
+            if let Some(last) = listed.last() {
+                end = Some(ResourceMark { source: name.to_owned(), uri: last.uri.clone() });
+            }
+            page.resources.append(&mut listed);
+            if more {
+                page.next = end;
+                break;
+            }
+        }
+        heard.or_failure()?;
+        Ok(Answer::Resources(page))
+    }
+
+    pub(crate) fn templates(&self) -> Answer {
+        Answer::Templates(self.sources().flat_map(|source| source.templates()).collect())
+    }
+
+    pub(crate) async fn read(self, uri: &str) -> Result<Answer, CallError> {
+        let found = self.source(uri);
+        let Self { gate, mut call } = self;
+        call.tool = match &found {
+            Ok(source) => source.guard().id.to_string(),
+            Err(_) => READING.to_owned(),
+        };
+        pipeline::read(gate, found, call, uri).await.map(Answer::Contents)
+    }
+
+    pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
+        let source = self.source(uri)?;
+        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let stand = self.looking();
+        let listing = async { source.folder(&stand.ctx, uri, after, size + 1).await };
+        let mut found = looked(gate, &stand, listing).await?;
+        let more = found.len() > size;
+        found.truncate(size);
+        let next = found.last().filter(|_| more).map(|last| last.uri.clone());
+        Ok(Answer::Folder(found, next))
+    }
+
+    pub(crate) async fn watch(self, uri: String) -> Result<Answer, CallError> {
+        let source = self.source(&uri)?;
+        let gate = self.gate;
+        let stand = self.looking();
+        let watching = async { source.watch(&stand.ctx, &uri, &gate.library.changes).await };
+        let hold = looked(gate, &stand, watching).await?;
+        Ok(Answer::Watched { uri, hold })
+    }
+
+    /// Whether the caller may see `prompt`.
+    fn shows(&self, prompt: &dyn AnyPrompt) -> bool {
+        let shows = |guard| self.gate.policy.shows(&self.call.caller, guard);
+        prompt.guard().is_none_or(shows)
+    }
+
+    /// All prompts there are now that the caller may see, in order of name, each name once.
+    async fn prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
+        let mut all = Vec::new();
+        let mut heard = Heard::default();
+        let sources = &self.gate.library.prompts;
+        for source in sources {
+            let stand = self.looking_as_one_of(sources.len());
+            let said = looked(self.gate, &stand, async { Ok(source.all().await) }).await;
+            self.is_wanted()?;
+            all.append(&mut heard.take("prompts", said).unwrap_or_default());
+        }
+        heard.or_failure()?;
+        // Stable: of two with one name, that of the source named first.
+        all.sort_by(|a, b| a.spec().name.cmp(&b.spec().name));
+        all.dedup_by(|a, b| a.spec().name == b.spec().name);
+        // Only now: what is hidden does not bring another of its name to light.
+        all.retain(|prompt| self.shows(&**prompt));
+        Ok(all)
+    }
+
+    async fn prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
+        let all = self.prompts().await?;
+        let found = all.iter().find(|prompt| prompt.spec().name == name).cloned();
+        found.ok_or_else(|| {
+            let mut sources = self.gate.library.prompts.iter();
+            if let Some(message) = sources.find_map(|source| source.trouble(name)) {
+                return CallError::NotFound { message };
+            }
+            let names = all.iter().map(|prompt| prompt.spec().name.as_str());
+            let hint = likeness::nearest(name, names);
+            let hint = hint.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+            let name: String = name.chars().take(100).collect();
+            CallError::NotFound { message: format!("no prompt is named `{name}`{hint}") }
+        })
+    }
+
+    pub(crate) async fn list_prompts(&self, after: Option<String>) -> Result<Answer, CallError> {
+        let size = self.gate.settings.page_size;
+        let all = self.prompts().await?;
+        let is_after =
+            |prompt: &Arc<dyn AnyPrompt>| after.as_ref().is_none_or(|a| prompt.spec().name > *a);
+        let mut rest = all.into_iter().filter(is_after);
+        let prompts: Vec<_> = rest.by_ref().take(size).collect();
+        let next = prompts.last().filter(|_| rest.next().is_some());
+        let next = next.map(|last| last.spec().name.clone());
+        Ok(Answer::Prompts(PromptPage { prompts, next }))
+    }
+
+    pub(crate) async fn make(self, name: &str, told: Arguments) -> Result<Answer, CallError> {
+        let tool = format!("prompts.{}", name.chars().take(100).collect::<String>());
+        let call = Call { tool, ..copy(&self.call) };
+        pipeline::make(self.gate, self.prompt(name), call, told).await.map(Answer::Prompt)
+    }
+
+    pub(crate) async fn complete(self, asked: &Completing) -> Result<Answer, CallError> {
+        let gate = self.gate;
+        let stand = self.looking();
+        let all = match &asked.of {
+            CompletingOf::Prompt(name) => {
+                let prompt = self.prompt(name).await?;
+                if prompt.spec().arguments.iter().all(|one| one.name != asked.argument) {
+                    let argument: String = asked.argument.chars().take(100).collect();
+                    let message = format!("the prompt `{name}` has no `{argument}`");
+                    return Err(CallError::NotFound { message });
+                }
+                looked(gate, &stand, async { prompt.complete(&stand.ctx, asked).await }).await?
+            }
+            CompletingOf::Template(uri) => {
+                let has = |source: &&Arc<dyn Resources>| {
+                    source.templates().iter().any(|template| template.uri == *uri)
+                };
+                let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
+                    message: format!("no resource template is `{}`", shortened(uri)),
+                })?;
+                looked(gate, &stand, async { source.complete(&stand.ctx, asked).await }).await?
+            }
+        };
+        let mut values = likeness::ranked(&asked.so_far, all);
+        let total = values.len();
+        values.truncate(COMPLETIONS_MAX);
+        Ok(Answer::Completion(Completion { values, total }))
+    }
+
+    pub(crate) async fn list_skills(self, after: Option<String>) -> Result<Answer, CallError> {
+        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let sources = &gate.library.skills;
+        let mut all: Vec<Skill> = Vec::new();
+        let mut heard = Heard::default();
+        for source in sources {
+            let stand = self.looking_as_one_of(sources.len());
+            let said = looked(gate, &stand, async { source.all(&stand.ctx).await }).await;
+            self.is_wanted()?;
+            all.append(&mut heard.take("skills", said).unwrap_or_default());
+        }
+        heard.or_failure()?;
+        // Stable, as with prompts.
+        all.sort_by(|a, b| a.uri.cmp(&b.uri));
+        all.dedup_by(|a, b| a.uri == b.uri);
+        let mut rest = all.into_iter().filter(|one| after.as_ref().is_none_or(|a| one.uri > *a));
+        let skills: Vec<_> = rest.by_ref().take(size).collect();
+        let next = skills.last().filter(|_| rest.next().is_some()).map(|last| last.uri.clone());
+        Ok(Answer::Skills(SkillPage { skills, next }))
+    }
+
+    pub(crate) async fn skill(self, uri: &str) -> Result<Answer, CallError> {
+        let gate = self.gate;
+        let sources = &gate.library.skills;
+        let mut failed = None;
+        for source in sources {
+            let stand = self.looking_as_one_of(sources.len());
+            let said = looked(gate, &stand, async { source.get(&stand.ctx, uri).await }).await;
+            self.is_wanted()?;
+            match said {
+                Ok(Some(skill)) => return Ok(Answer::Skill(Box::new(skill))),
+                Ok(None) => {}
+                Err(err) => failed = failed.or(Some(err)),
+            }
+        }
+        let trouble = sources.iter().find_map(|source| source.trouble(uri));
+        let message = trouble.unwrap_or_else(|| format!("no skill is at `{}`", shortened(uri)));
+        Err(failed.unwrap_or(CallError::NotFound { message }))
+    }
+}
+
+impl Gate {
+    /// Has all lists watched that can change, for as long as the result is held.
+    pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> Hold {
+        let Library { resources: sources, prompts: books, changes, .. } = &self.library;
+        let sources = sources.iter().filter(|_| resources).map(|one| one.watch_list(changes));
+        let books = books.iter().filter(|_| prompts).map(|one| one.watch_list(changes));
+        Hold::of(sources.chain(books).collect::<Vec<_>>())
+    }
+}
+
+/// The same call once more, without what it calls.
+fn copy(call: &Call) -> Call {
+    Call {
+        tool: String::new(),
+        input: serde_json::Value::Null,
+        caller: call.caller.clone(),
+        dialect: call.dialect.clone(),
+        cancel: call.cancel.clone(),
+        events: call.events.clone(),
+        job: call.job,
+        asker: call.asker.clone(),
+        beside: call.beside.clone(),
+    }
+}
+
+fn stale_cursor() -> CallError {
+    let message =
+        "what it stands after is not there any more; list from the start, without a cursor";
+    let problem = Problem { pointer: "/cursor".to_owned(), message: message.to_owned() };
+    CallError::InvalidInput { problems: vec![problem] }
+}
+
+fn shortened(uri: &str) -> String {
+    uri.chars().take(300).collect()
+}

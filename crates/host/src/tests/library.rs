@@ -1,0 +1,462 @@
+//! What can be read: listed whole whatever fails, read by the gate, completed.
+
+use std::collections::BTreeMap;
+
+use toolgate_contract::{
+    AnyPrompt, Arguments, BoxFuture, Change, Completing, CompletingOf, Completion, Contents,
+    Prompt, PromptSpec, PromptText, Prompts, ResourceMark, ResourceSpec, ResourceTemplate,
+    Resources, Skill, Skills, ToolId, ToolSpec, erase_prompt,
+};
+
+use super::*;
+
+/// How a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Fine,
+    Fails,
+    Hangs,
+    Panics,
+}
+
+impl Mood {
+    async fn show(self) -> Result<(), ToolError> {
+        match self {
+            Self::Fine => Ok(()),
+            Self::Fails => Err(ToolError::failed("it fails")),
+            Self::Hangs => std::future::pending().await,
+            Self::Panics => panic!("as it was told"),
+        }
+    }
+}
+
+/// Resources `NAME://0`, `NAME://1` and so on.
+struct Shelf {
+    name: &'static str,
+    guard: ToolSpec,
+    count: usize,
+    mood: Mood,
+}
+
+fn shelf(name: &'static str, count: usize, mood: Mood) -> Arc<dyn Resources> {
+    let id = ToolId::new(&format!("{name}.read")).expect("an id");
+    let guard = ToolSpec::new(id, name, name, Effects::Reads);
+    Arc::new(Shelf { name, guard, count, mood })
+}
+
+impl Resources for Shelf {
+    fn guard(&self) -> &ToolSpec {
+        &self.guard
+    }
+
+    fn owns(&self, uri: &str) -> bool {
+        uri.split(':').next() == Some(self.name)
+    }
+
+    fn list<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        Box::pin(async move {
+            self.mood.show().await?;
+            let all = (0..self.count).map(|number| format!("{}://{number:03}", self.name));
+            let rest = all.filter(|uri| after.is_none_or(|after| uri.as_str() > after));
+            Ok(rest.take(at_most).map(|uri| ResourceSpec::new(uri, "it")).collect())
+        })
+    }
+
+    fn templates(&self) -> Vec<ResourceTemplate> {
+        let uri = format!("{}://{{number}}", self.name);
+        vec![ResourceTemplate { uri, ..ResourceTemplate::default() }]
+    }
+
+    fn read<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+        Box::pin(async move {
+            self.mood.show().await?;
+            Ok(vec![Contents::text(uri, "text/plain", "it")])
+        })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        _asked: &'a Completing,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(async move {
+            self.mood.show().await?;
+            Ok((0..self.count).map(|number| number.to_string()).collect())
+        })
+    }
+}
+
+fn house(shelves: Vec<Arc<dyn Resources>>, page_size: usize, deny: &[&str]) -> House {
+    let mut plan = Plan::new();
+    plan.library.resources = shelves;
+    plan.settings.page_size = page_size;
+    plan.deny = ["audit.*"].iter().chain(deny).map(|rule| (*rule).to_owned()).collect();
+    plan.build()
+}
+
+async fn page(
+    house: &House,
+    after: Option<ResourceMark>,
+) -> Result<(Vec<String>, Option<ResourceMark>), CallError> {
+    match house.ask(Request::ListResources { after }).await? {
+        Answer::Resources(page) => {
+            Ok((page.resources.into_iter().map(|one| one.uri).collect(), page.next))
+        }
+        _ => panic!("it answers with something else"),
+    }
+}
+
+#[tokio::test]
+async fn however_long_a_page_is_all_pages_have_each_resource_of_all_sources_once() {
+    for counts in [[3, 0, 4], [2, 2, 2], [0, 0, 1], [5, 1, 0], [0, 0, 0]] {
+        for size in 1..=8 {
+            // Not in order: a page that ends where a source does goes on at the start of the next.
+            let names = ["z", "a", "m"];
+            let shelves = names.iter().zip(counts);
+            let shelves = shelves.map(|(name, count)| shelf(name, count, Mood::Fine)).collect();
+            let house = house(shelves, size, &[]);
+            let (mut all, mut after) = (Vec::new(), None);
+            loop {
+                let (mut uris, next) = page(&house, after).await.expect("a page");
+                assert!(uris.len() <= size);
+                assert!(next.is_none() || uris.len() == size, "a page is full but for the last");
+                all.append(&mut uris);
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let each = |(name, count)| (0..count).map(move |n| format!("{name}://{n:03}"));
+            let expected: Vec<_> = names.iter().zip(counts).flat_map(each).collect();
+            assert_eq!(all, expected, "{counts:?} by {size}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_fails_hides_no_other_and_is_told_only_where_all_fail() {
+    for mood in [Mood::Fails, Mood::Hangs, Mood::Panics] {
+        let shelves = vec![shelf("a", 1, mood), shelf("b", 1, Mood::Fine), shelf("c", 1, mood)];
+        let house_of_three = house(shelves, 10, &[]);
+        let (uris, next) = page(&house_of_three, None).await.expect("a page");
+        assert_eq!((uris, next), (vec!["b://000".to_owned()], None), "{mood:?}");
+        let alone = house(vec![shelf("a", 1, mood)], 10, &["jobs.*"]);
+        assert!(page(&alone, None).await.is_err(), "{mood:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cursor_in_a_source_that_is_gone_is_refused_as_such() {
+    let house = house(vec![shelf("a", 2, Mood::Fine)], 1, &[]);
+    let (source, uri) = ("b.read".to_owned(), "b://000".to_owned());
+    let refused = page(&house, Some(ResourceMark { source, uri })).await;
+    assert!(matches!(refused, Err(CallError::InvalidInput { .. })));
+}
+
+#[tokio::test]
+async fn who_asks_for_no_uri_is_told_how_those_begin_that_they_may_see() {
+    let shelves = ["a", "b", "c"].map(|name| shelf(name, 1, Mood::Fine));
+    let house = house(shelves.into(), 10, &["b.*"]);
+    let told =
+        "no resource is at `README.md`; URIs here begin with `a://`, `c://`, `job://`, for example";
+    match house.ask(read("README.md")).await {
+        Err(CallError::NotFound { message }) => assert_eq!(message, told),
+        Ok(_) | Err(_) => panic!("it is not there"),
+    }
+}
+
+#[tokio::test]
+async fn what_policy_hides_is_not_there() {
+    let shelves = vec![shelf("a", 1, Mood::Fine), shelf("b", 1, Mood::Fine)];
+    let house = house(shelves, 10, &["a.*"]);
+    assert_eq!(page(&house, None).await.expect("a page").0, ["b://000"]);
+    match house.ask(Request::ListTemplates).await {
+        Ok(Answer::Templates(all)) => assert!(all.iter().all(|one| !one.uri.starts_with("a:"))),
+        Ok(_) | Err(_) => panic!("templates are listed"),
+    }
+    let template = CompletingOf::Template("a://{number}".to_owned());
+    for request in [
+        read("a://000"),
+        Request::WatchResource { uri: "a://000".to_owned() },
+        Request::ReadFolder { uri: "a://000".to_owned(), after: None },
+        Request::Complete(completing(template, "")),
+    ] {
+        let refused = house.ask(request.clone()).await;
+        assert!(matches!(refused, Err(CallError::NotFound { .. })), "{request:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_read_leaves_one_record_however_it_ends() {
+    let shelves = vec![
+        shelf("a", 1, Mood::Fine),
+        shelf("b", 1, Mood::Fails),
+        shelf("c", 1, Mood::Hangs),
+        shelf("d", 1, Mood::Panics),
+    ];
+    let house = house(shelves, 10, &[]);
+    for uri in ["a://000", "b://000", "c://000", "d://000", "e://000"] {
+        assert_eq!(house.ask(read(uri)).await.is_ok(), uri == "a://000", "{uri}");
+    }
+    let records = house.records();
+    let expected =
+        ["a.read ok", "b.read failed", "c.read timed_out", "d.read failed", "resources not_found"];
+    assert_eq!(records, expected);
+}
+
+#[tokio::test]
+async fn what_a_person_is_to_confirm_is_confirmed_when_it_is_read_as_a_resource_too() {
+    let mut plan = Plan::new();
+    plan.library.resources = vec![shelf("a", 1, Mood::Fine)];
+    plan.confirm = vec!["a.read".to_owned()];
+    let house = plan.build();
+    assert!(matches!(house.ask(read("a://000")).await, Err(CallError::NotAllowed { .. })));
+    let asker = Asker::again(form_alone(), Given::new());
+    let answer = house.host.answer(Asked { asker, ..asked(read("a://000")) }).await;
+    let Ok(Answer::Asks { state, .. }) = answer else { panic!("it asks") };
+    let asker = Asker::again(form_alone(), given([("toolgate.confirm", agreed())]));
+    let again = Asked { asker, state: Some(state), ..asked(read("a://000")) };
+    assert!(matches!(house.host.answer(again).await, Ok(Answer::Contents(_))));
+    assert_eq!(house.records(), ["a.read not_allowed", "a.read asks", "a.read ok"]);
+}
+
+fn completing(of: CompletingOf, so_far: &str) -> Completing {
+    let others = BTreeMap::new();
+    Completing { of, argument: "number".to_owned(), so_far: so_far.to_owned(), others }
+}
+
+#[tokio::test]
+async fn a_completion_is_ranked_and_no_longer_than_a_hundred_and_says_how_many_there_are() {
+    let house = house(vec![shelf("a", 1000, Mood::Fine)], 10, &[]);
+    let complete = async |so_far: &str| -> Completion {
+        let of = CompletingOf::Template("a://{number}".to_owned());
+        match house.ask(Request::Complete(completing(of, so_far))).await {
+            Ok(Answer::Completion(completion)) => completion,
+            Ok(_) | Err(_) => panic!("it is completed"),
+        }
+    };
+    let all = complete("").await;
+    assert_eq!((all.values.len(), all.total), (100, 1000));
+    let some = complete("99").await;
+    // 99 and 990 to 999 begin so; 199 to 899 hold it; 909 to 989 have its letters in order.
+    assert_eq!(some.values[..3], ["99", "990", "991"]);
+    assert_eq!((some.values.len(), some.total), (28, 28));
+}
+
+/// A greeting.
+struct Greets;
+
+#[derive(Deserialize, JsonSchema)]
+struct Whom {
+    whom: String,
+}
+
+impl Prompt for Greets {
+    const NAME: &'static str = "greets";
+    const TITLE: &'static str = "Greets";
+    const ABOUT: &'static str = "Greets.";
+    type Arguments = Whom;
+
+    async fn make(&self, ctx: &Ctx, Whom { whom }: Whom) -> Result<PromptText, ToolError> {
+        match whom.as_str() {
+            "panic" => panic!("as it was told"),
+            "asked" => {
+                ctx.form("whom", "Whom?", json!({ "type": "object" })).await?;
+                Ok(PromptText::default())
+            }
+            _ => Ok(PromptText { about: Some(whom), ..PromptText::default() }),
+        }
+    }
+}
+
+/// A source of prompts that is broken.
+struct Broken(Mood);
+
+impl Prompts for Broken {
+    fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
+        Box::pin(async {
+            let _ = self.0.show().await;
+            Vec::new()
+        })
+    }
+
+    fn trouble(&self, name: &str) -> Option<String> {
+        (name == "broken").then(|| "`broken.md:2` cannot be used: why".to_owned())
+    }
+}
+
+/// A source of skills of which one cannot be used.
+struct Spoilt;
+
+impl Skills for Spoilt {
+    fn all<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn get<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        _uri: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn trouble(&self, uri: &str) -> Option<String> {
+        (uri == "skill://a/SKILL.md").then(|| "`a/SKILL.md` cannot be used: why".to_owned())
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_says_why_to_whoever_asks_for_it_by_name() {
+    let mut plan = Plan::new();
+    plan.library.prompts = vec![Arc::new(Broken(Mood::Fine))];
+    plan.library.skills = vec![Arc::new(Spoilt)];
+    let house = plan.build();
+    let told = async |request: Request| match house.ask(request).await {
+        Err(CallError::NotFound { message }) => message,
+        Err(err) => panic!("{err:?}"),
+        Ok(_) => panic!("it is there"),
+    };
+    let get =
+        |name: &str| Request::GetPrompt { name: name.to_owned(), arguments: Arguments::new() };
+    let skill = |uri: &str| Request::GetSkill { uri: uri.to_owned() };
+    assert_eq!(told(get("broken")).await, "`broken.md:2` cannot be used: why");
+    assert_eq!(told(get("other")).await, "no prompt is named `other`");
+    assert_eq!(told(skill("skill://a/SKILL.md")).await, "`a/SKILL.md` cannot be used: why");
+    assert_eq!(told(skill("skill://b/SKILL.md")).await, "no skill is at `skill://b/SKILL.md`");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_prompt_made_leaves_one_record_however_it_ends_and_whatever_other_sources_do() {
+    let mut plan = Plan::new();
+    let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(Greets)];
+    plan.library.prompts =
+        vec![Arc::new(Broken(Mood::Hangs)), Arc::new(Broken(Mood::Panics)), Arc::new(greets)];
+    let house = plan.build();
+    let get = |name: &str, whom: Option<&str>| {
+        let whom = whom.map(|whom| ("whom".to_owned(), whom.to_owned()));
+        let arguments: Arguments = whom.into_iter().collect();
+        Request::GetPrompt { name: name.to_owned(), arguments }
+    };
+    assert!(matches!(house.ask(get("greets", Some("ada"))).await, Ok(Answer::Prompt(_))));
+    let missing = house.ask(get("greets", None)).await;
+    assert!(matches!(missing, Err(CallError::InvalidInput { .. })));
+    let unknown = house.ask(get("greet", Some("ada"))).await.map(|_| ()).expect_err("unknown");
+    assert!(unknown.to_string().contains("did you mean `greets`"), "{unknown}");
+    assert!(house.ask(get("greets", Some("panic"))).await.is_err());
+    let asker = Asker::again(form_alone(), Given::new());
+    let asks = house.host.answer(Asked { asker, ..asked(get("greets", Some("asked"))) }).await;
+    assert!(matches!(asks, Ok(Answer::Asks { .. })));
+    let records = [
+        "prompts.greets ok",
+        "prompts.greets invalid_input",
+        "prompts.greet not_found",
+        "prompts.greets failed",
+        "prompts.greets asks",
+    ];
+    assert_eq!(house.records(), records);
+}
+
+/// A prompt that takes in what `a.read` reads.
+struct Takes(PromptSpec, ToolSpec);
+
+impl AnyPrompt for Takes {
+    fn spec(&self) -> &PromptSpec {
+        &self.0
+    }
+
+    fn guard(&self) -> Option<&ToolSpec> {
+        Some(&self.1)
+    }
+
+    fn make<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        _arguments: Arguments,
+    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+        Box::pin(async { Ok(PromptText::default()) })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        _asked: &'a Completing,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(async { Ok(vec!["a".to_owned()]) })
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_takes_in_what_a_tool_reads_is_hidden_and_confirmed_as_that_tool_is() {
+    let house = |deny: &[&str], confirm: &[&str]| {
+        let spec = PromptSpec { name: "takes".to_owned(), ..PromptSpec::default() };
+        let guard = ToolSpec::new(ToolId::new("a.read").expect("an id"), "", "", Effects::Reads);
+        let takes: Vec<Arc<dyn AnyPrompt>> = vec![Arc::new(Takes(spec, guard))];
+        let mut plan = Plan::new();
+        plan.library.prompts = vec![Arc::new(takes)];
+        plan.deny = deny.iter().map(|&rule| rule.to_owned()).collect();
+        plan.confirm = confirm.iter().map(|&rule| rule.to_owned()).collect();
+        plan.build()
+    };
+    let get = || {
+        let (name, arguments) = ("takes".to_owned(), Arguments::new());
+        Request::GetPrompt { name, arguments }
+    };
+    let listed = async |house: &House| match house.ask(Request::ListPrompts { after: None }).await {
+        Ok(Answer::Prompts(page)) => page.prompts.len(),
+        Ok(_) | Err(_) => panic!("they are listed"),
+    };
+    let open = house(&[], &[]);
+    assert_eq!(listed(&open).await, 1);
+    assert!(open.ask(get()).await.is_ok());
+    let denied = house(&["a.*"], &[]);
+    assert_eq!(listed(&denied).await, 0);
+    assert!(matches!(denied.ask(get()).await, Err(CallError::NotFound { .. })));
+    let of = CompletingOf::Prompt("takes".to_owned());
+    let completed = denied.ask(Request::Complete(completing(of, ""))).await;
+    assert!(matches!(completed, Err(CallError::NotFound { .. })));
+    let confirmed = house(&[], &["a.read"]);
+    let refused = confirmed.ask(get()).await.map(|_| ()).expect_err("nobody is asked");
+    assert!(refused.to_string().contains("tools.confirm"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_audit_tail_has_the_callers_records_alone_and_tells_of_new_ones_but_of_looking() {
+    let house = Plan::new().build();
+    let uri = "audit://tail";
+    let mut changes = house.host.listen();
+    let watched = house.ask(Request::WatchResource { uri: uri.to_owned() }).await;
+    let Ok(Answer::Watched { hold, .. }) = watched else { panic!("it is watched") };
+    let tail = async || match house.ask(read(uri)).await {
+        Ok(Answer::Contents(all)) => all[0].clone(),
+        Ok(_) | Err(_) => panic!("it is read"),
+    };
+    assert_eq!(tail().await, Contents::text(uri, "application/x-ndjson", ""));
+    let looks = call("t.looks", json!({ "how": "not" }));
+    let bobs = Asked { caller: Caller::named("bob"), ..asked(looks.clone()) };
+    assert!(house.host.answer(bobs).await.is_ok());
+    house.host.flush();
+    // Neither was of anything that Ada did but look.
+    let quiet = tokio::time::timeout(Duration::from_millis(300), changes.recv()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    assert!(house.ask(looks).await.is_ok());
+    let panics = call("t.looks", json!({ "how": "panics" }));
+    assert!(house.ask(panics).await.is_err());
+    let told = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
+    assert_eq!(told.expect("in time"), Ok(Change::Resource(uri.into())));
+    let toolgate_contract::Held::Text(text) = tail().await.held else { panic!("it is text") };
+    assert!(text.contains("t.looks") && text.contains("audit.read"), "{text}");
+    assert!(!text.contains("bob"), "{text}");
+    // Why it failed is for the log alone.
+    assert!(text.contains("failed") && !text.contains("cause"), "{text}");
+    drop(hold);
+}

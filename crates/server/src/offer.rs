@@ -1,0 +1,266 @@
+//! A server of one's own: what it offers, said in one place.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use toolgate_contract::{
+    AnyPrompt, AnyTool, Changes, Prompt, Prompts, Resources, Skills, Tool, erase, erase_prompt,
+};
+use toolgate_dialects::{Dialect, Facts};
+use toolgate_host::{Host, JobsHandle, Library, job_resources, job_tools};
+
+use crate::config::Config;
+use crate::wiring;
+
+/// What a server offers, and what it says of itself.
+///
+/// Everything else (the wire, the gate, limits, the audit log) is toolgate's, under a [`Config`].
+pub struct Offer {
+    facts: Facts,
+    tools: Vec<Arc<dyn AnyTool>>,
+    prompts: Vec<Arc<dyn AnyPrompt>>,
+    library: Library,
+    jobs: Option<PathBuf>,
+}
+
+/// A server that is ready: what answers, and what it says of itself. Clones are one.
+#[derive(Clone)]
+pub struct Served {
+    /// Answers requests.
+    pub host: Arc<Host>,
+    /// What it says of itself.
+    pub facts: Arc<Facts>,
+}
+
+impl Offer {
+    /// Nothing yet, by a server that programs know as `name`.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        let name = name.into();
+        let facts = Facts {
+            title: name.clone(),
+            name,
+            version: version.into(),
+            about: String::new(),
+            instructions: String::new(),
+            jobs: false,
+            resources: false,
+            prompts: false,
+            skills: false,
+            http_sse: false,
+            card: None,
+        };
+        let (tools, prompts) = (Vec::new(), Vec::new());
+        Self { facts, tools, prompts, library: Library::default(), jobs: None }
+    }
+
+    /// The server's name for people.
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.facts.title = title.into();
+        self
+    }
+
+    /// What the server is, in a sentence.
+    pub fn about(mut self, about: impl Into<String>) -> Self {
+        self.facts.about = about.into();
+        self
+    }
+
+    /// How to use it well, for the agent.
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.facts.instructions = instructions.into();
+        self
+    }
+
+    /// A tool.
+    pub fn tool<T: Tool>(self, tool: T) -> Self {
+        self.any_tool(erase(tool))
+    }
+
+    /// A tool whose types are forgotten already.
+    pub fn any_tool(mut self, tool: Arc<dyn AnyTool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// A prompt.
+    pub fn prompt<P: Prompt>(mut self, prompt: P) -> Self {
+        self.prompts.push(erase_prompt(prompt));
+        self
+    }
+
+    /// Prompts that change while they are served.
+    pub fn prompts(mut self, prompts: impl Prompts) -> Self {
+        self.library.prompts.push(Arc::new(prompts));
+        self
+    }
+
+    /// Resources, such as a [`crate::Shelf`].
+    pub fn resources(mut self, resources: impl Resources) -> Self {
+        self.library.resources.push(Arc::new(resources));
+        self
+    }
+
+    /// Skills. Their files are to be offered as resources too.
+    pub fn skills(mut self, skills: impl Skills) -> Self {
+        self.library.skills.push(Arc::new(skills));
+        self
+    }
+
+    /// Where it is told what changes: keep a clone, to tell of it.
+    pub fn changes(mut self, changes: Changes) -> Self {
+        self.library.changes = changes;
+        self
+    }
+
+    /// With calls that go on by themselves, kept in `folder`: an absolute one that no other
+    /// server uses for anything else.
+    pub fn keeping_jobs_in(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.jobs = Some(folder.into());
+        self
+    }
+
+    /// The server, under `config`.
+    ///
+    /// # Errors
+    /// When two tools have one name, a schema is none, the configuration names tools that are not
+    /// there, or the audit log cannot be opened.
+    pub fn open(self, config: &Config) -> anyhow::Result<Served> {
+        let Self { facts, mut tools, prompts, mut library, jobs } = self;
+        if !prompts.is_empty() {
+            library.prompts.insert(0, Arc::new(prompts));
+        }
+        let handle = JobsHandle::default();
+        if jobs.is_some() {
+            tools.extend(job_tools(&handle));
+            if config.resources.jobs {
+                library.resources.push(job_resources(&handle));
+            }
+        }
+        let jobs = jobs.map(|folder| wiring::jobs_in(folder, &config.jobs));
+        let gate = wiring::gate(tools, library, config)?;
+        let host = Host::new(gate, jobs).with_job_tools(&handle);
+        let (http_sse, card) = (config.server.http_sse, wiring::card(&config.server));
+        Ok(Served::new(Arc::new(host), Facts { http_sse, card, ..facts }))
+    }
+}
+
+impl Served {
+    /// A server of `host` that says `facts` of itself; what it has is looked up.
+    pub(crate) fn new(host: Arc<Host>, facts: Facts) -> Self {
+        let library = host.library();
+        let facts = Arc::new(Facts {
+            jobs: host.jobs().is_ok(),
+            resources: !library.resources.is_empty(),
+            prompts: !library.prompts.is_empty(),
+            skills: !library.skills.is_empty(),
+            ..facts
+        });
+        Self { host, facts }
+    }
+
+    /// The dialects, as this server speaks them.
+    pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
+        toolgate_dialects::all(&self.facts)
+    }
+
+    /// The dialect named so.
+    ///
+    /// # Errors
+    /// When there is none, with those that there are.
+    pub fn dialect(&self, name: &str) -> anyhow::Result<Arc<dyn Dialect>> {
+        let dialects = self.dialects();
+        let found = dialects.iter().find(|dialect| dialect.name() == name).cloned();
+        found.with_context(|| {
+            let known: Vec<_> = dialects.iter().map(|dialect| dialect.name()).collect();
+            format!("no dialect is named `{name}`; there is {}", known.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::{
+        Caller, Content, Ctx, Effects, Message, NoInput, PromptText, ResourceSpec, Shown, ToolError,
+    };
+
+    use super::*;
+    use crate::Shelf;
+
+    struct Pour;
+
+    impl Tool for Pour {
+        const NAME: &'static str = "pour";
+        const TITLE: &'static str = "Pour";
+        const ABOUT: &'static str = "Pours a cup.";
+        const EFFECTS: Effects = Effects::Reads;
+        type Input = NoInput;
+        type Output = Shown;
+
+        async fn run(&self, _ctx: &Ctx, _input: NoInput) -> Result<Shown, ToolError> {
+            Ok(Shown::text("poured"))
+        }
+    }
+
+    struct Brew;
+
+    impl Prompt for Brew {
+        const NAME: &'static str = "brew";
+        const TITLE: &'static str = "Brew";
+        const ABOUT: &'static str = "Brews a pot.";
+        type Arguments = NoInput;
+
+        async fn make(&self, _ctx: &Ctx, _told: NoInput) -> Result<PromptText, ToolError> {
+            Ok(PromptText { about: None, messages: vec![Message::user(Content::text("brew"))] })
+        }
+    }
+
+    fn config() -> Config {
+        let mut config = Config::default();
+        "off".clone_into(&mut config.audit.to);
+        config
+    }
+
+    #[test]
+    fn a_server_says_of_itself_what_it_was_given_and_nothing_else() {
+        let bare = Offer::new("tea", "1").tool(Pour).open(&config()).expect("a server");
+        let Facts { name, title, jobs, resources, prompts, skills, .. } = &*bare.facts;
+        assert_eq!((name.as_str(), title.as_str()), ("tea", "tea"));
+        assert!(!(*jobs || *resources || *prompts || *skills));
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let green = ResourceSpec::new("tea://green", "green");
+        let whole = Offer::new("tea", "1")
+            .title("Tea")
+            .tool(Pour)
+            .prompt(Brew)
+            .resources(Shelf::new("leaves").text(green, "two minutes"))
+            .keeping_jobs_in(folder.path())
+            .open(&config())
+            .expect("a server");
+        assert_eq!(whole.facts.title, "Tea");
+        assert!(whole.facts.jobs && whole.facts.resources && whole.facts.prompts);
+        let tools = whole.host.tools(&Caller::local()).tools;
+        assert!(tools.iter().any(|tool| tool.spec().id.as_str() == "pour"));
+        assert!(tools.iter().any(|tool| tool.spec().id.as_str() == "jobs.start"));
+    }
+
+    #[test]
+    fn two_tools_of_one_name_are_refused_at_start() {
+        let twice = Offer::new("tea", "1").tool(Pour).tool(Pour).open(&config());
+        assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
+    }
+
+    #[test]
+    fn a_server_need_not_have_tools() {
+        let books = Offer::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
+        assert!(books.facts.prompts && books.host.tools(&Caller::local()).tools.is_empty());
+    }
+
+    #[test]
+    fn a_dialect_that_is_not_there_is_answered_with_those_that_are() {
+        let tea = Offer::new("tea", "1").open(&config()).expect("a server");
+        let why = tea.dialect("mpc").err().expect("there is none").to_string();
+        assert!(why.contains("`mpc`") && why.contains("mcp"), "{why}");
+    }
+}

@@ -1,0 +1,149 @@
+//! What a connected client was asked while its calls run, and has not answered.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use toolgate_contract::{
+    AskNow, BoxFuture, Fault, Given, Question, Questions as Wanted, Told, ToolError,
+};
+use toolgate_dialects::{Heard, Ticket};
+
+use crate::session::{Out, locked};
+
+/// The questions one client was asked.
+pub(crate) struct Questions {
+    /// Those without an answer; `None` once no answer can come any more.
+    open: Mutex<Option<HashMap<String, Open>>>,
+    serial: AtomicU64,
+}
+
+/// A question without an answer.
+struct Open {
+    question: Question,
+    ticket: Arc<dyn Ticket>,
+    answer: oneshot::Sender<Result<Told, String>>,
+}
+
+impl Questions {
+    /// None asked yet.
+    pub(crate) fn new() -> Self {
+        Self { open: Mutex::new(Some(HashMap::new())), serial: AtomicU64::new(0) }
+    }
+
+    /// Takes what the client says to the question it was asked as `id`; what was not asked, or
+    /// asked in vain, is ignored.
+    pub(crate) fn told(&self, id: &str, heard: &Heard) {
+        if let Some(Open { question, ticket, answer }) = self.taken(id) {
+            // Nobody may want it any more.
+            let _ = answer.send(ticket.told(&question, heard));
+        }
+    }
+
+    /// Says that no answer can come any more: whoever waits for one waits no longer.
+    pub(crate) fn end(&self) {
+        locked(&self.open).take();
+    }
+
+    /// Keeps `question` until it is answered; whether an answer can come.
+    fn put(&self, id: String, question: Open) -> bool {
+        match &mut *locked(&self.open) {
+            Some(open) => {
+                open.insert(id, question);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn taken(&self, id: &str) -> Option<Open> {
+        locked(&self.open).as_mut()?.remove(id)
+    }
+}
+
+/// Asks the client that made a request, while it is worked on.
+pub(crate) struct SessionAsks {
+    pub(crate) questions: Arc<Questions>,
+    pub(crate) ticket: Arc<dyn Ticket>,
+    pub(crate) out: Out,
+    /// Cancelled when nobody wants the request's answer.
+    pub(crate) cancel: CancellationToken,
+    /// Cancelled when nothing more is read.
+    pub(crate) closing: CancellationToken,
+}
+
+impl AskNow for SessionAsks {
+    fn ask(&self, wanted: Wanted) -> BoxFuture<'_, Result<Given, ToolError>> {
+        Box::pin(async move {
+            let given = match self.out.step_aside() {
+                Ok(_aside) => tokio::select! {
+                    given = self.answers(wanted) => given,
+                    () = self.cancel.cancelled() => Err(ToolError::new(Fault::Canceled, "cancelled")),
+                    () = self.closing.cancelled() => Err(nobody_answers()),
+                },
+                Err(too_many) => Err(too_many),
+            };
+            // Without an answer the call is about to end, and is to end at once.
+            if given.is_ok() {
+                self.out.step_back().await;
+            }
+            given
+        })
+    }
+}
+
+impl SessionAsks {
+    /// Asks all of `wanted` and waits for all answers.
+    async fn answers(&self, wanted: Wanted) -> Result<Given, ToolError> {
+        let mut asked = Vec::with_capacity(wanted.len());
+        for (key, question) in wanted {
+            asked.push((key, self.put(question).await?));
+        }
+        let mut given = Given::new();
+        for (key, mut waiting) in asked {
+            let answer = (&mut waiting.answer).await;
+            let told = answer.map_err(|_| nobody_answers())?;
+            given.insert(key, told.map_err(ToolError::failed)?);
+        }
+        Ok(given)
+    }
+
+    /// Asks one question.
+    async fn put(&self, question: Question) -> Result<Waiting, ToolError> {
+        let id = format!("toolgate-{}", self.questions.serial.fetch_add(1, Ordering::Relaxed));
+        let message = self.ticket.question(&id, &question);
+        let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
+        let (answer, waits) = oneshot::channel();
+        let open = Open { question, ticket: self.ticket.clone(), answer };
+        let (questions, out) = (self.questions.clone(), self.out.clone());
+        let waiting = Waiting { questions, id: id.clone(), out, answer: waits };
+        if self.questions.put(id, open) && self.out.insist(message).await {
+            Ok(waiting)
+        } else {
+            Err(nobody_answers())
+        }
+    }
+}
+
+/// A question that is waited for; dropped, its answer is not wanted any more, and the client told.
+struct Waiting {
+    questions: Arc<Questions>,
+    id: String,
+    out: Out,
+    answer: oneshot::Receiver<Result<Told, String>>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let unanswered = self.questions.taken(&self.id);
+        if let Some(message) = unanswered.and_then(|open| open.ticket.unasked(&self.id)) {
+            self.out.say(message);
+        }
+    }
+}
+
+fn nobody_answers() -> ToolError {
+    ToolError::failed("no answer came: the client has left, or the server is stopping")
+}

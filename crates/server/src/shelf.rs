@@ -1,0 +1,207 @@
+//! Resources that are known when the server starts: fixed texts and bytes, and patterns of them.
+
+mod pattern;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use toolgate_contract::{
+    BoxFuture, Contents, Ctx, Effects, Held, ResourceSpec, ResourceTemplate, Resources, ToolError,
+    ToolId, ToolSpec,
+};
+
+use pattern::Pattern;
+
+/// What the variables of a template are in a URI, by name.
+pub type Variables = BTreeMap<String, String>;
+
+/// What is at a URI that a template matches, if it is there.
+type Fill = Box<dyn Fn(&Variables) -> Option<Held> + Send + Sync>;
+
+/// What a resource is that holds others.
+const FOLDER: &str = "inode/directory";
+
+/// A source of resources that are held in memory, in order of URI.
+///
+/// Those below one another, as `a://b/c` is below `a://b`, are folders too.
+pub struct Shelf {
+    guard: ToolSpec,
+    fixed: BTreeMap<String, (ResourceSpec, Held)>,
+    templates: Vec<(ResourceTemplate, Pattern, Fill)>,
+}
+
+impl Shelf {
+    /// An empty shelf, known to policy and the audit log as `name`.
+    ///
+    /// # Panics
+    /// When `name` is not a tool id: a mistake of the author, seen at start.
+    pub fn new(name: &str) -> Self {
+        let id = ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not a tool id"));
+        let guard = ToolSpec::new(id, name, "Reads resources.", Effects::Reads);
+        Self { guard, fixed: BTreeMap::new(), templates: Vec::new() }
+    }
+
+    /// With a text, read as it is.
+    pub fn text(self, spec: ResourceSpec, text: impl Into<String>) -> Self {
+        self.put(spec, Held::Text(text.into()))
+    }
+
+    /// With bytes, read as they are.
+    pub fn bytes(self, spec: ResourceSpec, bytes: impl Into<Bytes>) -> Self {
+        self.put(spec, Held::Bytes(toolgate_contract::Blob(bytes.into())))
+    }
+
+    fn put(mut self, mut spec: ResourceSpec, held: Held) -> Self {
+        spec.bytes = Some(match &held {
+            Held::Text(text) => text.len() as u64,
+            Held::Bytes(data) => data.0.len() as u64,
+        });
+        self.fixed.insert(spec.uri.clone(), (spec, held));
+        self
+    }
+
+    /// With every resource whose URI is of `template`, made by `fill`; `None` is not there.
+    ///
+    /// Of RFC 6570 it knows `{name}`, which ends at a `/`, and `{+name}`, which does not.
+    ///
+    /// # Panics
+    /// When the template is written otherwise: a mistake of the author, seen at start.
+    pub fn template(
+        mut self,
+        template: ResourceTemplate,
+        fill: impl Fn(&Variables) -> Option<Held> + Send + Sync + 'static,
+    ) -> Self {
+        let pattern = Pattern::new(&template.uri).unwrap_or_else(|why| panic!("{why}"));
+        self.templates.push((template, pattern, Box::new(fill)));
+        self
+    }
+
+    /// The resources below the folder `uri`, and where in their URIs their own path begins.
+    fn below(&self, uri: &str) -> impl Iterator<Item = (&str, &ResourceSpec)> {
+        let folder = format!("{}/", uri.trim_end_matches('/'));
+        let from = self.fixed.range(folder.clone()..);
+        from.map_while(move |(uri, (spec, _))| Some((uri.strip_prefix(&folder)?, spec)))
+    }
+}
+
+impl Resources for Shelf {
+    fn guard(&self) -> &ToolSpec {
+        &self.guard
+    }
+
+    fn owns(&self, uri: &str) -> bool {
+        self.fixed.contains_key(uri)
+            || self.templates.iter().any(|(_, pattern, _)| pattern.read(uri).is_some())
+            || self.below(uri).next().is_some()
+    }
+
+    fn list<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        let all = self.fixed.iter().filter(move |(uri, _)| after.is_none_or(|a| a < uri.as_str()));
+        let page = all.map(|(_, (spec, _))| spec.clone()).take(at_most).collect();
+        Box::pin(async { Ok(page) })
+    }
+
+    fn templates(&self) -> Vec<ResourceTemplate> {
+        self.templates.iter().map(|(template, ..)| template.clone()).collect()
+    }
+
+    fn read<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+        let fixed = self.fixed.get(uri);
+        let found = fixed.map(|(spec, held)| (spec.media_type.clone(), held.clone()));
+        let found = found.or_else(|| {
+            self.templates.iter().find_map(|(template, pattern, fill)| {
+                Some((template.media_type.clone(), fill(&pattern.read(uri)?)?))
+            })
+        });
+        let contents =
+            found.map(|(media_type, held)| Contents { uri: uri.into(), media_type, held });
+        Box::pin(async move {
+            let missing = || ToolError::not_found(format!("no resource is at `{uri}`"));
+            contents.map(|contents| vec![contents]).ok_or_else(missing)
+        })
+    }
+
+    fn folder<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        uri: &'a str,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        let at = uri.trim_end_matches('/');
+        let mut names = BTreeSet::new();
+        let children = self.below(uri).filter_map(|(path, spec)| match path.split_once('/') {
+            None => Some(spec.clone()),
+            Some((name, _)) => names.insert(name).then(|| ResourceSpec {
+                media_type: Some(FOLDER.to_owned()),
+                ..ResourceSpec::new(format!("{at}/{name}"), name)
+            }),
+        });
+        let mut children: Vec<_> = children.collect();
+        let found = if children.is_empty() {
+            Err(ToolError::not_found(format!("`{uri}` is no folder")))
+        } else {
+            children.sort_by(|a, b| a.uri.cmp(&b.uri));
+            children.retain(|child| after.is_none_or(|after| child.uri.as_str() > after));
+            children.truncate(at_most);
+            Ok(children)
+        };
+        Box::pin(async { found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use toolgate_contract::Caller;
+
+    use super::*;
+
+    fn shelf() -> Shelf {
+        let template = ResourceTemplate { uri: "a://t/{id}".into(), ..ResourceTemplate::default() };
+        Shelf::new("shelf")
+            .text(ResourceSpec::new("a://b/c/d", "d"), "deep")
+            .bytes(ResourceSpec::new("a://b/c.png", "c.png"), vec![1, 2])
+            .template(template, |told| {
+                (told["id"] != "none").then(|| Held::Text(told["id"].clone()))
+            })
+    }
+
+    fn ctx() -> Ctx {
+        Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(5))
+    }
+
+    #[tokio::test]
+    async fn what_stands_there_is_read_and_what_a_template_fills_too() {
+        let (shelf, ctx) = (shelf(), ctx());
+        let read = async |uri| shelf.read(&ctx, uri).await.map(|mut all| all.remove(0).held);
+        assert_eq!(read("a://b/c/d").await.ok(), Some(Held::Text("deep".into())));
+        assert_eq!(read("a://t/x%20y").await.ok(), Some(Held::Text("x y".into())));
+        for missing in ["a://t/none", "a://t/x/y", "a://b"] {
+            assert!(read(missing).await.is_err(), "{missing}");
+        }
+        assert!(shelf.owns("a://b") && shelf.owns("a://t/none") && !shelf.owns("a://other"));
+    }
+
+    #[tokio::test]
+    async fn a_folder_lists_its_direct_children_from_any_on() {
+        let (shelf, ctx) = (shelf(), ctx());
+        let folder = async |after| {
+            let children = shelf.folder(&ctx, "a://b", after, 9).await.expect("a folder");
+            children.into_iter().map(|child| child.uri).collect::<Vec<_>>()
+        };
+        assert_eq!(folder(None).await, ["a://b/c", "a://b/c.png"]);
+        assert_eq!(folder(Some("a://b/c")).await, ["a://b/c.png"]);
+        assert!(shelf.folder(&ctx, "a://b/c/d", None, 9).await.is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! URI templates read backwards: whether a URI is of one, and what its variables are then.
+
+use percent_encoding::percent_decode_str;
+
+use super::Variables;
+
+/// A template, as far as RFC 6570's first two levels go: `{name}` and `{+name}`.
+pub(super) struct Pattern(Vec<Part>);
+
+enum Part {
+    Literal(String),
+    Variable {
+        name: String,
+        /// Whether it may hold what is written plain in a URI's structure, such as `/`.
+        reserved: bool,
+    },
+}
+
+impl Pattern {
+    /// The pattern that `template` writes.
+    pub(super) fn new(template: &str) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after
+                .split_once('}')
+                .ok_or_else(|| format!("`{template}` has a `{{` that is not closed"))?;
+            let (reserved, name) = match name.strip_prefix('+') {
+                Some(name) => (true, name),
+                None => (false, name),
+            };
+            if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+                return Err(format!(
+                    "`{template}` may have {{name}} and {{+name}}, not {{{name}}}"
+                ));
+            }
+            if !before.is_empty() {
+                parts.push(Part::Literal(before.to_owned()));
+            }
+            parts.push(Part::Variable { name: name.to_owned(), reserved });
+            rest = after;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Literal(rest.to_owned()));
+        }
+        Ok(Self(parts))
+    }
+
+    /// What the variables are in `uri`, if it is of this pattern: each as long as it can be, the
+    /// first ones first, and none empty.
+    pub(super) fn read(&self, uri: &str) -> Option<Variables> {
+        // How far the parts from each on reach: for every place in the URI where they can begin
+        // and match to its end, where the first of them ends. From the last part to the first, so
+        // that the time is the URI's length times the parts, whatever the URI.
+        let text = uri.as_bytes();
+        let mut ends: Vec<Vec<Option<usize>>> = Vec::with_capacity(self.0.len());
+        let mut can: Vec<bool> = (0..=text.len()).map(|at| at == text.len()).collect();
+        for part in self.0.iter().rev() {
+            let mut reach = vec![None; text.len() + 1];
+            for at in (0..text.len()).rev() {
+                reach[at] = match part {
+                    Part::Literal(literal) => {
+                        let end = at + literal.len();
+                        (text[at..].starts_with(literal.as_bytes()) && can[end]).then_some(end)
+                    }
+                    Part::Variable { reserved, .. } if stands(text[at], *reserved) => {
+                        reach[at + 1].or_else(|| can[at + 1].then_some(at + 1))
+                    }
+                    Part::Variable { .. } => None,
+                };
+            }
+            can = reach.iter().map(Option::is_some).collect();
+            ends.push(reach);
+        }
+        let mut told = Variables::new();
+        let mut at = 0;
+        for (part, reach) in self.0.iter().zip(ends.iter().rev()) {
+            let end = reach[at]?;
+            if let Part::Variable { name, .. } = part {
+                let value = percent_decode_str(&uri[at..end]).decode_utf8().ok()?;
+                told.insert(name.clone(), value.into_owned());
+            }
+            at = end;
+        }
+        (at == text.len()).then_some(told)
+    }
+}
+
+/// Whether `byte` can stand in a variable.
+fn stands(byte: u8, reserved: bool) -> bool {
+    let unreserved = byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte) || !byte.is_ascii();
+    unreserved || (reserved && b":/?#[]@!$&'()*+,;=".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(template: &str, uri: &str) -> Option<Vec<String>> {
+        let told = Pattern::new(template).expect("a template").read(uri)?;
+        Some(told.into_values().collect())
+    }
+
+    #[test]
+    fn a_uri_is_read_as_its_template_wrote_it() {
+        let some = |values: &[&str]| Some(values.iter().map(ToString::to_string).collect());
+        assert_eq!(read("test://{id}/data", "test://123/data"), some(&["123"]));
+        assert_eq!(read("test://{id}/data", "test://1/2/data"), None);
+        assert_eq!(read("test://{id}/data", "test:///data"), None);
+        assert_eq!(read("file:///{+path}", "file:///a/b%20c.rs"), some(&["a/b c.rs"]));
+        assert_eq!(read("x:{a}.{b}", "x:1.2.3"), some(&["1.2", "3"]));
+        assert_eq!(read("x:{a}{b}", "x:12"), some(&["1", "2"]));
+        assert_eq!(read("x:plain", "x:plain"), some(&[]));
+        assert_eq!(read("x:{a}", "x:%ff"), None);
+        assert_eq!(read("x:{a}", "x:ä"), some(&["ä"]));
+    }
+
+    #[test]
+    fn a_long_uri_takes_no_longer_than_it_is_long() {
+        let uri = format!("x:{}", "a.".repeat(100_000));
+        assert_eq!(read("x:{a}.{b}.{c}.{d}!", &uri), None);
+    }
+
+    #[test]
+    fn a_template_that_is_written_otherwise_is_refused() {
+        for template in ["x:{a", "x:{?a}", "x:{}"] {
+            assert!(Pattern::new(template).is_err(), "{template}");
+        }
+    }
+}

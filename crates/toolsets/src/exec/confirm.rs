@@ -1,0 +1,101 @@
+//! Which programs run only if a person agrees.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use toolgate_contract::{Ctx, ToolError};
+
+use super::programs::Programs;
+use crate::consent::{Deed, agreed};
+use crate::world::Root;
+use crate::world::processes::Start;
+
+/// What the question is known by, before what tells it from others.
+const KEY: &str = "exec.confirm";
+/// The longest command a person is asked about: whoever agrees has seen all of it.
+const ARGV_CHARS_MAX: usize = 8000;
+/// How much of the standard input they see.
+const STDIN_CHARS_MAX: usize = 1000;
+
+/// Asks whether `start`, in the directory that the call names `cwd`, should be run, where that is
+/// to be asked.
+pub(super) async fn confirm(
+    ctx: &Ctx,
+    Programs { root, settings, .. }: &Programs,
+    start: &Start,
+    cwd: Option<&str>,
+) -> Result<(), ToolError> {
+    let Some(pattern) = settings.confirm.iter().find(|pattern| is_meant(pattern, start)) else {
+        return Ok(());
+    };
+    let what = format!("running `{}`", pattern.escape_debug());
+    let argv = argv(start);
+    if argv.chars().count() > ARGV_CHARS_MAX {
+        return Err(ToolError::not_allowed(format!(
+            "{what} is to be confirmed by a person each time (`exec.confirm`), and this is longer \
+             than the {ARGV_CHARS_MAX} characters they are shown; put it into a file or into `stdin`"
+        )));
+    }
+    let place = place(root, cwd);
+    let stdin = start.stdin.as_deref().map(stdin).unwrap_or_default();
+    let file = start.program.real(start.cwd.as_fd());
+    let file = file.filter(|file| *file != start.program.path);
+    let file = file.map(|file| format!("\nThe program is {file:?}")).unwrap_or_default();
+    let question = format!("Run this in {place}?\n{argv}{file}{stdin}");
+    let key = key(&question);
+    agreed(ctx, Deed { key: &key, question, what: &what, setting: "exec.confirm" }).await
+}
+
+/// Where it is run: the directory that the call names, and the workspace.
+fn place(root: &Root, cwd: Option<&str>) -> String {
+    let folder = cwd.map(|cwd| format!("{cwd:?} of ")).unwrap_or_default();
+    let workspace = root.path();
+    let name = workspace.file_name().unwrap_or(workspace.as_os_str());
+    format!("{folder}the workspace {name:?} ({workspace:?})")
+}
+
+/// What `question` is known by: a yes to it is none to what it would be by now, if the program is
+/// another.
+fn key(question: &str) -> String {
+    let digest = Sha256::digest(question);
+    let digest = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
+    format!("{KEY}.{}", digest.collect::<String>())
+}
+
+/// Whether `start` is what `pattern` names: a program and the first of its arguments.
+fn is_meant(pattern: &str, start: &Start) -> bool {
+    let mut words = pattern.split_whitespace();
+    let Some(program) = words.next() else { return false };
+    let mut args = start.args.iter();
+    words.all(|word| args.next().is_some_and(|arg| arg == OsStr::new(word)))
+        && is_program(program, start)
+}
+
+/// Whether the program of `start` is the one named `program`, under the name it is called by or
+/// under its file's own.
+fn is_program(program: &str, start: &Start) -> bool {
+    let is_one = |path: &Path| match program.contains('/') {
+        true => path == Path::new(program),
+        false => path.file_name() == Some(OsStr::new(program)),
+    };
+    is_one(&start.program.path)
+        || is_one(Path::new(&start.program.name))
+        || start.program.real(start.cwd.as_fd()).is_some_and(|path| is_one(&path))
+}
+
+/// The program and its arguments, each in quotes, with what cannot be seen escaped.
+fn argv(start: &Start) -> String {
+    let program = start.program.path.as_os_str();
+    let words = [program].into_iter().chain(start.args.iter().map(|arg| arg.as_os_str()));
+    words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
+}
+
+/// What the program reads.
+fn stdin(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let begin: String = text.chars().take(STDIN_CHARS_MAX).collect();
+    let rest = if begin.len() < text.len() { " and so on" } else { "" };
+    format!("\nIt reads {} bytes: {begin:?}{rest}", bytes.len())
+}

@@ -1,0 +1,227 @@
+//! Programs that are run only if a person agrees, and the trace that they belong to.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    AskNow, Askable, Asker, BoxFuture, Choice, Ctx, Fault, Given, Question, Questions, Told,
+    ToolError, Trace,
+};
+
+use super::{Bench, ctx};
+use crate::exec::Settings;
+
+/// A person who always answers the same.
+struct Person {
+    says: Choice,
+    asked: Mutex<Vec<(String, String)>>,
+}
+
+impl AskNow for Person {
+    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
+        let answers = questions.into_iter().map(|(key, question)| {
+            let Question::Form { message, .. } = question else { panic!("no form: {question:?}") };
+            self.asked.lock().unwrap().push((key.clone(), message));
+            (key, Told::Choice(self.says.clone()))
+        });
+        let answers: Given = answers.collect();
+        Box::pin(async move { Ok(answers) })
+    }
+}
+
+fn person(says: Choice) -> (Arc<Person>, Ctx) {
+    let person = Arc::new(Person { says, asked: Mutex::default() });
+    let can = Askable { form: true, ..Askable::default() };
+    let asker = Asker::now(can, person.clone());
+    (person, Ctx { asker, ..ctx() })
+}
+
+fn yes() -> Choice {
+    Choice::Accepted(Map::new())
+}
+
+fn bench(confirm: &[&str]) -> Bench {
+    let confirm = confirm.iter().map(|&pattern| pattern.to_owned()).collect();
+    Bench::with(&Settings { confirm, ..Settings::default() })
+}
+
+/// How often a person is asked when `input` is run where `confirm` is set.
+async fn times_asked(confirm: &[&str], input: Value) -> usize {
+    let (person, ctx) = person(yes());
+    bench(confirm).call("exec.run", &ctx, input).await.expect("it runs");
+    person.asked.lock().unwrap().len()
+}
+
+#[tokio::test]
+async fn a_person_sees_exactly_what_is_run_and_it_runs_if_they_agree() {
+    let (person, ctx) = person(yes());
+    let input = json!({ "command": "echo", "args": ["a b", "\u{202e}x\n\""], "stdin": "in" });
+    let ran = bench(&["echo"]).call("exec.run", &ctx, input).await.expect("it runs");
+    assert_eq!(ran.stdout(), "a b \u{202e}x\n\"\n");
+    let asked = person.asked.lock().unwrap();
+    let [(key, message)] = &asked[..] else { panic!("asked {asked:?}") };
+    assert!(key.starts_with("exec.confirm."), "{key}");
+    assert!(message.contains(r#"echo" "a b" "\u{202e}x\n\"""#), "{message}");
+    assert!(message.contains(r#"It reads 2 bytes: "in""#), "{message}");
+}
+
+#[tokio::test]
+async fn a_person_sees_in_which_directory_of_which_workspace_it_is_run() {
+    let bench = bench(&["true"]);
+    std::fs::create_dir(bench.workspace.path().join("a\u{202e}b")).unwrap();
+    let top = std::fs::canonicalize(bench.workspace.path()).unwrap();
+    let workspace = format!("the workspace {:?} ({top:?})?", top.file_name().unwrap());
+    let question = async |input: Value| {
+        let (person, ctx) = person(yes());
+        bench.call("exec.run", &ctx, input).await.expect("it runs");
+        let asked = person.asked.lock().unwrap();
+        asked[0].1.lines().next().unwrap().to_owned()
+    };
+    let here = question(json!({ "command": "true" })).await;
+    assert_eq!(here, format!("Run this in {workspace}"));
+    let inside = question(json!({ "command": "true", "cwd": "a\u{202e}b" })).await;
+    assert_eq!(inside, format!(r#"Run this in "a\u{{202e}}b" of {workspace}"#));
+}
+
+#[tokio::test]
+async fn what_is_asked_before_the_work_is_not_asked_again_by_it() {
+    let bench = bench(&["true"]);
+    let (person, ctx) = person(yes());
+    let tool = bench.tools.iter().find(|tool| tool.spec().id.as_str() == "exec.run").unwrap();
+    assert!(tool.looks_before());
+    let input = json!({ "command": "true" });
+    tool.before(&ctx, &input).await.expect("they agree");
+    tool.run(&ctx, input).await.expect("it runs");
+    assert_eq!(person.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_runs_that_a_person_declines_or_leaves_unanswered() {
+    for says in [Choice::Declined, Choice::Canceled] {
+        let bench = bench(&["touch"]);
+        let (_, ctx) = person(says);
+        let input = json!({ "command": "touch", "args": ["made"] });
+        let err = bench.call("exec.run", &ctx, input).await.expect_err("it is refused");
+        assert_eq!(err.fault, Fault::NotAllowed);
+        assert!(err.message.contains("exec.confirm"), "{}", err.message);
+        assert!(!bench.workspace.path().join("made").exists());
+    }
+}
+
+#[tokio::test]
+async fn nothing_runs_where_a_person_is_to_be_asked_and_cannot_be() {
+    let bench = bench(&["touch"]);
+    let input = json!({ "command": "touch", "args": ["made"] });
+    let err = bench.run(input).await.expect_err("it is refused");
+    assert_eq!(err.fault, Fault::NotAllowed);
+    assert!(err.message.contains("no way to ask") && err.message.contains("exec.confirm"));
+    assert!(!bench.workspace.path().join("made").exists());
+    bench.run(json!({ "command": "true" })).await.expect("others run");
+}
+
+#[tokio::test]
+async fn a_client_that_answers_later_is_told_the_question_and_nothing_is_run() {
+    let bench = bench(&["touch"]);
+    let can = Askable { form: true, ..Askable::default() };
+    let later = Ctx { asker: Asker::again(can, Given::new()), ..ctx() };
+    let input = json!({ "command": "touch", "args": ["made"] });
+    let err = bench.call("exec.run", &later, input.clone()).await.expect_err("it asks");
+    let Fault::Asks(questions) = err.fault else { panic!("{err:?}") };
+    assert!(!bench.workspace.path().join("made").exists());
+    let given: Given = questions.into_keys().map(|key| (key, Told::Choice(yes()))).collect();
+    let again = Ctx { asker: Asker::again(can, given), ..ctx() };
+    bench.call("exec.run", &again, input).await.expect("it runs");
+    assert!(bench.workspace.path().join("made").exists());
+}
+
+#[tokio::test]
+async fn a_pattern_means_a_program_by_its_file_and_its_first_arguments() {
+    let echo = |args: Value| json!({ "command": "echo", "args": args });
+    assert_eq!(times_asked(&["echo push"], echo(json!(["push", "--force"]))).await, 1);
+    assert_eq!(times_asked(&["echo push"], echo(json!(["pull"]))).await, 0);
+    assert_eq!(times_asked(&["echo push"], echo(json!([]))).await, 0);
+    assert_eq!(times_asked(&["echo push"], echo(json!(["push it"]))).await, 0);
+    assert_eq!(times_asked(&["ech", "", "  "], echo(json!(["push"]))).await, 0);
+    let sh = json!({ "command": "true", "shell": true });
+    assert_eq!(times_asked(&["sh"], sh.clone()).await, 1);
+    assert_eq!(times_asked(&["true"], sh).await, 0);
+}
+
+#[tokio::test]
+async fn another_name_for_a_program_does_not_get_round_the_question() {
+    let bench = bench(&["tool"]);
+    bench.put("tool", "#!/bin/sh\n");
+    symlink("tool", bench.workspace.path().join("other")).unwrap();
+    for command in ["./tool", "./other", "./../../../../../..{}/tool"] {
+        let command = command.replace("{}", bench.workspace.path().to_str().unwrap());
+        let err = bench.run(json!({ "command": command })).await.expect_err("it is refused");
+        assert_eq!(err.fault, Fault::NotAllowed, "{command}: {err:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_long_to_be_shown_whole_is_not_run() {
+    let (person, ctx) = person(yes());
+    let input = json!({ "command": "echo", "args": ["x".repeat(9000)] });
+    let err = bench(&["echo"]).call("exec.run", &ctx, input).await.expect_err("it is refused");
+    assert_eq!(err.fault, Fault::NotAllowed);
+    assert!(person.asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_program_goes_on_with_the_trace_of_its_call() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let traced = |state: Option<&str>| {
+        let trace = Trace::of(PARENT, state, Some("user=ada"));
+        Ctx { trace: Some(trace.expect("it is well-formed")), ..ctx() }
+    };
+    let bench = Bench::new();
+    let lines = async |ctx: &Ctx, env: Value| {
+        let input = json!({ "command": "env", "env": env });
+        let ran = bench.call("exec.run", ctx, input).await.expect("env runs");
+        let is_trace = |line: &&str| line.contains("TRACE") || line.contains("BAGGAGE");
+        ran.stdout().lines().filter(is_trace).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let parent = format!("TRACEPARENT={PARENT}");
+    let set = |lines: &[&str]| lines.iter().map(|&line| line.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(
+        lines(&traced(Some("a=1")), json!({})).await,
+        set(&[&parent, "TRACESTATE=a=1", "BAGGAGE=user=ada"])
+    );
+    assert_eq!(lines(&traced(None), json!({})).await, set(&[&parent, "BAGGAGE=user=ada"]));
+    assert_eq!(
+        lines(&traced(None), json!({ "TRACEPARENT": "mine" })).await,
+        set(&["TRACEPARENT=mine", "BAGGAGE=user=ada"])
+    );
+    assert_eq!(lines(&ctx(), json!({})).await, set(&[]));
+}
+
+#[tokio::test]
+async fn a_person_sees_what_a_symlink_leads_to_and_a_yes_is_none_to_where_it_leads_later() {
+    let bench = bench(&["touch", "rm"]);
+    let link = bench.workspace.path().join("tool");
+    let lead_to = |program: &str| {
+        let _ = std::fs::remove_file(&link);
+        symlink(program, &link).unwrap();
+    };
+    lead_to("/usr/bin/touch");
+    let input = json!({ "command": "./tool", "args": ["made"] });
+    let can = Askable { form: true, ..Askable::default() };
+    let asked = async |given: Given| {
+        let ctx = Ctx { asker: Asker::again(can, given), ..ctx() };
+        let err = bench.call("exec.run", &ctx, input.clone()).await.expect_err("it asks");
+        let Fault::Asks(questions) = err.fault else { panic!("{err:?}") };
+        questions.into_iter().next().expect("a question")
+    };
+    let (key, question) = asked(Given::new()).await;
+    let Question::Form { message, .. } = question else { panic!("no form") };
+    let real = std::fs::canonicalize("/usr/bin/touch").unwrap();
+    assert!(message.contains(&format!("The program is {real:?}")), "{message}");
+    std::fs::write(bench.workspace.path().join("made"), "").unwrap();
+    lead_to("/usr/bin/rm");
+    let (other, _) = asked(Given::from([(key.clone(), Told::Choice(yes()))])).await;
+    assert_ne!(other, key);
+    assert!(bench.workspace.path().join("made").exists());
+}

@@ -1,0 +1,212 @@
+//! How a file of the workspace is written as a URI, and which file a URI means.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use percent_encoding::percent_decode_str;
+use toolgate_contract::ToolError;
+
+use crate::places::in_uri;
+
+/// The URIs of what is beneath one folder.
+pub(super) struct Uris {
+    /// The folder's own, without a `/` at its end.
+    base: String,
+    /// The names on the way to it.
+    names: Vec<Vec<u8>>,
+}
+
+impl Uris {
+    /// The URIs of what is beneath the folder at `root`, an absolute path.
+    pub(super) fn beneath(root: &Path) -> Self {
+        let path = root.as_os_str().as_bytes();
+        let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+        let mut base = "file://".to_owned();
+        for name in &names {
+            base.push('/');
+            base += &in_uri(name);
+        }
+        Self { base, names }
+    }
+
+    /// Whether `uri` is written as one of a file, of this folder or not.
+    pub(super) fn owns(uri: &str) -> bool {
+        uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"))
+    }
+
+    /// The URI of what is at `path`, relative to the folder.
+    pub(super) fn of(&self, path: &str) -> String {
+        let mut uri = self.base.clone();
+        if path != "." || self.names.is_empty() {
+            uri.push('/');
+        }
+        if path != "." {
+            uri += &in_uri(path);
+        }
+        uri
+    }
+
+    /// The template of them all.
+    pub(super) fn template(&self) -> String {
+        format!("{}/{{+path}}", self.base)
+    }
+
+    /// The path that `uri` means, relative to the folder; `.` for the folder itself.
+    ///
+    /// Nothing is looked up, and the names in it are neither `.` nor `..`.
+    pub(super) fn path(&self, uri: &str) -> Result<String, ToolError> {
+        let absent =
+            |why: &str| ToolError::not_found(format!("no file is at `{}`: {why}", cut(uri)));
+        if !Self::owns(uri) {
+            return Err(absent("it is no `file:` URI"));
+        }
+        let rest = &uri[5..];
+        let path = match rest.strip_prefix("//") {
+            Some(rest) if rest.starts_with('/') => rest,
+            Some(_) => {
+                let message = format!("`{}` names a host; files are `{}/…`", cut(uri), self.base);
+                return Err(ToolError::not_allowed(message));
+            }
+            None if rest.starts_with('/') => rest,
+            None => return Err(absent("its path is not absolute")),
+        };
+        if path.contains(['?', '#']) {
+            return Err(absent("in a file's name `?` is written `%3F` and `#` is written `%23`"));
+        }
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let mut names = Vec::new();
+        for written in path.strip_suffix('/').unwrap_or(path).split('/') {
+            let name = decoded(written).ok_or_else(|| absent("a `%` in it begins no escape"))?;
+            match &name[..] {
+                b"." | b".." => {
+                    let message = format!("`{}` has `.` or `..` in its path", cut(uri));
+                    return Err(ToolError::not_allowed(message));
+                }
+                name if name.contains(&b'/') || name.contains(&0) => {
+                    let message = format!("`{}` has a `/` or a NUL in a name", cut(uri));
+                    return Err(ToolError::not_allowed(message));
+                }
+                b"" if !path.is_empty() => return Err(absent("a name in it is empty")),
+                b"" => {}
+                _ => names.push(name),
+            }
+        }
+        let Some(inside) = names.strip_prefix(&self.names[..]) else {
+            let message = format!(
+                "`{}` is outside the workspace; what is inside is `{}/…`",
+                cut(uri),
+                self.base
+            );
+            return Err(ToolError::not_allowed(message));
+        };
+        if inside.is_empty() {
+            return Ok(".".to_owned());
+        }
+        let path = inside.join(&b'/');
+        String::from_utf8(path).map_err(|_| absent("its name is not UTF-8"))
+    }
+}
+
+/// What `name` stands for; `None` where a `%` is not followed by two hexadecimal digits.
+fn decoded(name: &str) -> Option<Vec<u8>> {
+    let is_escape = |at: usize| {
+        let digits = name.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let sound = name.match_indices('%').all(|(at, _)| is_escape(at));
+    sound.then(|| percent_decode_str(name).collect())
+}
+
+/// As much of `uri` as a message bears.
+fn cut(uri: &str) -> String {
+    uri.chars().take(300).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use toolgate_contract::Fault;
+
+    use super::*;
+
+    fn check(root: &str, uri: &str) -> Result<String, Fault> {
+        Uris::beneath(Path::new(root)).path(uri).map_err(|err| err.fault)
+    }
+
+    #[test]
+    fn what_rfc_3986_reserves_is_encoded_and_the_rest_is_not() {
+        let uris = Uris::beneath(Path::new("/my ws"));
+        assert_eq!(uris.of("a b#c?d%e/é"), "file:///my%20ws/a%20b%23c%3Fd%25e/%C3%A9");
+        assert_eq!(uris.of("a+b,(c)@d=1.rs"), "file:///my%20ws/a+b,(c)@d=1.rs");
+        assert_eq!(uris.of("."), "file:///my%20ws");
+        assert_eq!(uris.template(), "file:///my%20ws/{+path}");
+        assert_eq!(Uris::beneath(Path::new("/{x}")).template(), "file:///%7Bx%7D/{+path}");
+        assert_eq!(Uris::beneath(Path::new("/")).of("etc"), "file:///etc");
+        assert_eq!(Uris::beneath(Path::new("/")).of("."), "file:///");
+    }
+
+    #[test]
+    fn one_file_has_several_spellings() {
+        for uri in ["file:///ws/a b", "FILE:///ws/a%20b", "file:/ws/%61%20b", "file:///ws/a%20b/"] {
+            assert_eq!(check("/ws", uri).as_deref(), Ok("a b"), "{uri}");
+        }
+        assert_eq!(check("/ws", "file:///ws").as_deref(), Ok("."));
+        assert_eq!(check("/ws", "file:///ws/").as_deref(), Ok("."));
+        assert_eq!(check("/", "file:///").as_deref(), Ok("."));
+        assert_eq!(check("/", "file:///etc/x").as_deref(), Ok("etc/x"));
+    }
+
+    #[test]
+    fn no_uri_means_what_is_outside_whatever_is_encoded_in_it() {
+        for uri in [
+            "file:///etc/passwd",
+            "file:///ws_evil/secret",
+            "file:///w",
+            "file:///",
+            "file:///ws/../ws_evil/secret",
+            "file:///ws/%2e%2e/ws_evil/secret",
+            "file:///ws/.%2E/x",
+            "file:///ws/./x",
+            "file:///ws/a%2fb",
+            "file:///ws/%2e%2e%2fws_evil",
+            "file:///ws/a%00b",
+            "file://localhost/ws/a",
+            "file://evil/ws/a",
+            "file://ws/a",
+        ] {
+            assert_eq!(check("/ws", uri), Err(Fault::NotAllowed), "{uri}");
+        }
+        for uri in [
+            "file:ws/a",
+            "file:",
+            "http://ws/a",
+            "file:///ws//a",
+            "file:///ws/a%",
+            "file:///ws/a%2",
+            "file:///ws/a%zz",
+            "file:///ws/a#b",
+            "file:///ws/a?b",
+            "file:///ws/a%FF",
+        ] {
+            assert_eq!(check("/ws", uri), Err(Fault::NotFound), "{uri}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_survives_being_written_as_a_uri(
+            names in proptest::collection::vec("[^/\u{0}]{1,12}", 1..4),
+            root in "(/[^/\u{0}]{1,6}){0,3}",
+        ) {
+            prop_assume!(names.iter().all(|name| name != "." && name != ".."));
+            let uris = Uris::beneath(Path::new(&root));
+            let path = names.join("/");
+            let uri = uris.of(&path);
+            prop_assert!(uri.is_ascii() && !uri.contains([' ', '#', '?', '"', '<', '{']), "{uri}");
+            if !root.split('/').any(|name| name == "." || name == "..") {
+                prop_assert_eq!(uris.path(&uri).expect("it is inside"), path);
+            }
+        }
+    }
+}

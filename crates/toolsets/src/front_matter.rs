@@ -1,0 +1,239 @@
+//! The front matter of a Markdown file: what stands in YAML before its text.
+
+mod wishes;
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde_saphyr::Options;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
+
+pub(crate) use wishes::Wishes;
+
+/// How much YAML is read, which may say more than it is long.
+const NODES_MAX: usize = 10_000;
+/// How much text it may say.
+const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// A Markdown file in its two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts<'t> {
+    /// The YAML between the lines `---`.
+    pub(crate) head: &'t str,
+    /// What comes after.
+    pub(crate) body: &'t str,
+    /// The line that the body begins on.
+    pub(crate) body_line: usize,
+}
+
+/// The line that the head begins on: the one after the first `---`.
+const HEAD_LINE: usize = 2;
+
+/// What is wrong with a file, and on which line of it, from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub(crate) line: usize,
+    pub(crate) message: String,
+}
+
+impl Wrong {
+    pub(crate) fn at(line: usize, message: impl Into<String>) -> Self {
+        Self { line, message: message.into() }
+    }
+
+    /// About the whole file.
+    pub(crate) fn whole(message: impl Into<String>) -> Self {
+        Self::at(0, message)
+    }
+
+    /// The same, told of `what` that is the file at `file`.
+    pub(crate) fn of(self, what: &'static str, file: &str) -> LeftOut {
+        let Self { line, message } = self;
+        LeftOut { what: Some(what), file: file.to_owned(), line, message }
+    }
+}
+
+/// A file (or a folder) that cannot be used and why, for whoever reads the log or asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    /// What is left out, e.g. `a prompt`; nothing that is more than the file.
+    pub(crate) what: Option<&'static str>,
+    /// Where it is, relative to the workspace root.
+    pub(crate) file: String,
+    /// The line, from 1; 0 where it is about the whole.
+    pub(crate) line: usize,
+    /// What is wrong, and what to do.
+    pub(crate) message: String,
+}
+
+impl LeftOut {
+    /// About the whole of `file`, which is `what`.
+    pub(crate) fn whole(what: &'static str, file: &str, message: impl Into<String>) -> Self {
+        Wrong::whole(message).of(what, file)
+    }
+
+    /// About `file`, without which all else is as it would be.
+    pub(crate) fn alone(file: &str, message: impl Into<String>) -> Self {
+        Self { what: None, ..Self::whole("", file, message) }
+    }
+
+    /// What whoever asks for it is told.
+    pub(crate) fn trouble(&self) -> String {
+        format!("`{}` cannot be used: {}", self.place(), self.message)
+    }
+
+    fn place(&self) -> String {
+        match self.line {
+            0 => self.file.clone(),
+            line => format!("{}:{line}", self.file),
+        }
+    }
+}
+
+/// A line of the log.
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (place, message) = (self.place(), &self.message);
+        match self.what {
+            Some(what) => write!(f, "{what} is left out: {place}: {message}"),
+            None => write!(f, "{place} is left out: {message}"),
+        }
+    }
+}
+
+/// Takes `text` apart: a first line `---`, YAML, a line `---`, the body.
+pub(crate) fn split(text: &str) -> Result<Parts<'_>, Wrong> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let first = text.split_inclusive('\n').next().unwrap_or_default();
+    if first.strip_suffix('\n').map(|line| line.trim_end_matches('\r')) != Some("---") {
+        let message = "it does not begin with front matter: a line `---`, YAML, a line `---`";
+        return Err(Wrong::at(1, message));
+    }
+    let rest = &text[first.len()..];
+    let mut at = 0;
+    for (count, line) in rest.split_inclusive('\n').enumerate() {
+        let end = at + line.len();
+        if line.trim_end() == "---" {
+            let body_line = HEAD_LINE + count + 1;
+            return Ok(Parts { head: &rest[..at], body: &rest[end..], body_line });
+        }
+        at = end;
+    }
+    Err(Wrong::at(1, "the front matter has no end; close it with a line `---`"))
+}
+
+/// The same of a file that need not have a front matter: without one all of it is the body.
+pub(crate) fn split_if_any(text: &str) -> Result<Parts<'_>, Wrong> {
+    let body = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // What nearly begins one was meant to.
+    if body.trim_start().lines().next().is_some_and(|line| line.trim_end() == "---") {
+        return split(text);
+    }
+    Ok(Parts { head: "", body, body_line: 1 })
+}
+
+/// What the YAML `head` says, as YAML 1.2 means it; where it is not as `wishes` say, it is told so.
+pub(crate) fn parse<T: DeserializeOwned>(head: &str, wishes: Wishes) -> Result<T, Wrong> {
+    serde_saphyr::from_str_with_options(head, options()).map_err(|err| {
+        let line = err.location().and_then(|place| usize::try_from(place.line()).ok());
+        // What is missing of the whole has no place.
+        let line = line.filter(|&line| line > 0).unwrap_or(1);
+        Wrong::at(line + HEAD_LINE - 1, wishes::told(&err, head, wishes))
+    })
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: NODES_MAX,
+            max_total_scalar_bytes: TEXT_BYTES_MAX,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        strict_booleans: true,
+        underscored_numbers_as_strings: true,
+        with_snippet: false,
+    }
+}
+
+/// The line in the file of a place in its head.
+pub(crate) fn line_of<T>(what: &serde_saphyr::Spanned<T>) -> usize {
+    usize::try_from(what.referenced.line()).unwrap_or(1).max(1) + HEAD_LINE - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn wrong(head: &str) -> Wrong {
+        parse::<Value>(head, &[]).expect_err("wrong YAML")
+    }
+
+    #[test]
+    fn a_file_is_taken_apart_at_its_two_lines_of_dashes() {
+        let parts = split("\u{feff}---\r\na: 1\r\n---\r\none\ntwo").unwrap();
+        assert_eq!(parts, Parts { head: "a: 1\r\n", body: "one\ntwo", body_line: 4 });
+        assert_eq!(split("---\n---\n").unwrap().head, "");
+        for text in ["", "text", "---", "--- \na: 1\n---\n", " ---\n---\n", "----\n---\n"] {
+            assert_eq!(split(text).unwrap_err().line, 1, "{text:?}");
+        }
+        assert!(split("---\na: 1\n").unwrap_err().message.contains("no end"));
+    }
+
+    #[test]
+    fn a_file_without_front_matter_is_all_body_where_it_need_not_have_one() {
+        let whole = Parts { head: "", body: "one\n---\n", body_line: 1 };
+        assert_eq!(split_if_any("\u{feff}one\n---\n").unwrap(), whole);
+        for meant in ["---\na: 1\n", " ---\na: 1\n---\n", "\n---\n---\n", "--- \n---\n"] {
+            assert_eq!(split_if_any(meant).unwrap_err().line, 1, "{meant:?}");
+        }
+        assert_eq!(split_if_any("---\na: 1\n---\nb").unwrap().head, "a: 1\n");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_in_the_file() {
+        assert_eq!(wrong("a: 1\nb: [1\n").line, 3);
+        assert_eq!(wrong("a: 1\na: 2\n").line, 3);
+        assert_eq!(wrong("a: b: c\n").line, 2);
+        assert!(!wrong("a: b: c\n").message.contains("line"));
+        assert!(wrong("a: b: c\n").message.ends_with("; put the value in quotes"));
+        assert_eq!(wrong("a: 1\na: 2\n").message, "`a` stands twice");
+    }
+
+    #[test]
+    fn words_mean_what_they_mean_in_yaml_1_2() {
+        let head = "a: yes\nb: 1_000\nc: true\n<<: {d: 1}\ne:\nf: 1.50\ng: 2024-01-02\n";
+        let said = json!({"a": "yes", "b": "1_000", "c": true, "<<": {"d": 1}, "e": null,
+            "f": 1.5, "g": "2024-01-02"});
+        assert_eq!(parse::<Value>(head, &[]).unwrap(), said);
+    }
+
+    #[test]
+    fn yaml_that_says_far_more_than_it_is_long_is_refused() {
+        let mut head = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for n in 1..20 {
+            let before = vec![format!("*a{}", n - 1); 10].join(",");
+            head += &format!("a{n}: &a{n} [{before}]\n");
+        }
+        assert!(wrong(&head).message.contains("budget"));
+        assert!(parse::<Value>(&"[".repeat(100_000), &[]).is_err());
+        // Few nodes, each of them long.
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 20].join(","));
+        let said = parse::<Value>(&long, &[]).map(|said| said.to_string().len());
+        assert!(said.is_err(), "{said:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_it(text in "(---\n)?[-a-z:\\[\\]{}&*!|>'\"#%@,? \n\t\r]{0,200}(\n---\n)?.{0,50}") {
+            if let Ok(parts) = split(&text) {
+                let _ = parse::<Value>(parts.head, &[]);
+                prop_assert!(text.ends_with(parts.body));
+            }
+            let _ = parse::<Value>(&text, &[]);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The picture of each toolset: line drawings that take the colour of the text around them.
+
+use toolgate_contract::Icon;
+
+/// What stands for `toolset`.
+pub fn of(toolset: &str) -> Vec<Icon> {
+    let strokes = match toolset {
+        "files" => "<path d='M6 3h8l4 4v14H6zM14 3v4h4M9 12h6M9 16h6'/>",
+        "exec" => {
+            "<rect x='3' y='4' width='18' height='16' rx='2'/><path d='m7 9 3 3-3 3M12 15h5'/>"
+        }
+        "jobs" => "<circle cx='12' cy='12' r='9'/><path d='M12 7v5l3 2'/>",
+        "prompts" => "<path d='M4 5h16v11h-9l-4 4v-4H4zM8 9h8M8 12h5'/>",
+        "skills" => "<path d='M12 6c-2-2-5-2-8-2v14c3 0 6 0 8 2 2-2 5-2 8-2V4c-3 0-6 0-8 2zv14'/>",
+        "assets" => "<path d='M8 4c-3 0-1 7-4 8 3 1 1 8 4 8M16 4c3 0 1 7 4 8-3 1-1 8-4 8'/>",
+        // Command lines that somebody declared.
+        _ => "<path d='M13 3 5 13h6l-1 8 8-10h-6z'/>",
+    };
+    vec![Icon::svg(&format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' width='24' height='24' \
+         fill='none' stroke='currentColor' stroke-width='2'>{strokes}</svg>"
+    ))]
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+
+    #[test]
+    fn every_toolset_has_a_small_picture_without_scripts() {
+        for toolset in ["files", "exec", "jobs", "prompts", "skills", "assets", "visualize"] {
+            let icons = of(toolset);
+            let source = icons[0].src.strip_prefix("data:image/svg+xml;base64,").unwrap();
+            let source = String::from_utf8(STANDARD.decode(source).unwrap()).unwrap();
+            assert!(source.len() <= 300, "{toolset}: {} bytes", source.len());
+            assert!(source.starts_with("<svg ") && source.ends_with("</svg>"), "{source}");
+            assert!(source.contains("currentColor") && !source.contains("script"), "{source}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A task that looks, for as long as somebody wants to know.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+use toolgate_contract::Hold;
+
+/// One task that looks, shared by all who want to know; without any, there is none.
+#[derive(Default)]
+pub(super) struct Patrol(Mutex<Weak<AbortOnDropHandle<()>>>);
+
+impl Patrol {
+    /// Has `look` go on for as long as the result is held; that of others, if there is one.
+    pub(super) fn keep<F>(&self, look: impl FnOnce() -> F) -> Hold
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = shared.upgrade() {
+            return Hold::of(running);
+        }
+        // Without a runtime nobody is served, so nobody can be told.
+        let Ok(runtime) = Handle::try_current() else { return Hold::nothing() };
+        let running = Arc::new(AbortOnDropHandle::new(runtime.spawn(look())));
+        *shared = Arc::downgrade(&running);
+        Hold::of(running)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_want_to_know_share_one_task_and_without_any_there_is_none() {
+        let (patrol, begun) = (Patrol::default(), AtomicUsize::new(0));
+        let alive = Arc::new(());
+        let keep = || {
+            let alive = alive.clone();
+            patrol.keep(|| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    pending::<()>().await;
+                    drop(alive);
+                }
+            })
+        };
+        let (one, other) = (keep(), keep());
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
+        drop(one);
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&alive), 2);
+        drop(other);
+        while Arc::strong_count(&alive) > 1 {
+            tokio::task::yield_now().await;
+        }
+        let _again = keep();
+        assert_eq!(begun.load(Ordering::Relaxed), 2);
+    }
+}

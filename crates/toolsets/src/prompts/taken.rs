@@ -1,0 +1,40 @@
+//! A file of the workspace that a prompt takes in.
+
+use std::os::unix::ffi::OsStrExt;
+
+use toolgate_contract::{Contents, Fault, ToolError};
+
+use crate::world::Root;
+use crate::world::root::{Start, Watch, shown};
+use crate::{media, places};
+
+/// How large it may be: a prompt goes to a model whole.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The file at `path`, which may be what somebody typed: the root sees to it that it is inside.
+pub(super) fn file(root: &Root, path: &str, watch: &Watch) -> Result<Contents, ToolError> {
+    let unread = |err: ToolError| ToolError {
+        message: format!("the prompt takes in a file that cannot be read: {}", err.message),
+        ..err.at("")
+    };
+    let at = match root.start(path).map_err(unread)? {
+        Start::File(found) => found.path,
+        Start::Folder(_) => {
+            let message = format!("{} is a directory, not a file", shown(path));
+            return Err(unread(ToolError::invalid("", message)));
+        }
+    };
+    let file = root.open_walked(&at).map_err(unread)?;
+    let size = file.meta().size();
+    if size > BYTES_MAX {
+        let message = format!(
+            "{} has {size} bytes; a prompt takes in files of at most {BYTES_MAX}",
+            shown(path)
+        );
+        return Err(ToolError::new(Fault::TooLarge, message));
+    }
+    let bytes = file.read(0, size, watch).map_err(unread)?;
+    let uri = format!("file://{}", places::in_uri(root.path().join(&at).as_os_str().as_bytes()));
+    let name = at.file_name().unwrap_or_default().to_string_lossy();
+    Ok(media::contents(uri, &name, bytes))
+}

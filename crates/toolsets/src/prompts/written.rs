@@ -1,0 +1,123 @@
+//! A prompt that stands in a file, as it is offered.
+
+use std::sync::{Arc, LazyLock};
+
+use toolgate_contract::{
+    AnyPrompt, Arguments, BoxFuture, Completing, Content, Ctx, Fault, Held, Message,
+    PromptArgument, PromptSpec, PromptText, ToolError, ToolSpec,
+};
+
+use super::sheet::{Offer, Sheet};
+use super::template::Part;
+use super::{paths, taken};
+use crate::files;
+use crate::world::Root;
+
+/// How large a prompt may become, with all that it takes in.
+const BYTES_MAX: usize = 8 << 20;
+
+/// What those are known by that take in files or offer their paths.
+static READING: LazyLock<ToolSpec> = LazyLock::new(files::reading);
+
+/// One prompt over a workspace.
+pub(super) struct Written {
+    root: Root,
+    sheet: Arc<Sheet>,
+}
+
+impl Written {
+    pub(super) fn new(root: &Root, sheet: &Arc<Sheet>) -> Self {
+        Self { root: root.clone(), sheet: sheet.clone() }
+    }
+
+    /// Refuses arguments of which one is empty that is required: what names it would be left out.
+    fn none_is_empty(&self, arguments: &Arguments) -> Result<(), ToolError> {
+        let PromptSpec { name: prompt, arguments: known, .. } = &self.sheet.spec;
+        let is_empty = |name: &String| arguments.get(name).is_some_and(String::is_empty);
+        match known.iter().find(|one| one.required && is_empty(&one.name)) {
+            None => Ok(()),
+            Some(PromptArgument { name, .. }) => {
+                let message = format!("`{name}` is empty; the prompt `{prompt}` needs it");
+                Err(ToolError::invalid("/arguments", message))
+            }
+        }
+    }
+
+    async fn text(&self, ctx: &Ctx, arguments: &Arguments) -> Result<PromptText, ToolError> {
+        self.none_is_empty(arguments)?;
+        let mut bytes = self.sheet.template.bytes(arguments);
+        bounded(bytes)?;
+        let mut messages = Vec::new();
+        for (role, part) in self.sheet.template.fill(arguments) {
+            let content = match part {
+                Part::Text(text) => Content::text(text),
+                Part::File(path) => {
+                    let read = move |root: &Root, watch: &_| taken::file(root, &path, watch);
+                    let contents = self.root.work(ctx, read).await?;
+                    bytes = bytes.saturating_add(bytes_of(&contents.held));
+                    bounded(bytes)?;
+                    Content::resource(contents)
+                }
+            };
+            messages.push(Message { role, content });
+        }
+        if messages.is_empty() {
+            return Err(ToolError::invalid("", "without any argument this prompt says nothing"));
+        }
+        Ok(PromptText { about: self.sheet.spec.about.clone(), messages })
+    }
+
+    async fn values(&self, ctx: &Ctx, asked: &Completing) -> Result<Vec<String>, ToolError> {
+        match self.sheet.offers.get(&asked.argument) {
+            Some(Offer::Values(values)) => Ok(values.clone()),
+            Some(Offer::Paths) => {
+                let so_far = asked.so_far.clone();
+                self.root.work(ctx, move |root, watch| paths::near(root, &so_far, watch)).await
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Refuses a prompt of `bytes`: a few lines can say an argument very often, or take in a lot.
+fn bounded(bytes: usize) -> Result<(), ToolError> {
+    if bytes <= BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("the prompt has more than {BYTES_MAX} bytes; give it shorter arguments");
+    Err(ToolError::new(Fault::TooLarge, message))
+}
+
+/// How many bytes `held` has.
+fn bytes_of(held: &Held) -> usize {
+    match held {
+        Held::Text(text) => text.len(),
+        Held::Bytes(bytes) => bytes.0.len(),
+    }
+}
+
+impl AnyPrompt for Written {
+    fn spec(&self) -> &PromptSpec {
+        &self.sheet.spec
+    }
+
+    fn guard(&self) -> Option<&ToolSpec> {
+        self.sheet.reads().then(|| &*READING)
+    }
+
+    fn make<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        arguments: Arguments,
+    ) -> BoxFuture<'a, Result<PromptText, ToolError>> {
+        Box::pin(async move { self.text(ctx, &arguments).await })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        asked: &'a Completing,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(self.values(ctx, asked))
+    }
+}

@@ -1,0 +1,189 @@
+//! One skill: what its front matter says, and the files it consists of.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use toolgate_contract::{Contents, ResourceSpec, Skill, SkillFile, SkillFiles};
+
+use super::{BYTES_MAX, FILES_MAX, SCHEME, SKILL_FILE};
+use crate::front_matter::{self, Wrong};
+use crate::{icons, media, places};
+
+/// A skill as it is offered.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    /// Where it is after `skill://`, e.g. `acme/refunds`.
+    pub(super) path: String,
+    pub(super) name: String,
+    pub(super) about: String,
+    pub(super) front_matter: Map<String, Value>,
+    /// Its files in order of URI; `SKILL.md` is one of them.
+    pub(super) files: Vec<Part>,
+}
+
+/// One file of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) uri: String,
+    /// Where it is in the skill's folder.
+    pub(super) path: String,
+    pub(super) known: Arc<Known>,
+    pub(super) from: From,
+}
+
+/// What is known of a file's content.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    digest: String,
+    pub(super) bytes: u64,
+    is_text: bool,
+    /// The text of a `SKILL.md`.
+    pub(super) text: Option<String>,
+}
+
+/// Where a file is read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum From {
+    /// From the program itself.
+    Program(&'static str),
+    /// From here in the workspace, as it was walked.
+    Workspace(PathBuf),
+}
+
+impl Known {
+    /// Of `content`, which is that of a file called `name`.
+    pub(super) fn of(name: &str, content: &[u8]) -> Self {
+        let text = std::str::from_utf8(content).ok();
+        let hex = Sha256::digest(content).into_iter().map(|byte| format!("{byte:02x}"));
+        Self {
+            digest: format!("sha256:{}", hex.collect::<String>()),
+            bytes: content.len() as u64,
+            is_text: media::is_text(name, content),
+            text: text.filter(|_| name == SKILL_FILE).map(str::to_owned),
+        }
+    }
+}
+
+impl Entry {
+    /// The skill at `path` that consists of `files`, each a path in its folder.
+    pub(super) fn new(
+        path: &str,
+        files: impl IntoIterator<Item = (String, Arc<Known>, From)>,
+    ) -> Result<Self, Wrong> {
+        let part = |(inner, known, from): (String, _, _)| Part {
+            uri: format!("{SCHEME}{}/{}", places::in_uri(path), places::in_uri(&inner)),
+            path: inner,
+            known,
+            from,
+        };
+        let mut files: Vec<Part> = files.into_iter().map(part).collect();
+        files.sort_by(|a, b| a.uri.cmp(&b.uri));
+        let skill = files.iter().find(|part| part.path == SKILL_FILE);
+        let skill = skill.ok_or_else(|| Wrong::whole("it is no file of its own"))?;
+        let text = skill.known.text.as_deref().ok_or_else(|| Wrong::whole("it is not UTF-8"))?;
+        let head = front_matter::split(text)?.head;
+        let front_matter = match front_matter::parse(head, &[])? {
+            Value::Object(said) => said,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => {
+                return Err(Wrong::at(2, "the front matter is no list of `key: value`"));
+            }
+        };
+        let name = said(&front_matter, head, "name")?;
+        let about = said(&front_matter, head, "description")?;
+        let folder = path.rsplit('/').next().unwrap_or_default();
+        if name != folder {
+            let why = format!(
+                "its name is `{name}`, and its folder is called `{folder}`; they must be the same"
+            );
+            return Err(Wrong::at(line_of(head, "name"), why));
+        }
+        if !is_name(&name) {
+            let why = format!(
+                "`{name}` is no name of a skill: a-z, 0-9 and single `-` between them, at most 64"
+            );
+            return Err(Wrong::at(line_of(head, "name"), why));
+        }
+        Ok(Self { path: path.to_owned(), name, about, front_matter, files })
+    }
+
+    /// What its `SKILL.md` is read by.
+    pub(super) fn uri(&self) -> String {
+        format!("{SCHEME}{}/{SKILL_FILE}", places::in_uri(&self.path))
+    }
+
+    pub(super) fn skill(&self) -> Skill {
+        let file = |part: &Part| SkillFile {
+            uri: part.uri.clone(),
+            digest: part.known.digest.clone(),
+            bytes: part.known.bytes,
+        };
+        Skill {
+            uri: self.uri(),
+            front_matter: self.front_matter.clone(),
+            files: SkillFiles::All(self.files.iter().map(file).collect()),
+        }
+    }
+
+    /// What is known of `part` as a resource.
+    pub(super) fn resource(&self, part: &Part) -> ResourceSpec {
+        let is_skill = part.path == SKILL_FILE;
+        let name = part.path.rsplit('/').next().unwrap_or_default();
+        let mut spec = ResourceSpec::new(&part.uri, if is_skill { &self.name } else { name });
+        spec.about = is_skill.then(|| self.about.clone());
+        spec.media_type = Some(part.media_type());
+        spec.bytes = Some(part.known.bytes);
+        spec.icons = icons::of("skills");
+        spec
+    }
+}
+
+impl Part {
+    fn media_type(&self) -> String {
+        media::type_of(&self.path, self.known.is_text)
+    }
+
+    /// `content` as what is read of it.
+    pub(super) fn contents(&self, content: Vec<u8>) -> Contents {
+        media::contents(&self.uri, &self.path, content)
+    }
+}
+
+pub(super) fn too_many(count: usize) -> Wrong {
+    Wrong::whole(format!("the skill has {count} files or more; a skill has at most {FILES_MAX}"))
+}
+
+pub(super) fn too_large(bytes: u64) -> Wrong {
+    Wrong::whole(format!(
+        "the files of the skill have {bytes} bytes or more; a skill has at most {BYTES_MAX}"
+    ))
+}
+
+/// What the front matter says of `key`, which must be text.
+fn said(front_matter: &Map<String, Value>, head: &str, key: &str) -> Result<String, Wrong> {
+    match front_matter.get(key) {
+        Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
+        Some(_) => {
+            Err(Wrong::at(line_of(head, key), format!("`{key}` is no text; put it in quotes")))
+        }
+        None => Err(Wrong::at(1, format!("the front matter has no `{key}`"))),
+    }
+}
+
+/// The line of the file on which `key` stands in its front matter.
+fn line_of(head: &str, key: &str) -> usize {
+    let is_key = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':'));
+    head.lines().position(is_key).map_or(1, |at| at + 2)
+}
+
+fn is_name(name: &str) -> bool {
+    let parts = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    name.len() <= 64 && name.split('-').all(parts)
+}

@@ -1,0 +1,421 @@
+//! Skills in workspaces of their own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use toolgate_contract::{
+    Caller, Change, Changes, Completing, CompletingOf, Contents, Ctx, Fault, Held, ResourceSpec,
+    Resources, Skill, SkillFile, SkillFiles, Skills,
+};
+
+use super::entry::{Entry, From, Known};
+use super::{Settings, Shelf, gather};
+use crate::looked::Remembered;
+use crate::world::Root;
+use crate::world::root::Watch;
+
+struct Bench {
+    dir: TempDir,
+    root: Root,
+    shelf: Arc<Shelf>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(&Settings { shipped: false, ..Settings::default() })
+    }
+
+    fn with(settings: &Settings) -> Self {
+        let dir = TempDir::new().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let shelf = Shelf::new(&root, settings).expect("skills are asked for");
+        Self { dir, root, shelf }
+    }
+
+    fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    /// Puts a skill called `name` in the folder `path`.
+    fn skill(&self, path: &str, name: &str) {
+        let text = format!("---\nname: {name}\ndescription: Does {name}.\n---\n# {name}\n");
+        self.put(&format!("{path}/SKILL.md"), text);
+    }
+
+    async fn all(&self) -> Vec<Skill> {
+        self.shelf.all(&ctx()).await.unwrap()
+    }
+
+    async fn uris(&self) -> Vec<String> {
+        self.all().await.into_iter().map(|skill| skill.uri).collect()
+    }
+
+    async fn read(&self, uri: &str) -> Contents {
+        let mut read = self.shelf.read(&ctx(), uri).await.unwrap();
+        assert_eq!(read.len(), 1);
+        read.remove(0)
+    }
+
+    async fn fault(&self, uri: &str) -> Fault {
+        self.shelf.read(&ctx(), uri).await.unwrap_err().fault
+    }
+
+    async fn children(&self, uri: &str) -> Vec<(String, String)> {
+        let children = self.shelf.folder(&ctx(), uri, None, 100).await.unwrap();
+        let child = |spec: ResourceSpec| (spec.uri, spec.media_type.unwrap());
+        children.into_iter().map(child).collect()
+    }
+
+    /// What is left out, as the log tells it.
+    fn left_out(&self) -> Vec<String> {
+        let folders = Settings::default().folders;
+        let mut files = Remembered::default();
+        let found = gather::search(&self.root, &folders, &mut files, &Watch::default());
+        found.unwrap().1.iter().map(ToString::to_string).collect()
+    }
+
+    /// Checks that nothing is offered and the log begins to say why as `start` does.
+    async fn check_left_out(&self, start: &str) {
+        assert!(self.all().await.is_empty(), "{start}");
+        let told = self.left_out();
+        let start = format!("a skill is left out: {start}");
+        assert!(told.len() == 1 && told[0].starts_with(&start), "{start}: {told:#?}");
+    }
+}
+
+fn ctx() -> Ctx {
+    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+}
+
+fn files(skill: &Skill) -> &[SkillFile] {
+    match &skill.files {
+        SkillFiles::All(files) => files,
+        SkillFiles::Dynamic => panic!("{skill:?}"),
+    }
+}
+
+fn bytes(contents: &Contents) -> Vec<u8> {
+    match &contents.held {
+        Held::Text(text) => text.as_bytes().to_vec(),
+        Held::Bytes(bytes) => bytes.0.to_vec(),
+    }
+}
+
+fn digest(content: &[u8]) -> String {
+    let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// Checks that every file of `skill` reads as the skill says.
+async fn check_files(bench: &Bench, skill: &Skill) {
+    assert!(files(skill).iter().any(|file| file.uri == skill.uri));
+    for file in files(skill) {
+        let contents = bench.read(&file.uri).await;
+        assert_eq!(contents.uri, file.uri);
+        assert_eq!(digest(&bytes(&contents)), file.digest, "{}", file.uri);
+        assert_eq!(bytes(&contents).len() as u64, file.bytes, "{}", file.uri);
+    }
+}
+
+#[tokio::test]
+async fn every_file_of_a_skill_reads_as_its_digest_and_size_say() {
+    let bench = Bench::new();
+    bench.skill("skills/pdf", "pdf");
+    bench.put("skills/pdf/references/a b.md", "\u{feff}# Ü\r\n");
+    bench.put("skills/pdf/scripts/run.py", "print()");
+    bench.put("skills/pdf/assets/logo.png", b"\x89PNG\xff\x00");
+    bench.put("skills/pdf/empty", "");
+    bench.put("skills/pdf/.hidden", "not of the skill");
+    let all = bench.all().await;
+    assert_eq!(files(&all[0]).len(), 5, "{all:#?}");
+    assert!(files(&all[0]).iter().all(|file| file.uri.starts_with("skill://pdf/")));
+    check_files(&bench, &all[0]).await;
+    let read = bench.read("skill://pdf/references/a%20b.md").await;
+    assert_eq!(read.media_type.as_deref(), Some("text/markdown"));
+    assert_eq!(bench.fault("skill://pdf/.hidden").await, Fault::NotFound);
+    assert_eq!(bench.fault("skill://pdf/../pdf/SKILL.md").await, Fault::NotFound);
+}
+
+#[tokio::test]
+async fn the_front_matter_is_told_as_it_stands() {
+    let bench = Bench::new();
+    let head = "name: a\ndescription: 'It: does'\nlicense: MIT\nmetadata:\n  version: \"1.0\"\n  \
+                n: 3\nallowed-tools: [x, y]\nok: yes\n";
+    bench.put("skills/a/SKILL.md", format!("---\n{head}---\ntext"));
+    let said = json!({"name": "a", "description": "It: does", "license": "MIT",
+        "metadata": {"version": "1.0", "n": 3}, "allowed-tools": ["x", "y"], "ok": "yes"});
+    assert_eq!(serde_json::Value::Object(bench.all().await[0].front_matter.clone()), said);
+}
+
+#[tokio::test]
+async fn skills_are_found_however_deep_and_the_folder_named_first_counts() {
+    let bench = Bench::new();
+    bench.skill("skills/acme/billing/refunds", "refunds");
+    bench.skill(".claude/skills/pdf", "pdf");
+    bench.skill(".agents/skills/pdf", "pdf");
+    bench.put(".agents/skills/pdf/other", "");
+    let uris = ["skill://acme/billing/refunds/SKILL.md", "skill://pdf/SKILL.md"];
+    assert_eq!(bench.uris().await, uris);
+    assert_eq!(files(&bench.all().await[1]).len(), 1);
+    let told = bench.left_out();
+    assert_eq!(told.len(), 1);
+    let start = "a skill is left out: .agents/skills/pdf/SKILL.md: another folder";
+    assert!(told[0].starts_with(start), "{told:?}");
+    let got = bench.shelf.get(&ctx(), uris[0]).await.unwrap();
+    assert_eq!(got.as_ref(), Some(&bench.all().await[0]));
+    for uri in ["skill://nobody/SKILL.md", "skill://pdf", "skill://pdf/other", "x"] {
+        assert_eq!(bench.shelf.get(&ctx(), uri).await.unwrap(), None, "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn a_skill_that_cannot_be_offered_as_it_should_be_is_left_out_with_its_line() {
+    for (path, text, start) in [
+        ("a", "---\nname: b\ndescription: d\n---\n", "skills/a/SKILL.md:2: its name is `b`"),
+        ("a", "---\ndescription: d\nname: b\n---\n", "skills/a/SKILL.md:3: its name is `b`"),
+        ("a", "---\nname: a\n---\n", "skills/a/SKILL.md:1: the front matter has no `desc"),
+        ("a", "---\nname: a\ndescription: ' '\n---\n", "skills/a/SKILL.md:3: `description` is"),
+        ("1", "---\nname: 1\ndescription: d\n---\n", "skills/1/SKILL.md:2: `name` is no text"),
+        ("A", "---\nname: A\ndescription: d\n---\n", "skills/A/SKILL.md:2: `A` is no name"),
+        ("a--b", "---\nname: a--b\ndescription: d\n---\n", "skills/a--b/SKILL.md:2: `a--b` is no"),
+        ("a", "---\nname: a\ndescription: b: c\n---\n", "skills/a/SKILL.md:3: "),
+        ("a", "---\n- name\n---\n", "skills/a/SKILL.md:2: the front matter is no list"),
+        ("a", "# no front matter\n", "skills/a/SKILL.md:1: it does not begin with"),
+        ("a", "---\nname: a\ndescription: d\n", "skills/a/SKILL.md:1: the front matter has no end"),
+    ] {
+        let bench = Bench::new();
+        bench.put(&format!("skills/{path}/SKILL.md"), text);
+        bench.check_left_out(start).await;
+    }
+    let bench = Bench::new();
+    bench.put("skills/a/SKILL.md", b"---\nname: a\ndescription: \xff\n---\n");
+    bench.check_left_out("skills/a/SKILL.md: it is not UTF-8").await;
+    let bench = Bench::new();
+    bench.put("skills/a/x", "");
+    symlink("x", bench.dir.path().join("skills/a/SKILL.md")).unwrap();
+    assert!(bench.all().await.is_empty());
+    let told = "a skill is left out: skills/a/SKILL.md: it is no file of its own";
+    assert_eq!(bench.left_out()[1], told);
+    let bench = Bench::new();
+    bench.skill("skills/a", "a");
+    bench.skill("skills/a/inner/b", "b");
+    bench.check_left_out("skills/a/SKILL.md: there is another skill in it").await;
+}
+
+#[tokio::test]
+async fn a_skill_file_at_the_top_of_a_folder_of_skills_hides_no_skill() {
+    let bench = Bench::new();
+    bench.skill("skills", "skills");
+    bench.skill("skills/a", "a");
+    bench.skill("skills/acme/b", "b");
+    assert_eq!(bench.uris().await, ["skill://a/SKILL.md", "skill://acme/b/SKILL.md"]);
+    let why =
+        "skills/SKILL.md is left out: a skill lies in a folder of its own, which has its name";
+    assert_eq!(bench.left_out(), [why]);
+}
+
+#[tokio::test]
+async fn why_a_skill_cannot_be_used_is_told_to_whoever_asks_for_it() {
+    let bench = Bench::new();
+    bench.skill("skills", "skills");
+    bench.skill("skills/good", "good");
+    bench.skill(".claude/skills/acme/b a d", "other");
+    bench.put(".claude/skills/acme/b a d/more.md", "");
+    symlink("SKILL.md", bench.dir.path().join("skills/good/link")).unwrap();
+    assert_eq!(bench.uris().await, ["skill://good/SKILL.md"]);
+    let place = "`.claude/skills/acme/b a d/SKILL.md:2` cannot be used: its name is `other`";
+    for uri in ["skill://acme/b%20a%20d/SKILL.md", "skill://acme/b%20a%20d/more.md"] {
+        let told = bench.shelf.trouble(uri).unwrap();
+        assert!(told.starts_with(place), "{told}");
+        let err = bench.shelf.read(&ctx(), uri).await.unwrap_err();
+        assert_eq!((err.fault, err.message), (Fault::NotFound, told));
+    }
+    let told = bench.shelf.trouble("skill://good/link").unwrap();
+    assert!(told.starts_with("`skills/good/link` cannot be used: it is a symlink"), "{told}");
+    for uri in ["skill://good/SKILL.md", "skill://nobody/SKILL.md", "skill://acme", "other"] {
+        assert_eq!(bench.shelf.trouble(uri), None, "{uri}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_none_of_the_workspace_is_refused() {
+    Settings::default().check().unwrap();
+    let folders = vec!["skills".to_owned(), "/etc".to_owned()];
+    let wrong = Settings { folders, ..Settings::default() }.check().unwrap_err();
+    assert!(wrong.starts_with("`skills.folders` names `/etc`, which is outside"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_skill_with_too_many_files_or_too_large_ones_is_left_out() {
+    let bench = Bench::new();
+    bench.skill("skills/a", "a");
+    for n in 1..512 {
+        bench.put(&format!("skills/a/n/{n}"), "");
+    }
+    assert_eq!(files(&bench.all().await[0]).len(), 512);
+    bench.put("skills/a/one-more", "");
+    bench.check_left_out("skills/a/SKILL.md: the skill has 513 files").await;
+
+    let bench = Bench::new();
+    bench.skill("skills/a", "a");
+    let room = (16 << 20) - fs::metadata(bench.dir.path().join("skills/a/SKILL.md")).unwrap().len();
+    bench.put("skills/a/large", vec![0; usize::try_from(room).unwrap()]);
+    assert_eq!(files(&bench.all().await[0]).len(), 2);
+    bench.put("skills/a/z", "x");
+    bench.check_left_out("skills/a/SKILL.md: the files of the skill have").await;
+
+    let bench = Bench::new();
+    let long = "x".repeat(1 << 20);
+    bench.put("skills/a/SKILL.md", format!("---\nname: a\ndescription: d\n---\n{long}"));
+    bench.check_left_out("skills/a/SKILL.md: it has").await;
+}
+
+#[tokio::test]
+async fn a_symlink_may_be_a_skill_of_the_workspace_and_never_leads_out() {
+    let bench = Bench::new();
+    let outside = TempDir::new().unwrap();
+    fs::write(outside.path().join("SKILL.md"), "---\nname: out\ndescription: d\n---\n").unwrap();
+    bench.skill("elsewhere/a", "a");
+    bench.put("secret", "canary");
+    let link = |to: &Path, at: &str| symlink(to, bench.dir.path().join(at)).unwrap();
+    fs::create_dir_all(bench.dir.path().join("skills")).unwrap();
+    link(Path::new("../elsewhere/a"), "skills/a");
+    link(outside.path(), "skills/out");
+    link(Path::new("../../secret"), "elsewhere/a/link");
+    link(Path::new("."), "skills/round");
+    link(Path::new("a"), "skills/0");
+    link(Path::new("skills"), ".agents");
+    link(Path::new("../skills"), "elsewhere/skills");
+    assert_eq!(bench.uris().await, ["skill://a/SKILL.md"]);
+    check_files(&bench, &bench.all().await[0]).await;
+    assert_eq!(files(&bench.all().await[0]).len(), 1);
+    assert_eq!(bench.fault("skill://a/link").await, Fault::NotFound);
+    let told = bench.left_out();
+    let has = |part: &str| told.iter().any(|line| line.contains(part));
+    assert!(has("a skill is left out: skills/out: "), "{told:#?}");
+    assert!(has("a file of a skill is left out: skills/a/link: it is a symlink"), "{told:#?}");
+    assert!(has("a skill is left out: skills/0/SKILL.md:2: its name is `a`"), "{told:#?}");
+    assert!(!has("skills/round") && !has(".agents"), "{told:#?}");
+}
+
+#[tokio::test]
+async fn what_changed_is_told_anew() {
+    let bench = Bench::new();
+    bench.skill("skills/a", "a");
+    bench.put("skills/a/x", "one");
+    let before = bench.all().await;
+    bench.put("skills/a/x", "two");
+    let after = bench.all().await;
+    assert_ne!(before, after);
+    check_files(&bench, &after[0]).await;
+    bench.skill("skills/a", "b");
+    assert!(bench.all().await.is_empty());
+    bench.skill("skills/b", "b");
+    assert_eq!(bench.read("skill://b/SKILL.md").await.media_type.as_deref(), Some("text/markdown"));
+    fs::remove_dir_all(bench.dir.path().join("skills")).unwrap();
+    assert_eq!(bench.fault("skill://b/SKILL.md").await, Fault::NotFound);
+}
+
+#[tokio::test]
+async fn whoever_watches_hears_which_file_changed() {
+    let bench = Bench::new();
+    bench.skill("skills/a", "a");
+    bench.put("skills/a/x", "one");
+    bench.all().await;
+    let changes = Changes::default();
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    changes.heard_by(move |change| drop(told.send(change.clone())));
+    let _hold = bench.shelf.watch(&ctx(), "skill://a/x", &changes).await.unwrap();
+    bench.put("skills/a/x", "two");
+    let mut next = async || {
+        let change = tokio::time::timeout(Duration::from_secs(20), heard.recv()).await;
+        change.expect("told in time").unwrap()
+    };
+    assert_eq!(next().await, Change::Resource("skill://a/x".into()));
+    assert_eq!(next().await, Change::Resources);
+}
+
+#[tokio::test]
+async fn the_list_has_each_skill_by_its_own_name_and_words() {
+    let bench = Bench::new();
+    bench.skill("skills/a", "a");
+    bench.skill("skills/b", "b");
+    bench.put("skills/b/more.md", "");
+    let list = bench.shelf.list(&ctx(), None, 10).await.unwrap();
+    let told: Vec<_> = list.iter().map(|spec| (spec.uri.as_str(), spec.name.as_str())).collect();
+    assert_eq!(told, [("skill://a/SKILL.md", "a"), ("skill://b/SKILL.md", "b")]);
+    assert_eq!(list[0].about.as_deref(), Some("Does a."));
+    assert_eq!(list[0].media_type.as_deref(), Some("text/markdown"));
+    assert_eq!(bench.shelf.list(&ctx(), None, 1).await.unwrap(), list[..1]);
+    assert_eq!(bench.shelf.list(&ctx(), Some(&list[0].uri), 9).await.unwrap(), list[1..]);
+    let asked = Completing {
+        of: CompletingOf::Template("skill://{+path}".to_owned()),
+        argument: "path".to_owned(),
+        so_far: String::new(),
+        others: std::collections::BTreeMap::new(),
+    };
+    assert_eq!(bench.shelf.templates()[0].uri, "skill://{+path}");
+    let paths = bench.shelf.complete(&ctx(), &asked).await.unwrap();
+    assert_eq!(paths, ["a/SKILL.md", "b/SKILL.md", "b/more.md"]);
+}
+
+#[tokio::test]
+async fn a_folder_has_its_files_and_folders_and_a_file_is_none() {
+    let bench = Bench::new();
+    bench.skill("skills/acme/a", "a");
+    bench.put("skills/acme/a/r e/x.md", "");
+    bench.put("skills/acme/a/z.txt", "");
+    let child = |uri: &str, media: &str| (uri.to_owned(), media.to_owned());
+    let folder = "inode/directory";
+    assert_eq!(bench.children("skill://").await, [child("skill://acme", folder)]);
+    assert_eq!(bench.children("skill://acme/").await, [child("skill://acme/a", folder)]);
+    let inner = [
+        child("skill://acme/a/SKILL.md", "text/markdown"),
+        child("skill://acme/a/r%20e", folder),
+        child("skill://acme/a/z.txt", "text/plain"),
+    ];
+    assert_eq!(bench.children("skill://acme/a").await, inner);
+    let after = bench.shelf.folder(&ctx(), "skill://acme/a", Some(&inner[0].0), 1).await.unwrap();
+    assert_eq!((after[0].uri.as_str(), after[0].name.as_str()), ("skill://acme/a/r%20e", "r e"));
+    let fault = async |uri| bench.shelf.folder(&ctx(), uri, None, 1).await.unwrap_err().fault;
+    assert_eq!(fault("skill://acme/a/SKILL.md").await, Fault::Invalid { pointer: "/uri".into() });
+    assert_eq!(fault("skill://nobody").await, Fault::NotFound);
+    assert_eq!(fault("skill://acm").await, Fault::NotFound);
+}
+
+#[tokio::test]
+async fn the_one_that_comes_along_is_sound_and_a_workspace_s_own_takes_its_place() {
+    let bench = Bench::with(&Settings::default());
+    let all = bench.all().await;
+    assert_eq!(all[0].uri, "skill://toolgate/SKILL.md");
+    assert_eq!(files(&all[0]).len(), 3);
+    check_files(&bench, &all[0]).await;
+    let folder = bench.children("skill://toolgate").await;
+    assert!(folder.iter().any(|(_, media)| media == "inode/directory"), "{folder:?}");
+    bench.skill("skills/toolgate", "toolgate");
+    assert_eq!(files(&bench.all().await[0]).len(), 1);
+    let none = Settings { shipped: false, folders: Vec::new(), ..Settings::default() };
+    assert!(Shelf::new(&bench.root, &none).is_none());
+    assert!(Shelf::new(&bench.root, &Settings { enabled: false, ..Settings::default() }).is_none());
+}
+
+proptest! {
+    #[test]
+    fn no_markdown_breaks_the_reader(text in "(---\n)?(name: [a-b]{1,2}\n|description: .{0,20}\n|[a-z]+:.{0,20}\n){0,4}(---\n)?\\PC{0,40}") {
+        let known = Arc::new(Known::of("SKILL.md", text.as_bytes()));
+        let file = ("SKILL.md".to_owned(), known, From::Program(""));
+        if let Ok(entry) = Entry::new("x/a", [file]) {
+            prop_assert_eq!(entry.name.as_str(), "a");
+            prop_assert!(entry.skill().front_matter.contains_key("description"));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Which folders the kernel watches, and what it says of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::inotify::{
+    CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
+};
+use rustix::io::Errno;
+
+use crate::world::Root;
+
+/// How many folders are watched, for all who listen.
+const PLACES_MAX: usize = 16_384;
+
+/// The folders that are watched, by their paths relative to the root.
+pub(super) struct Places {
+    queue: Arc<OwnedFd>,
+    by_path: BTreeMap<PathBuf, i32>,
+    /// One folder may have several paths, by symlinks.
+    by_number: HashMap<i32, BTreeSet<PathBuf>>,
+}
+
+/// What is told of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keen {
+    /// Which names it has, and that a file in it was written and closed.
+    Names,
+    /// That, and every change of a file in it.
+    Content,
+}
+
+/// Why a folder is not watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwatched {
+    /// It cannot be opened.
+    Absent,
+    /// There are too many.
+    Full,
+}
+
+/// What happened.
+#[derive(Default)]
+pub(super) struct News {
+    /// Something happened to these names in these folders.
+    pub(super) entries: BTreeSet<(PathBuf, OsString, Happening)>,
+    /// These folders are not where they were.
+    pub(super) gone: BTreeSet<PathBuf>,
+    /// The kernel did not keep up: anything may have happened.
+    pub(super) lost: bool,
+}
+
+/// What happened to a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Happening {
+    /// It came or went.
+    Name,
+    /// What it names was changed.
+    Content,
+}
+
+impl Places {
+    /// No folders.
+    pub(super) fn new() -> io::Result<Self> {
+        let queue = Arc::new(init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?);
+        Ok(Self { queue, by_path: BTreeMap::new(), by_number: HashMap::new() })
+    }
+
+    /// What becomes readable when something happens.
+    pub(super) fn queue(&self) -> Arc<OwnedFd> {
+        self.queue.clone()
+    }
+
+    /// Watches the folder at `path` beneath `root`, if that is not done already, and gives it back.
+    pub(super) fn watch(
+        &mut self,
+        root: &Root,
+        path: &Path,
+        keen: Keen,
+    ) -> Result<OwnedFd, Unwatched> {
+        let watched = self.try_watch(root, path, keen);
+        if watched.is_err() {
+            self.leave(path);
+        }
+        watched
+    }
+
+    fn try_watch(&mut self, root: &Root, path: &Path, keen: Keen) -> Result<OwnedFd, Unwatched> {
+        let shown = path.to_str().ok_or(Unwatched::Absent)?;
+        if !self.by_path.contains_key(path) && self.by_path.len() >= PLACES_MAX {
+            return Err(Unwatched::Full);
+        }
+        let folder = root.open_dir(&format!("./{shown}")).map_err(|_| Unwatched::Absent)?;
+        let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        let number = match add_watch(&self.queue, handle, keen.flags()) {
+            Ok(number) => number,
+            Err(Errno::NOSPC | Errno::NOMEM) => return Err(Unwatched::Full),
+            Err(_) => return Err(Unwatched::Absent),
+        };
+        if self.by_path.get(path) != Some(&number) {
+            self.leave(path);
+            self.by_path.insert(path.to_owned(), number);
+            self.by_number.entry(number).or_default().insert(path.to_owned());
+        }
+        Ok(folder)
+    }
+
+    /// Watches the folder at `path` no more.
+    pub(super) fn leave(&mut self, path: &Path) {
+        let Some(number) = self.by_path.remove(path) else { return };
+        let Some(paths) = self.by_number.get_mut(&number) else { return };
+        paths.remove(path);
+        if paths.is_empty() {
+            self.by_number.remove(&number);
+            // The kernel may have dropped it by itself.
+            let _ = remove_watch(&self.queue, number);
+        }
+    }
+
+    /// Watches only those folders that are `needed`.
+    pub(super) fn keep(&mut self, needed: impl Fn(&Path) -> bool) {
+        let rest = self.by_path.keys().filter(|path| !needed(path));
+        for path in rest.cloned().collect::<Vec<_>>() {
+            self.leave(&path);
+        }
+    }
+
+    /// All that has happened and was not told yet.
+    pub(super) fn news(&mut self) -> News {
+        let mut news = News::default();
+        let mut dropped = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let mut reader = Reader::new(&*self.queue, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+            };
+            let what = event.events();
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                news.lost = true;
+                continue;
+            }
+            let Some(paths) = self.by_number.get(&event.wd()) else { continue };
+            if what.contains(ReadFlags::IGNORED) {
+                dropped.push(event.wd());
+            }
+            let is_gone = ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
+            if what.intersects(is_gone) {
+                news.gone.extend(paths.iter().cloned());
+            } else if let Some(name) = event.file_name() {
+                let name = OsStr::from_bytes(name.to_bytes());
+                let happening = Happening::of(what);
+                let entries = paths.iter().map(|path| (path.clone(), name.to_owned(), happening));
+                news.entries.extend(entries);
+            }
+        }
+        for number in dropped {
+            for path in self.by_number.remove(&number).unwrap_or_default() {
+                self.by_path.remove(&path);
+            }
+        }
+        for path in &news.gone {
+            self.leave(path);
+        }
+        news
+    }
+}
+
+impl Keen {
+    fn flags(self) -> WatchFlags {
+        let names = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ONLYDIR
+            // A folder that is watched for two reasons is for both.
+            | WatchFlags::MASK_ADD;
+        match self {
+            Self::Names => names,
+            Self::Content => names | WatchFlags::MODIFY | WatchFlags::ATTRIB,
+        }
+    }
+}
+
+impl Happening {
+    fn of(what: ReadFlags) -> Self {
+        let names =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        if what.intersects(names) { Self::Name } else { Self::Content }
+    }
+}

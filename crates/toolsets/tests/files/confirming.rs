@@ -1,0 +1,106 @@
+//! When a person is asked before a folder is deleted.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, json};
+use toolgate_contract::{
+    AskNow, Askable, Asker, BoxFuture, Caller, Choice, Ctx, Given, Question, Questions, Told,
+    ToolError,
+};
+use toolgate_toolsets::files::{ConfirmFolders, Settings};
+
+use crate::space::Space;
+
+/// A person who always answers the same.
+struct Person {
+    says: Choice,
+    asked: Mutex<Vec<String>>,
+}
+
+impl AskNow for Person {
+    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Given, ToolError>> {
+        let answers = questions.into_iter().map(|(key, question)| {
+            let Question::Form { message, .. } = question else { panic!("no form: {question:?}") };
+            self.asked.lock().unwrap().push(message);
+            (key, Told::Choice(self.says.clone()))
+        });
+        let answers: Given = answers.collect();
+        Box::pin(async move { Ok(answers) })
+    }
+}
+
+fn nobody() -> Ctx {
+    Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
+}
+
+/// Deletes `path`, asking somebody who says `says`; why it was refused, and what was asked.
+async fn check(
+    confirm_folders: ConfirmFolders,
+    says: Option<Choice>,
+    path: &str,
+) -> (Result<(), String>, Vec<String>) {
+    let space = Space::with(&Settings { confirm_folders, ..Settings::default() });
+    space.put("folder/a", "");
+    space.put("folder/.hidden/b", "");
+    space.put("folder/.gitignore", "a");
+    space.put("file", "");
+    space.symlink("folder", "link");
+    let is_askable = says.is_some();
+    let person =
+        Arc::new(Person { says: says.unwrap_or(Choice::Declined), asked: Mutex::default() });
+    let can = Askable { form: is_askable, ..Askable::default() };
+    let ctx = Ctx { asker: Asker::now(can, person.clone()), ..nobody() };
+    let input = json!({ "path": path, "recursive": true });
+    let deleted = space.run_as(&ctx, "files.delete", input).await;
+    assert_eq!(space.has(path), deleted.is_err());
+    let asked = person.asked.lock().unwrap().clone();
+    let refused = deleted.map(drop).map_err(|failed| {
+        assert_eq!(failed.reason, "not_allowed", "{failed:?}");
+        failed.message
+    });
+    (refused, asked)
+}
+
+fn yes() -> Option<Choice> {
+    Some(Choice::Accepted(Map::new()))
+}
+
+#[tokio::test]
+async fn a_person_is_told_which_folder_and_how_much_is_in_it() {
+    for setting in [ConfirmFolders::WhenAble, ConfirmFolders::Always] {
+        let (deleted, asked) = check(setting, yes(), "folder").await;
+        assert_eq!(deleted, Ok(()));
+        let [message] = &asked[..] else { panic!("asked {asked:?}") };
+        assert!(message.contains("`folder`") && message.contains("4 files and dir"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_stays_that_a_person_wants_to_keep() {
+    for says in [Choice::Declined, Choice::Canceled] {
+        let (deleted, _) = check(ConfirmFolders::WhenAble, Some(says), "folder").await;
+        assert!(deleted.unwrap_err().contains("files.confirm_folders"));
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_can_be_asked_the_setting_decides() {
+    assert_eq!(check(ConfirmFolders::WhenAble, None, "folder").await.0, Ok(()));
+    assert_eq!(check(ConfirmFolders::Never, None, "folder").await.0, Ok(()));
+    let (deleted, _) = check(ConfirmFolders::Always, None, "folder").await;
+    let message = deleted.unwrap_err();
+    assert!(message.contains("files.confirm_folders") && message.contains("no way to ask"));
+}
+
+#[tokio::test]
+async fn nobody_is_asked_about_a_file_or_a_symlink_or_where_nobody_wants_to_be() {
+    for (setting, path) in [
+        (ConfirmFolders::Always, "file"),
+        (ConfirmFolders::Always, "link"),
+        (ConfirmFolders::Never, "folder"),
+    ] {
+        let (deleted, asked) = check(setting, Some(Choice::Declined), path).await;
+        assert_eq!((deleted, asked), (Ok(()), Vec::new()), "{path}");
+    }
+}

@@ -1,0 +1,65 @@
+//! A skill, its files on a shelf of their own.
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use toolgate::{Offer, Shelf};
+use toolgate_contract::{
+    BoxFuture, Ctx, ResourceSpec, Skill, SkillFile, SkillFiles, Skills, ToolError,
+};
+
+/// How the skill is called, and where it is.
+const NAME: &str = "brewing-tea";
+const ABOUT: &str = "Brews tea. Use when somebody asks for a cup of it.";
+const FOLDER: &str = "skill://brewing-tea";
+
+/// Its files, by where they are in its folder.
+const FILES: [(&str, &str); 3] = [
+    ("SKILL.md", include_str!("skill/SKILL.md")),
+    ("references/black.md", include_str!("skill/references/black.md")),
+    ("references/green.md", include_str!("skill/references/green.md")),
+];
+
+pub(crate) fn add(offer: Offer) -> Offer {
+    let shelf = FILES.iter().fold(Shelf::new("skills"), |shelf, (path, text)| {
+        let uri = format!("{FOLDER}/{path}");
+        let (name, about) = match *path {
+            "SKILL.md" => (NAME, ABOUT),
+            path => (path, "How a kind of tea is brewed."),
+        };
+        shelf.text(ResourceSpec::new(uri, name).about(about).media_type("text/markdown"), *text)
+    });
+    offer.resources(shelf).skills(Brewing(skill()))
+}
+
+struct Brewing(Skill);
+
+fn skill() -> Skill {
+    let said = [("name", NAME), ("description", ABOUT)];
+    let front_matter: Map<String, Value> =
+        said.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    let files = FILES.iter().map(|(path, text)| {
+        let hash = Sha256::digest(text);
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        SkillFile {
+            uri: format!("{FOLDER}/{path}"),
+            digest: format!("sha256:{hex}"),
+            bytes: text.len() as u64,
+        }
+    });
+    let files = SkillFiles::All(files.collect());
+    Skill { uri: format!("{FOLDER}/SKILL.md"), front_matter, files }
+}
+
+impl Skills for Brewing {
+    fn all<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
+        Box::pin(async { Ok(vec![self.0.clone()]) })
+    }
+
+    fn get<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Skill>, ToolError>> {
+        Box::pin(async move { Ok((uri == self.0.uri).then(|| self.0.clone())) })
+    }
+}
