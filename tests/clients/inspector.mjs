@@ -87,6 +87,38 @@ await check("load", async () => {
   want(result.ok === LOAD.requests, `${result.ok} of ${LOAD.requests} succeeded: ${JSON.stringify(result.errorMessages)}`);
 });
 
+// Each a run of its own, so all at once. `auto` is one of the others once it has chosen.
+if (options.era !== "auto") await Promise.all([
+  check("resources", async () => {
+    const { result } = await succeeds(["--method", "resources/list"]);
+    const file = result.resources.find((one) => one.name === "README.md");
+    want(file, JSON.stringify(result));
+    const { result: read } = await succeeds(["--method", "resources/read", "--uri", file.uri]);
+    want(read.contents[0].text === readme, JSON.stringify(read));
+    const { result: templates } = await succeeds(["--method", "resources/templates/list"]);
+    want(templates.resourceTemplates.length > 0, JSON.stringify(templates));
+  }),
+  check("prompts", async () => {
+    const { result } = await succeeds(["--method", "prompts/list"]);
+    want(result.prompts.some((one) => one.name === "explain"), JSON.stringify(result));
+    const get = ["--method", "prompts/get", "--prompt-name", "explain", "--prompt-args", "path=README.md"];
+    const { result: got } = await succeeds(get);
+    want(JSON.stringify(got.messages).includes("README.md"), JSON.stringify(got));
+  }),
+  check("skills-verify", async () => {
+    const run = await inspect(["--method", "skills/list", "--verify", "--require-digests"]);
+    if (options.era === "legacy") {
+      // Skills are an extension, and extensions came with the stateless revision.
+      want(run.stderr.includes("skills_unsupported"), `${run.code}: ${run.stderr}`);
+      return;
+    }
+    want(run.code === 0, `the inspector exited with ${run.code}: ${run.stderr} ${run.stdout}`);
+    const skills = run.stdout.trim().split("\n").map((line) => JSON.parse(line));
+    want(skills.some((one) => one.uri === "skill://toolgate/SKILL.md"), run.stdout);
+    for (const one of skills) want(one.outcome === "verified" && one.files.length > 0, JSON.stringify(one));
+  }),
+]);
+
 rmSync(home, { recursive: true, force: true });
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed === 0 && passed > 0 ? 0 : 1;

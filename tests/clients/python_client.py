@@ -114,6 +114,9 @@ class Complaints(logging.Handler):
         logging.getLogger().addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        # It takes what comes while it closes a stream for a message that it could not read.
+        if record.exc_info and isinstance(record.exc_info[1], anyio.BrokenResourceError | anyio.ClosedResourceError):
+            return
         cause = f" ({record.exc_info[1]})" if record.exc_info and record.exc_info[1] else ""
         self.lines.append(f"{record.getMessage()}{cause}")
 

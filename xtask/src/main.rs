@@ -13,6 +13,7 @@ mod codegen;
 mod tidy;
 mod bench;
 mod chaos;
+mod conformance;
 mod demo;
 
 use std::process::ExitCode;
@@ -22,14 +23,18 @@ cargo xtask WORD
 
   demo                 build, serve this checkout and make one call against it
   test [--quick]       everything CI runs: format, clippy, tests, docs, tidy, generated
-                       files, real clients; installs what is missing. --quick leaves the
-                       real clients out
+                       files, real clients, MCP's conformance suite; installs what is
+                       missing. --quick leaves out what needs that
   setup                install what the tests need, into .tools
   bench [--quick]      measure against the floors, in one run, print the table and keep it
                        in docs/reference (not with --quick)
   chaos [--kills N] [--seed S] [--debug | --server FILE]
                        kill the server N times, at every bad moment, while jobs come in, and
                        see that none is lost, none runs twice and nothing is left running
+  conformance [--scenario NAME] [--revision REVISION] [--keep]
+                       hold an example server against MCP's own conformance suite, for each
+                       revision, print each check that fails and how many pass; --keep keeps
+                       what the suite wrote down
   codegen [--check]    write docs/reference from the code, or say what is stale
   tidy                 the rules no compiler knows: arrows between crates, licences, files
 ";
@@ -42,6 +47,7 @@ fn main() -> ExitCode {
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
         Some("chaos") => chaos::from_words(&words[1..]),
+        Some("conformance") => conformance::from_words(&words[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

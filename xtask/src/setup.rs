@@ -51,8 +51,8 @@ fn zyra() -> anyhow::Result<()> {
     environment("zyra", &wanted, "Zyra (about 900 MB, two minutes)")
 }
 
-/// The Node clients, and the newer Node they need.
-fn node() -> anyhow::Result<()> {
+/// The Node clients, MCP's conformance suite, and the newer Node they need.
+pub(crate) fn node() -> anyhow::Result<()> {
     debian("npm", &["--version"], &["nodejs", "npm"])?;
     let wanted = checkout().join("tests/clients/package-lock.json");
     let home = tools().join("node");

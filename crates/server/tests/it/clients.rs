@@ -1,11 +1,15 @@
 //! Other people's clients against the binary: `tests/clients` in every mode over both transports.
 
+mod rig;
+mod rust;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Launch, Workspace, at_once, binary, path};
+use crate::support::{Launch, MODERN, REVISIONS, Workspace, at_once, binary, path};
+use rig::Rig;
 
 /// This repository.
 fn checkout() -> PathBuf {
@@ -17,7 +21,9 @@ fn checkout() -> PathBuf {
 enum Driver {
     Python,
     PythonTasks,
+    PythonLibrary,
     Inspector,
+    TypeScript,
 }
 
 impl Driver {
@@ -25,6 +31,8 @@ impl Driver {
         let (program, script) = match self {
             Self::Python => ("python/bin/python", "python_client.py"),
             Self::PythonTasks => ("python/bin/python", "python_tasks.py"),
+            Self::PythonLibrary => ("python/bin/python", "python_library.py"),
+            Self::TypeScript => ("node/node_modules/.bin/node", "typescript.mjs"),
             Self::Inspector => ("node/node_modules/.bin/node", "inspector.mjs"),
         };
         let program = checkout().join(".tools").join(program);
@@ -51,6 +59,18 @@ fn check(driver: Driver, folder: &Path, mode: [&str; 2]) {
     over_http.args(["--url", &served.url()]);
     // They wait most of their time.
     at_once([over_stdio, over_http], passes);
+}
+
+/// Runs `driver` once, with `words`, against both servers of a rig over both transports.
+#[track_caller]
+fn check_all(driver: Driver, words: [&str; 2]) {
+    let rig = Rig::new();
+    let mut command = driver.command();
+    command.args(words).arg("--workspace").arg(rig.workspace.root());
+    command.arg("--toolgate").arg(binary()).args(["--toolgate-url", &rig.toolgate.url()]);
+    command.arg("--everything").arg(Rig::example());
+    command.args(["--everything-url", &rig.everything.url()]);
+    passes(command);
 }
 
 #[track_caller]
@@ -97,23 +117,9 @@ fn the_python_sdk_is_served_after_a_handshake() {
 }
 
 #[test]
-fn the_python_sdk_is_served_in_2025_11_25() {
-    python(["--revision", "2025-11-25"]);
-}
-
-#[test]
-fn the_python_sdk_is_served_in_2025_06_18() {
-    python(["--revision", "2025-06-18"]);
-}
-
-#[test]
-fn the_python_sdk_is_served_in_2025_03_26() {
-    python(["--revision", "2025-03-26"]);
-}
-
-#[test]
-fn the_python_sdk_is_served_in_2024_11_05() {
-    python(["--revision", "2024-11-05"]);
+fn the_python_sdk_is_served_in_each_revision_with_a_handshake() {
+    let revisions = REVISIONS.into_iter().filter(|revision| *revision != MODERN);
+    at_once(revisions, |revision| python(["--revision", revision]));
 }
 
 #[test]
@@ -129,6 +135,31 @@ fn the_python_sdk_finishes_what_becomes_a_task_in_the_stateless_revision() {
 #[test]
 fn the_python_sdk_looks_after_tasks_in_2025_11_25() {
     check(Driver::PythonTasks, Workspace::new().root(), ["--revision", "2025-11-25"]);
+}
+
+#[test]
+fn the_python_sdk_is_served_all_there_is_in_every_revision() {
+    check_all(Driver::PythonLibrary, ["--client", "mcp"]);
+}
+
+#[test]
+fn fastmcp_is_served_all_there_is_in_every_revision() {
+    check_all(Driver::PythonLibrary, ["--client", "fastmcp"]);
+}
+
+#[test]
+fn the_typescript_sdk_is_served_all_there_is_in_every_revision() {
+    check_all(Driver::TypeScript, ["--sdk", "client"]);
+}
+
+#[test]
+fn the_typescript_sdk_of_before_is_served_all_there_is_in_every_revision() {
+    check_all(Driver::TypeScript, ["--sdk", "v1"]);
+}
+
+#[test]
+fn the_rust_sdk_is_served_all_there_is_in_every_revision() {
+    at_once(REVISIONS, rust::check);
 }
 
 #[test]

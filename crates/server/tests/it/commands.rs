@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 use toolgate_contract::{AnyTool, Caller, Ctx, Event, EventSink, LeftFile, Output, ToolError};
 use toolgate_toolsets::world::{Processes, Root};
 use toolgate_toolsets::{commands, exec};
@@ -58,8 +57,7 @@ impl Bench {
             }
         });
         let deadline = Instant::now() + Duration::from_secs(600);
-        let ctx =
-            Ctx { caller: Caller::local(), cancel: CancellationToken::new(), deadline, events };
+        let ctx = Ctx { events, ..Ctx::alone(Caller::local(), deadline) };
         let tool = self.tools.iter().find(|tool| tool.spec().id.as_str() == id).unwrap();
         let output = tool.run(&ctx, tool.normalised(input)).await;
         let left = std::mem::take(&mut *left.lock().unwrap());

@@ -5,3 +5,5 @@ mod sessions;
 mod streams;
 mod connections;
 mod malformed;
+mod halves;
+mod card;

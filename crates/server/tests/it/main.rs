@@ -13,6 +13,7 @@
 mod support;
 
 mod revisions;
+mod mcp;
 mod gate;
 mod concurrency;
 mod shutdown;

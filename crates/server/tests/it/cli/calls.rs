@@ -189,4 +189,25 @@ fn no_server_or_no_url_is_told() {
     let done = at(&format!("http://{}/other", served.addr));
     assert_eq!(done.code, 2, "{done:?}");
     assert!(done.err.contains("404"), "{done:?}");
+    for end in ["", "/"] {
+        let done = at(&format!("http://{}{end}", served.addr));
+        assert!(done.err.contains(&format!("did you mean {}?", served.url())), "{done:?}");
+    }
+}
+
+#[test]
+fn without_a_terminal_nobody_is_asked_and_that_is_said() {
+    let workspace = Workspace::new();
+    let write = r#"{"path":"new.txt","content":"x"}"#;
+    let none = "there is no terminal to ask in; run it in one";
+    for (arguments, told) in [
+        (write, format!("{none}\n")),
+        ("-", format!("{none}, with the arguments on the command line\n")),
+    ] {
+        let line = Line::new(workspace.root(), &["call", "files_write", arguments]).input(write);
+        let done = line.env("TOOLGATE_TOOLS_CONFIRM", "files.write").run();
+        assert_eq!(done.code, 1, "{done:?}");
+        assert!(done.err.ends_with(&told), "{done:?}");
+    }
+    assert!(!workspace.path("new.txt").exists());
 }

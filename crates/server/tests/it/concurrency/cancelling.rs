@@ -31,7 +31,8 @@ fn a_call_cancelled_over_stdio_ends_unanswered_and_the_others_go_on() {
         other.started();
         // Nobody's, and never anybody's: both are passed over.
         stdio.send(&cancelled("nobody"));
-        stdio.send(&notification("notifications/cancelled", json!({ "requestId": null })));
+        stdio
+            .send_malformed(&notification("notifications/cancelled", json!({ "requestId": null })));
         stdio.send(&cancelled("doomed"));
         doomed.gone();
 

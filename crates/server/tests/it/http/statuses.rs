@@ -171,12 +171,16 @@ fn a_verb_that_is_not_for_messages_is_refused_with_those_that_are() {
         let post = Post::bare(verb, "/mcp").with("accept", "text/event-stream");
         let response = served.send(&post);
         assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{verb}");
+        let needs = response.text().contains("`Mcp-Session-Id`, which `initialize` gives");
+        assert_eq!(needs, ["GET", "DELETE"].contains(&verb), "{verb}: {response:?}");
     }
-    for verb in ["GET", "PUT"] {
-        let post = Post::bare(verb, "/mcp").with("mcp-session-id", &session);
-        let response = served.send(&post);
-        assert_eq!((response.status, response.header("allow")), (405, Some("POST, DELETE")));
-    }
+    // Without an `Accept` of events there is no stream to get.
+    let in_session = |verb| Post::bare(verb, "/mcp").with("mcp-session-id", &session);
+    let response = served.send(&in_session("GET"));
+    assert_eq!(response.status, 406);
+    assert!(response.text().contains("`Accept: text/event-stream`"), "{response:?}");
+    let response = served.send(&in_session("PUT"));
+    assert_eq!((response.status, response.header("allow")), (405, Some("GET, POST, DELETE")));
     // The stateless revision has no sessions to end.
     let post = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
     assert_eq!(served.send(&post.clone().with("mcp-protocol-version", MODERN)).status, 405);
@@ -206,6 +210,16 @@ fn who_looks_at_mcp_and_takes_no_stream_is_told_what_there_is() {
             assert_eq!(response.json(), whole, "{verb} {accept}");
         }
     }
+}
+
+#[test]
+fn who_looks_at_mcp_with_a_browser_reads_what_it_is() {
+    let served = served();
+    let accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let response = served.send(&Post::bare("GET", "/mcp").with("accept", accept));
+    assert_eq!((response.status, response.header("allow")), (405, Some("POST")));
+    assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(response.text().contains(&served.url()), "{response:?}");
 }
 
 #[test]

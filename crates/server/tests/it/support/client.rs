@@ -13,8 +13,10 @@ use super::{
 pub(crate) struct Client {
     pub(crate) wire: Wire,
     pub(crate) revision: &'static str,
-    session: Option<String>,
+    pub(crate) session: Option<String>,
     serial: u64,
+    /// What it says it can do.
+    capabilities: Value,
     /// What `initialize` was answered, where there is one.
     pub(crate) opened: Value,
 }
@@ -53,19 +55,22 @@ pub(crate) fn over_both_tuned(
 
 impl Client {
     pub(crate) fn stdio(launch: Launch, revision: &'static str) -> Self {
-        Self::open(Wire::Stdio(launch.stdio()), revision)
+        Self::open(Wire::Stdio(launch.stdio()), revision, json!({}))
     }
 
     pub(crate) fn http(launch: Launch, revision: &'static str) -> Self {
-        Self::open(Wire::Http(launch.served()), revision)
+        Self::open(Wire::Http(launch.served()), revision, json!({}))
     }
 
-    fn open(wire: Wire, revision: &'static str) -> Self {
-        let mut client = Self { wire, revision, session: None, serial: 0, opened: Value::Null };
+    /// One that says it has these `capabilities`.
+    pub(crate) fn open(wire: Wire, revision: &'static str, capabilities: Value) -> Self {
+        let opened = Value::Null;
+        let mut client = Self { wire, revision, session: None, serial: 0, capabilities, opened };
         if revision == MODERN {
             return client;
         }
-        let hello = initialize("hello", revision);
+        let mut hello = initialize("hello", revision);
+        hello["params"]["capabilities"] = client.capabilities.clone();
         let initialized = notification("notifications/initialized", json!({}));
         match &mut client.wire {
             Wire::Stdio(stdio) => {
@@ -86,7 +91,13 @@ impl Client {
     /// A request of this client's revision with an id of its own.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         self.serial += 1;
-        request(self.revision, self.serial, method, params)
+        let mut message = request(self.revision, self.serial, method, params);
+        let capabilities =
+            message.pointer_mut("/params/_meta/io.modelcontextprotocol~1clientCapabilities");
+        if let Some(none) = capabilities.filter(|said| **said == json!({})) {
+            *none = self.capabilities.clone();
+        }
+        message
     }
 
     #[track_caller]
@@ -106,6 +117,19 @@ impl Client {
         match &mut self.wire {
             Wire::Stdio(stdio) => stdio.ask(message),
             Wire::Http(_) => self.response(message).message(),
+        }
+    }
+
+    /// The same with what no client should send, and which is taken all the same.
+    #[track_caller]
+    pub(crate) fn exchange_malformed(&mut self, message: &Value) -> Value {
+        let post = self.post(message).malformed();
+        match &mut self.wire {
+            Wire::Stdio(stdio) => {
+                stdio.send_malformed(message);
+                stdio.answer(message["id"].clone())
+            }
+            Wire::Http(served) => served.send(&post).message(),
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Launch {
     env: Vec<(String, OsString)>,
     args: Vec<OsString>,
     wrapper: Vec<OsString>,
+    /// Another server than ours, made of the same.
+    example: Option<PathBuf>,
 }
 
 impl Launch {
@@ -37,7 +39,16 @@ impl Launch {
             env: Vec::new(),
             args: Vec::new(),
             wrapper: Vec::new(),
+            example: None,
         }
+    }
+
+    /// `example-everything`, which has tools of every kind and no settings.
+    pub(crate) fn everything() -> Self {
+        let example = binary().with_file_name("example-everything");
+        let build = "run `cargo build --package example-everything`";
+        assert!(example.exists(), "{} is missing: {build}", example.display());
+        Self { example: Some(example), ..Self::at(Path::new("/")) }
     }
 
     /// With a setting, e.g. `limits_page_size`.
@@ -92,8 +103,15 @@ impl Launch {
 
     fn command(&self, word: &str, more: &[&str]) -> Command {
         let mut words: Vec<OsString> = self.wrapper.clone();
-        words.extend([binary().into(), word.into(), self.root.clone().into()]);
-        words.extend(more.iter().map(OsString::from));
+        match &self.example {
+            Some(example) => {
+                words.extend([example.into(), more.last().unwrap_or(&word).into()]);
+            }
+            None => {
+                words.extend([binary().into(), word.into(), self.root.clone().into()]);
+                words.extend(more.iter().map(OsString::from));
+            }
+        }
         words.extend(self.args.iter().cloned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).env_clear().env("PATH", path());

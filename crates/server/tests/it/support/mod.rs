@@ -6,6 +6,7 @@ mod stdio;
 mod wire;
 mod socket;
 mod message;
+pub(crate) mod schemas;
 mod client;
 mod commands;
 mod zyra;
@@ -24,7 +25,7 @@ pub(crate) use message::{
 pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
 pub(crate) use socket::{Ended, Socket};
 pub(crate) use stdio::Stdio;
-pub(crate) use wire::{Connection, Post, Response, Served, closed};
+pub(crate) use wire::{Connection, Head, Post, Response, Served, closed};
 pub(crate) use workspace::Workspace;
 pub(crate) use zyra::{accepted, zyra};
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::schemas::Ear;
 use super::{PATIENCE, Server};
 
 /// `toolgate stdio` and its one client, which reads nothing until it is asked to.
@@ -19,21 +20,40 @@ pub(crate) struct Stdio {
     lines: Option<Receiver<Vec<u8>>>,
     /// Received while waiting for another.
     early: Vec<Value>,
+    ear: Ear,
 }
 
 impl Stdio {
     pub(crate) fn new(server: Server) -> Self {
         let (input, output) = server.take_child(|child| (child.stdin.take(), child.stdout.take()));
-        Self { server, input, output, lines: None, early: Vec::new() }
+        Self { server, input, output, lines: None, early: Vec::new(), ear: Ear::default() }
     }
 
+    #[track_caller]
     pub(crate) fn write(&mut self, bytes: &[u8]) {
+        // What is larger is about its size.
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| line.len() < 4 << 20);
+        for message in lines.filter_map(|line| serde_json::from_slice(line).ok()) {
+            self.ear.sent(&message, false);
+        }
+        self.put(bytes);
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
         self.input.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
     /// Sends one message as a line.
+    #[track_caller]
     pub(crate) fn send(&mut self, message: &Value) {
-        self.write(format!("{message}\n").as_bytes());
+        self.ear.sent(message, true);
+        self.put(format!("{message}\n").as_bytes());
+    }
+
+    /// Sends what no client should, which may be taken all the same.
+    pub(crate) fn send_malformed(&mut self, message: &Value) {
+        self.ear.sent(message, false);
+        self.put(format!("{message}\n").as_bytes());
     }
 
     /// Closes our end; what was sent will be answered.
@@ -99,7 +119,11 @@ impl Stdio {
         let output = &mut self.output;
         let lines = self.lines.get_or_insert_with(|| lines_of(output.take().unwrap()));
         match lines.recv_timeout(bound) {
-            Ok(line) => Some(whole(&line)),
+            Ok(line) => {
+                let message = whole(&line);
+                self.ear.received(&message, None);
+                Some(message)
+            }
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => panic!("nothing came within {bound:?}"),
         }

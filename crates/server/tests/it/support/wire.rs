@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use serde_json::Value;
 
+use super::schemas::Ear;
 use super::{MODERN, PATIENCE, Server, wait_until};
 
 /// `toolgate serve`, and where it listens.
@@ -61,19 +62,27 @@ pub(crate) struct Post {
     target: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
+    /// Whether the body is what a client should send.
+    right: bool,
 }
 
 impl Post {
     /// A message to `/mcp`, with the headers its revision asks for.
     pub(crate) fn mcp(message: &Value) -> Self {
-        let post = Self::bytes(message.to_string().as_bytes());
+        let post = Self { right: true, ..Self::bytes(message.to_string().as_bytes()) };
         let version = "io.modelcontextprotocol/protocolVersion";
         if message["params"]["_meta"][version] != MODERN {
             return post;
         }
         let method = message["method"].as_str().unwrap_or_default();
         let post = post.with("mcp-protocol-version", MODERN).with("mcp-method", method);
-        match message["params"]["name"].as_str() {
+        let named = match method {
+            "tools/call" | "prompts/get" => "name",
+            "resources/read" => "uri",
+            _ if method.starts_with("tasks/") => "taskId",
+            _ => return post,
+        };
+        match message["params"][named].as_str() {
             Some(name) => post.with("mcp-name", name),
             None => post,
         }
@@ -86,6 +95,7 @@ impl Post {
             target: "/mcp".to_owned(),
             headers: Vec::new(),
             body: body.to_owned(),
+            right: false,
         };
         post.with("content-type", "application/json")
             .with("accept", "application/json, text/event-stream")
@@ -95,7 +105,7 @@ impl Post {
     /// Nothing to `target`.
     pub(crate) fn bare(method: &str, target: &str) -> Self {
         let (method, target) = (method.to_owned(), target.to_owned());
-        Self { method, target, headers: Vec::new(), body: Vec::new() }
+        Self { method, target, headers: Vec::new(), body: Vec::new(), right: false }
     }
 
     /// With this header, instead of any of the same name.
@@ -114,8 +124,36 @@ impl Post {
         self
     }
 
+    /// Knowing that no client should send it, and that it may be taken all the same.
+    pub(crate) fn malformed(self) -> Self {
+        Self { right: false, ..self }
+    }
+
     pub(crate) fn to(self, target: &str) -> Self {
         Self { target: target.to_owned(), ..self }
+    }
+
+    /// Lets `ear` hear it, if it is one of MCP's messages.
+    #[track_caller]
+    fn said_to(&self, ear: &mut Ear) {
+        let value = |name: &str| {
+            let mut all = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+            all.next().map(|(_, value)| value.as_str())
+        };
+        ear.of_session(value("mcp-session-id"));
+        let is_mcps = self.method == "POST"
+            && self.target.ends_with("/mcp")
+            && !self.target.ends_with("/v1/mcp");
+        // What is larger is about its size.
+        if is_mcps
+            && self.body.len() < 4 << 20
+            && let Ok(message) = serde_json::from_slice(&self.body)
+        {
+            ear.sent(&message, self.right);
+        }
+        if self.method == "GET" && self.target == "/sse" {
+            ear.of_half();
+        }
     }
 
     /// The bytes of it, sent to `addr`. A `Host` header that was not given is added.
@@ -137,6 +175,7 @@ pub(crate) struct Connection {
     addr: SocketAddr,
     /// Read and not used yet.
     buffer: Vec<u8>,
+    ear: Ear,
 }
 
 /// A response's first part.
@@ -159,7 +198,7 @@ impl Connection {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, addr, buffer: Vec::new() }
+        Self { stream, addr, buffer: Vec::new(), ear: Ear::default() }
     }
 
     #[track_caller]
@@ -174,6 +213,7 @@ impl Connection {
 
     #[track_caller]
     pub(crate) fn post(&mut self, post: &Post) {
+        post.said_to(&mut self.ear);
         let bytes = post.written(self.addr);
         self.write(&bytes);
     }
@@ -182,7 +222,12 @@ impl Connection {
     pub(crate) fn response(&mut self) -> Response {
         let head = self.head();
         let body = self.body(&head);
-        Response { head, body }
+        let response = Response { head, body };
+        let opened = response.header("mcp-session-id");
+        for message in response.messages() {
+            self.ear.received(&message, opened);
+        }
+        response
     }
 
     #[track_caller]
@@ -211,7 +256,7 @@ impl Connection {
         }
         match head.header("content-length") {
             Some(length) => self.take(length.parse().unwrap()),
-            None if head.status == 204 => Vec::new(),
+            None if matches!(head.status, 204 | 304) => Vec::new(),
             None => self.until_closed(),
         }
     }
@@ -223,6 +268,7 @@ impl Connection {
             let chunk = self.chunk()?;
             let text = String::from_utf8(chunk).unwrap();
             if let Some(message) = events(&text).pop() {
+                self.ear.received(&message, None);
                 return Some(message);
             }
         }
@@ -249,7 +295,7 @@ impl Connection {
     }
 
     #[track_caller]
-    fn take(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
         while self.buffer.len() < count {
             assert!(self.more(), "the connection closed after {:?}", self.text());
         }
@@ -330,6 +376,20 @@ impl Response {
         events(&self.text())
     }
 
+    /// The messages in it, if it has any.
+    fn messages(&self) -> Vec<Value> {
+        let is = |kind: &str| self.header("content-type").is_some_and(|value| value == kind);
+        if self.is_stream() {
+            return events(&self.text());
+        }
+        let message = is("application/json").then(|| serde_json::from_slice(&self.body).ok());
+        let message: Option<Value> = message.flatten();
+        message
+            .into_iter()
+            .filter(|message| message.is_array() || message["jsonrpc"] == "2.0")
+            .collect()
+    }
+
     /// The message in it, or the last of its stream.
     #[track_caller]
     pub(crate) fn message(&self) -> Value {
@@ -339,6 +399,8 @@ impl Response {
 
 fn events(text: &str) -> Vec<Value> {
     let datas = text.lines().filter_map(|line| line.strip_prefix("data:"));
+    // An event without data says where its stream stands, and no more.
+    let datas = datas.filter(|data| !data.trim().is_empty());
     datas.map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 

@@ -1,0 +1,33 @@
+//! Two servers for a client that tries everything: the binary over a workspace, and the example
+//! that offers one of everything.
+
+use std::path::PathBuf;
+
+use crate::support::{Launch, Served, Workspace, binary};
+
+/// Both, over HTTP; over stdio a client starts them itself.
+pub(super) struct Rig {
+    pub(super) workspace: Workspace,
+    pub(super) toolgate: Served,
+    pub(super) everything: Served,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        let settings = "[exec]\nconfirm = [\"touch\"]\n\n[limits]\npage_size = 7\n";
+        let tea = "---\nname: tea\ndescription: How to brew tea.\n---\nBoil.\n";
+        let workspace = Workspace::new()
+            .file("toolgate.toml", settings)
+            .file("dot.png", b"\x89PNG\r\n\x1a\n\x00\xff")
+            .file("folder/a file.txt", "in a folder\n")
+            .file(".ignore", "folder/\n")
+            .file(".toolgate/skills/tea/SKILL.md", tea);
+        let toolgate = Launch::over(&workspace).served();
+        Self { workspace, toolgate, everything: Launch::everything().served() }
+    }
+
+    /// The example's file, beside the binary's.
+    pub(super) fn example() -> PathBuf {
+        binary().with_file_name("example-everything")
+    }
+}

@@ -1,0 +1,483 @@
+//! The Rust SDK's client, `rmcp`: every revision over both transports, against both servers.
+//!
+//! It has no method for a ping, which is sent as what it is. Where it lost a stream it goes on by
+//! itself, so all that is seen of that is the answer.
+#![allow(deprecated, reason = "what the newest revision takes away the older ones have")]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientConfig, ClientRequest, CreateMessageRequestParams,
+    CreateMessageResult, ElicitRequestParams, ElicitResult, ElicitationAction, ErrorData,
+    GetPromptRequestParams, ListRootsResult, LoggingLevel, LoggingMessageNotificationParam,
+    PingRequest, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
+    ResourceContents, ResourceUpdatedNotificationParam, Root, SamplingMessage, ServerNotification,
+    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+};
+use rmcp::service::{NotificationContext, RequestContext, RunningService};
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
+use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::rig::Rig;
+use crate::support::{MODERN, Marker, PATIENCE, Workspace, binary, path, sleeps};
+
+const FORMS_SINCE: &str = "2025-06-18";
+const SOUND_SINCE: &str = "2025-03-26";
+const ROOT: &str = "file:///a/folder";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+/// Checks `revision` against both servers over both transports, all at once.
+pub(super) fn check(revision: &'static str) {
+    let rig = Rig::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (workspace, home) = (&rig.workspace, rig.toolgate.home());
+        let toolgate = || [binary().into(), "stdio".into(), workspace.root().to_owned()];
+        let everything = || [Rig::example(), "stdio".into()];
+        tokio::join!(
+            of_workspace(Peer::started(revision, &toolgate(), home).await, workspace, "stdio"),
+            of_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
+            of_everything(Peer::started(revision, &everything(), home).await),
+            of_everything(Peer::at(revision, &rig.everything.url()).await),
+        );
+    });
+}
+
+/// What the server said unasked.
+#[derive(Debug, Clone, PartialEq)]
+enum Heard {
+    Progress(f64, Option<f64>),
+    Log(LoggingLevel),
+    Updated(String),
+    Tools,
+}
+
+/// The person at the client, and what they were asked.
+#[derive(Clone)]
+struct Person {
+    revision: &'static str,
+    asked: Arc<Mutex<Vec<String>>>,
+    says: Arc<Mutex<ElicitResult>>,
+    heard: mpsc::UnboundedSender<Heard>,
+}
+
+impl ClientHandler for Person {
+    fn get_info(&self) -> ClientConfig {
+        let can = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
+        let client = json!({ "name": "rust-driver", "version": "1" });
+        ClientConfig::new(of(can), of(client)).with_protocol_version(version(self.revision))
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
+            panic!("no form: {request:?}");
+        };
+        self.asked.lock().unwrap().push(message);
+        Ok(self.says.lock().unwrap().clone())
+    }
+
+    async fn create_message(
+        &self,
+        _params: CreateMessageRequestParams,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        let reply = SamplingMessage::assistant_text("a reply");
+        Ok(CreateMessageResult::new(reply, "none".to_owned()).with_stop_reason("endTurn"))
+    }
+
+    async fn list_roots(
+        &self,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
+        Ok(ListRootsResult::new(vec![Root::new(ROOT)]))
+    }
+
+    async fn on_progress(
+        &self,
+        params: ProgressNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        self.hear(Heard::Progress(params.progress, params.total));
+    }
+
+    async fn on_logging_message(
+        &self,
+        params: LoggingMessageNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        self.hear(Heard::Log(params.level));
+    }
+
+    async fn on_resource_updated(
+        &self,
+        params: ResourceUpdatedNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
+        self.hear(Heard::Updated(params.uri));
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.hear(Heard::Tools);
+    }
+}
+
+impl Person {
+    fn hear(&self, heard: Heard) {
+        // Whoever no longer listens has left.
+        let _ = self.heard.send(heard);
+    }
+}
+
+/// A connected server.
+struct Peer {
+    running: RunningService<RoleClient, Person>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    revision: &'static str,
+}
+
+impl Peer {
+    /// One of its own over stdio.
+    async fn started(revision: &'static str, words: &[PathBuf], home: &Path) -> Self {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env_clear().env("PATH", path()).env("HOME", home);
+        let transport = TokioChildProcess::new(command).unwrap();
+        let (person, heard) = Self::person(revision);
+        let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
+        Self::of(running, heard, revision)
+    }
+
+    /// The one at `url`.
+    async fn at(revision: &'static str, url: &str) -> Self {
+        let transport = StreamableHttpClientTransport::from_uri(url.to_owned());
+        let (person, heard) = Self::person(revision);
+        let running = person.serve_with_lifecycle(transport, lifecycle(revision)).await.unwrap();
+        Self::of(running, heard, revision)
+    }
+
+    fn person(revision: &'static str) -> (Person, mpsc::UnboundedReceiver<Heard>) {
+        let (sender, heard) = mpsc::unbounded_channel();
+        let asked = Arc::default();
+        let says = Arc::new(Mutex::new(accepts(json!({}))));
+        (Person { revision, asked, says, heard: sender }, heard)
+    }
+
+    fn of(
+        running: RunningService<RoleClient, Person>,
+        heard: mpsc::UnboundedReceiver<Heard>,
+        revision: &'static str,
+    ) -> Self {
+        let info = running.peer_info().unwrap();
+        assert_eq!(info.protocol_version, version(revision));
+        assert!(info.server_info.is_some(), "{info:?}");
+        Self { running, heard, revision }
+    }
+
+    async fn call(&self, tool: &'static str, arguments: Value) -> CallToolResult {
+        self.try_call(tool, arguments).await.unwrap()
+    }
+
+    async fn try_call(
+        &self,
+        tool: &'static str,
+        arguments: Value,
+    ) -> Result<CallToolResult, ServiceError> {
+        let params = CallToolRequestParams::new(tool).with_arguments(of(arguments));
+        timeout(PATIENCE, self.running.call_tool(params)).await.expect("it answers")
+    }
+
+    async fn read(&self, uri: &str) -> Result<ResourceContents, ServiceError> {
+        let params: ReadResourceRequestParams = of(json!({ "uri": uri }));
+        Ok(self.running.read_resource(params).await?.contents.remove(0))
+    }
+
+    /// What this prompt says, as JSON.
+    async fn prompt(&self, name: &str, arguments: Value) -> Result<String, ServiceError> {
+        let params = GetPromptRequestParams::new(name).with_arguments(of(arguments));
+        Ok(serde_json::to_string(&self.running.get_prompt(params).await?.messages).unwrap())
+    }
+
+    fn person_says(&self, says: ElicitResult) {
+        *self.running.service().says.lock().unwrap() = says;
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.running.service().asked.lock().unwrap().clone()
+    }
+
+    /// Waits for the next thing heard that `fits`.
+    async fn hears(&mut self, fits: impl Fn(&Heard) -> bool) -> Heard {
+        let next = async {
+            loop {
+                let heard = self.heard.recv().await.expect("it is connected");
+                if fits(&heard) {
+                    return heard;
+                }
+            }
+        };
+        timeout(PATIENCE, next).await.expect("it is told")
+    }
+
+    /// Leaves; a server over stdio must then end by itself.
+    async fn leave(self) {
+        let left = timeout(Duration::from_secs(2), self.running.cancel()).await;
+        left.expect("the server lets the client wait").unwrap();
+    }
+}
+
+async fn of_workspace(mut peer: Peer, workspace: &Workspace, over: &str) {
+    let root = format!("file://{}", workspace.root().canonicalize().unwrap().display());
+    let readme = json!({ "path": "README.md" });
+
+    let pong = peer.running.send_request(ClientRequest::PingRequest(PingRequest::default())).await;
+    match peer.revision {
+        MODERN => assert_eq!(code(pong), -32601),
+        _ => assert!(pong.is_ok(), "{pong:?}"),
+    }
+
+    let tools = peer.running.list_all_tools().await.unwrap();
+    let names: Vec<_> = tools.iter().map(|tool| tool.name.as_ref()).collect();
+    assert!(names.len() > 7 && names.contains(&"exec_run") && names.is_sorted(), "{names:?}");
+
+    let result = peer.call("files_read", readme.clone()).await;
+    assert!(
+        result.is_error != Some(true) && text(&result).contains(Workspace::README),
+        "{result:?}"
+    );
+    let result = peer.call("files_read", json!({ "path": "none.txt" })).await;
+    assert!(result.is_error == Some(true) && text(&result).contains("none.txt"), "{result:?}");
+    assert_eq!(code(peer.try_call("no_such_tool", json!({})).await), -32602);
+
+    let script = "for n in 1 2 3; do echo $n; sleep 0.15; done";
+    peer.call("exec_run", json!({ "command": script, "shell": true })).await;
+    let first = peer.hears(|heard| matches!(heard, Heard::Progress(..))).await;
+    while let Ok(Heard::Progress(progress, _)) = peer.heard.try_recv() {
+        assert!(matches!(first, Heard::Progress(before, _) if before < progress), "{progress}");
+    }
+
+    let resources = peer.running.list_all_resources().await.unwrap();
+    assert!(resources.iter().any(|one| one.uri == format!("{root}/dot.png")), "{resources:?}");
+    let templates = peer.running.list_all_resource_templates().await.unwrap();
+    let files = format!("{root}/{{+path}}");
+    assert!(templates.iter().any(|one| one.uri_template == files), "{templates:?}");
+    let read = peer.read(&format!("{root}/README.md")).await.unwrap();
+    assert_eq!(text_in(&read), Workspace::README);
+    let dot = peer.read(&format!("{root}/dot.png")).await.unwrap();
+    let ResourceContents::BlobResourceContents { blob, mime_type, .. } = dot else {
+        panic!("{dot:?}");
+    };
+    assert_eq!((blob.as_str(), mime_type.as_deref()), ("iVBORw0KGgoA/w==", Some("image/png")));
+    // By the template: it is in a folder that no list shows.
+    let hidden = peer.read(&format!("{root}/folder/a%20file.txt")).await.unwrap();
+    assert_eq!(text_in(&hidden), "in a folder\n");
+    let missing = if peer.revision == MODERN { -32602 } else { -32002 };
+    assert_eq!(code(peer.read(&format!("{root}/none.txt")).await), missing);
+
+    let watched = format!("watched-{over}.txt");
+    workspace.put(&watched, "before");
+    let uri = format!("{root}/{watched}");
+    if peer.revision == MODERN {
+        let filter = SubscriptionFilter::builder().resource_subscription(&uri).build();
+        let mut subscription = peer.running.listen(filter.clone()).await.unwrap();
+        assert_eq!(*subscription.acknowledged(), filter);
+        workspace.put(&watched, "after it");
+        let told = timeout(PATIENCE, subscription.next()).await.expect("it is told").unwrap();
+        let Some(ServerNotification::ResourceUpdatedNotification(told)) = told else {
+            panic!("{told:?}");
+        };
+        assert_eq!(told.params.uri, uri);
+        subscription.cancel().await.unwrap();
+    } else {
+        let params: SubscribeRequestParams = of(json!({ "uri": uri }));
+        peer.running.subscribe(params).await.unwrap();
+        workspace.put(&watched, "after it");
+        peer.hears(|heard| *heard == Heard::Updated(uri.clone())).await;
+        let params: UnsubscribeRequestParams = of(json!({ "uri": uri }));
+        peer.running.unsubscribe(params).await.unwrap();
+    }
+    assert_eq!(text_in(&peer.read(&uri).await.unwrap()), "after it");
+
+    let prompts = peer.running.list_all_prompts().await.unwrap();
+    assert!(prompts.iter().any(|prompt| prompt.name == "explain"), "{prompts:?}");
+    let said = peer.prompt("explain", readme.clone()).await.unwrap();
+    assert!(said.contains("README.md"), "{said}");
+    assert_eq!(code(peer.prompt("explain", json!({})).await), -32602);
+    let found = peer.running.complete_prompt_simple("explain", "path", "READ").await.unwrap();
+    assert_eq!(found[0], "README.md");
+    let found = peer.running.complete_resource_simple(&files, "path", "folder/").await.unwrap();
+    assert!(found.concat().contains("a%20file.txt"), "{found:?}");
+
+    confirms(&peer, workspace, over).await;
+
+    if peer.revision == MODERN {
+        // Skills are an extension, and extensions came with this revision.
+        let skills = peer.running.list_all_skills().await.unwrap();
+        assert!(skills.iter().any(|skill| skill.uri == "skill://tea/SKILL.md"), "{skills:?}");
+    }
+
+    let marker = Marker::new();
+    let params = CallToolRequestParams::new("exec_run").with_arguments(of(sleeps(&marker)));
+    tokio::select! {
+        done = peer.running.call_tool(params) => panic!("{done:?}"),
+        // Whoever drops a call cancels it.
+        () = until(|| !marker.pids().is_empty()) => {}
+    }
+    until(|| marker.pids().is_empty()).await;
+    assert!(text(&peer.call("files_read", readme).await).contains(Workspace::README));
+    peer.leave().await;
+}
+
+/// A program that a person must agree to, who does and then does not.
+async fn confirms(peer: &Peer, workspace: &Workspace, over: &str) {
+    let touch = |word: &str| {
+        let name = format!("{word}-{over}");
+        let made = workspace.path(&name);
+        let arguments = json!({ "command": "touch", "args": [name] });
+        async move { (peer.call("exec_run", arguments).await, made.exists()) }
+    };
+    let (result, made) = touch("yes").await;
+    if peer.revision < FORMS_SINCE {
+        // Before there were forms nobody can be asked, so nothing is run.
+        assert!(result.is_error == Some(true) && !made && peer.asked().is_empty(), "{result:?}");
+        return;
+    }
+    assert!(result.is_error != Some(true) && made, "{result:?}");
+    assert!(matches!(&peer.asked()[..], [asked] if asked.contains("yes-")), "{:?}", peer.asked());
+    peer.person_says(ElicitResult::new(ElicitationAction::Decline));
+    let (result, made) = touch("no").await;
+    assert!(result.is_error == Some(true) && !made, "{result:?}");
+    assert_eq!(peer.asked().len(), 2);
+}
+
+async fn of_everything(mut peer: Peer) {
+    peer.running.list_all_tools().await.unwrap();
+    let kind = |result: &CallToolResult| {
+        serde_json::to_value(&result.content[0]).unwrap()["type"].as_str().unwrap().to_owned()
+    };
+    let sound = peer.call("test_audio_content", json!({})).await;
+    assert_eq!(kind(&sound) == "audio", peer.revision >= SOUND_SINCE, "{sound:?}");
+
+    peer.call("test_tool_with_progress", json!({})).await;
+    for progress in [0.0, 50.0, 100.0] {
+        let heard = peer.hears(|heard| matches!(heard, Heard::Progress(..))).await;
+        assert_eq!(heard, Heard::Progress(progress, Some(100.0)));
+    }
+
+    // The stateless revision has no level but that of each request.
+    let mut params = CallToolRequestParams::new("test_tool_with_logging");
+    if peer.revision == MODERN {
+        params.meta = Some(of(json!({ LOG_LEVEL: "info" })));
+    } else {
+        let level: SetLevelRequestParams = of(json!({ "level": "info" }));
+        peer.running.set_level(level).await.unwrap();
+    }
+    peer.running.call_tool(params).await.unwrap();
+    for _ in 0..3 {
+        let heard = peer.hears(|heard| matches!(heard, Heard::Log(_))).await;
+        assert_eq!(heard, Heard::Log(LoggingLevel::Info));
+    }
+
+    let result = peer.call("test_sampling", json!({ "prompt": "Say something" })).await;
+    assert_eq!(text(&result), "LLM response: a reply");
+    let result = peer.call("test_input_required_result_list_roots", json!({})).await;
+    assert!(text(&result).contains(ROOT), "{result:?}");
+
+    peer.person_says(accepts(json!({ "username": "ada", "email": "ada@example.com" })));
+    let result = peer.call("test_elicitation", json!({ "message": "Who?" })).await;
+    if peer.revision < FORMS_SINCE {
+        assert!(result.is_error == Some(true) && peer.asked().is_empty(), "{result:?}");
+    } else {
+        assert!(text(&result).contains("ada@example.com"), "{result:?}");
+        peer.person_says(accepts(json!({ "name": "Ada", "color": "red" })));
+        let result = peer.call("test_input_required_result_multi_round", json!({})).await;
+        assert_eq!((text(&result).as_str(), peer.asked().len()), ("Ada likes red", 3));
+        let result = peer.call("test_input_required_result_multiple_inputs", json!({})).await;
+        assert_eq!(text(&result), "Answered: client_roots, greeting, user_name");
+    }
+
+    if peer.revision == MODERN {
+        let filter = SubscriptionFilter::builder().tools_list_changed().build();
+        let mut subscription = peer.running.listen(filter).await.unwrap();
+        peer.call("test_trigger_tool_change", json!({})).await;
+        let told = timeout(PATIENCE, subscription.next()).await.expect("it is told").unwrap();
+        assert!(
+            matches!(told, Some(ServerNotification::ToolListChangedNotification(_))),
+            "{told:?}"
+        );
+    } else {
+        peer.call("test_trigger_tool_change", json!({})).await;
+        peer.hears(|heard| *heard == Heard::Tools).await;
+    }
+
+    let result = peer.call("test_reconnection", json!({})).await;
+    assert_eq!(text(&result), "The client came back for this");
+    let said = peer.prompt("test_prompt_with_arguments", json!({ "arg1": "a", "arg2": "b" })).await;
+    assert!(said.unwrap().contains("arg1='a', arg2='b'"));
+    let read = peer.read("test://template/7/data").await.unwrap();
+    assert!(text_in(&read).contains("\"id\":\"7\""), "{read:?}");
+    let result = peer.call("test_error_handling", json!({})).await;
+    assert_eq!(result.is_error, Some(true), "{result:?}");
+    peer.leave().await;
+}
+
+/// The handshake of an older revision, or the search for the newest.
+fn lifecycle(revision: &str) -> ClientLifecycleMode {
+    match revision {
+        MODERN => ClientLifecycleMode::Auto {
+            preferred_versions: vec![version(MODERN)],
+            legacy_version: None,
+        },
+        _ => ClientLifecycleMode::Initialize,
+    }
+}
+
+fn version(revision: &str) -> ProtocolVersion {
+    of(json!(revision))
+}
+
+fn accepts(content: Value) -> ElicitResult {
+    ElicitResult::new(ElicitationAction::Accept).with_content(content)
+}
+
+/// A type of the SDK's that only it can make.
+fn of<T: DeserializeOwned>(json: Value) -> T {
+    serde_json::from_value(json).unwrap()
+}
+
+fn text(result: &CallToolResult) -> String {
+    result.content.iter().filter_map(|block| Some(block.as_text()?.text.as_str())).collect()
+}
+
+fn text_in(contents: &ResourceContents) -> &str {
+    let ResourceContents::TextResourceContents { text, .. } = contents else {
+        panic!("no text: {contents:?}");
+    };
+    text
+}
+
+#[track_caller]
+fn code<T: std::fmt::Debug>(refused: Result<T, ServiceError>) -> i32 {
+    match refused {
+        Err(ServiceError::McpError(err)) => err.code.0,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, wait).await.expect("it comes to that");
+}

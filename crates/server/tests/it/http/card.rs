@@ -1,0 +1,48 @@
+//! What a server says of itself to whoever looks before connecting.
+
+use serde_json::json;
+
+use crate::support::{Launch, MODERN, Post, Workspace};
+
+#[test]
+fn a_server_with_a_name_in_the_world_says_who_it_is() {
+    let launch = Launch::over(&Workspace::new()).set("server_card", "com.example/tools");
+    let served = launch.served();
+    let response = served.send(&Post::bare("GET", "/mcp/server-card"));
+    assert_eq!(response.status, 200);
+    assert_eq!(response.header("content-type"), Some("application/mcp-server-card+json"));
+    let card: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+    assert_eq!(card["name"], "com.example/tools");
+    assert_eq!(card["remotes"][0]["url"], served.url());
+    assert_eq!(card["remotes"][0]["type"], "streamable-http");
+    assert_eq!(card["remotes"][0]["supportedProtocolVersions"][0], MODERN);
+    assert!(card.get("tools").is_none(), "{card}");
+
+    let tag = response.header("etag").unwrap().to_owned();
+    let again = Post::bare("GET", "/mcp/server-card").with("if-none-match", &tag);
+    assert_eq!(served.send(&again).status, 304);
+}
+
+#[test]
+fn the_catalog_says_where_the_card_is() {
+    let launch = Launch::over(&Workspace::new())
+        .set("server_card", "com.example/tools")
+        .set("server_url", "https://tools.example/mcp");
+    let response = launch.served().send(&Post::bare("GET", "/.well-known/ai-catalog.json"));
+    assert_eq!(response.header("content-type"), Some("application/ai-catalog+json"));
+    let catalog: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+    let entry = json!({
+        "identifier": "urn:air:example.com:mcp:tools",
+        "type": "application/mcp-server-card+json",
+        "url": "https://tools.example/mcp/server-card",
+    });
+    assert_eq!(catalog, json!({ "specVersion": "1.0", "entries": [entry] }));
+}
+
+#[test]
+fn a_server_without_one_says_nothing() {
+    let served = Launch::over(&Workspace::new()).served();
+    for target in ["/mcp/server-card", "/.well-known/ai-catalog.json"] {
+        assert_eq!(served.send(&Post::bare("GET", target)).status, 404, "{target}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Clients of 2024-11-05 over HTTP: a stream of what is said to them, and requests of what they
+//! say.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Connection, Launch, Marker, Post, Served, Workspace, initialize, legacy, text, waits_for_go,
+};
+
+fn served(workspace: &Workspace) -> Served {
+    Launch::over(workspace).set("server_http_sse", true).served()
+}
+
+/// A client whose stream is open.
+struct Half<'s> {
+    served: &'s Served,
+    stream: Connection,
+    /// Where it says what it says.
+    endpoint: String,
+}
+
+impl<'s> Half<'s> {
+    fn open(served: &'s Served) -> Self {
+        let mut stream = served.connect();
+        stream.post(&Post::bare("GET", "/sse").with("accept", "text/event-stream"));
+        let head = stream.head();
+        assert!(head.status == 200 && head.is_stream(), "{head:?}");
+        let first = String::from_utf8(stream.chunk().unwrap()).unwrap();
+        let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end().to_owned();
+        assert!(endpoint.starts_with("/messages?session_id="), "{first}");
+        Self { served, stream, endpoint }
+    }
+
+    fn say(&self, message: &Value) {
+        let response = self.served.send(&Post::mcp(message).to(&self.endpoint));
+        assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
+    }
+
+    /// What answers the request `id`, past whatever else is told.
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.stream.event().unwrap();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_client_says_in_requests_is_answered_on_its_stream() {
+    let served = served(&Workspace::new());
+    let mut client = Half::open(&served);
+    client.say(&initialize(0, "2024-11-05"));
+    assert_eq!(client.answer(0)["result"]["protocolVersion"], "2024-11-05");
+    client.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let read = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+    client.say(&legacy(1, "tools/call", read));
+    assert_eq!(client.answer(1)["result"]["content"][0]["text"], Workspace::README);
+}
+
+#[test]
+fn each_client_hears_its_own_answers_alone() {
+    let served = served(&Workspace::new());
+    let (mut one, mut other) = (Half::open(&served), Half::open(&served));
+    assert_ne!(one.endpoint, other.endpoint);
+    for client in [&one, &other] {
+        client.say(&initialize(0, "2024-11-05"));
+    }
+    one.say(&legacy(1, "ping", json!({})));
+    other.say(&legacy(2, "ping", json!({})));
+    assert_eq!(one.answer(0)["id"], 0);
+    assert_eq!(one.stream.event().unwrap()["id"], 1);
+    assert_eq!(other.answer(0)["id"], 0);
+    assert_eq!(other.stream.event().unwrap()["id"], 2);
+}
+
+#[test]
+fn who_leaves_takes_its_calls_along() {
+    let workspace = Workspace::new();
+    let served = served(&workspace);
+    let mut client = Half::open(&served);
+    client.say(&initialize(0, "2024-11-05"));
+    client.answer(0);
+    let marker = Marker::new();
+    let call = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
+    client.say(&legacy(1, "tools/call", call));
+    marker.started();
+    let endpoint = client.endpoint.clone();
+    client.stream.close();
+    marker.gone();
+    let late = Post::mcp(&legacy(2, "ping", json!({}))).to(&endpoint);
+    assert_eq!(served.send(&late).status, 404);
+}
+
+#[test]
+fn a_conversation_nobody_opened_is_not_found() {
+    let served = served(&Workspace::new());
+    for target in ["/messages", "/messages?session_id=", "/messages?session_id=0123456789abcdef"] {
+        let post = Post::mcp(&legacy(1, "ping", json!({}))).to(target);
+        let response = served.send(&post);
+        assert_eq!(response.status, 404, "{target}");
+        assert!(response.text().contains("`GET /sse` begins one"), "{response:?}");
+    }
+}
+
+#[test]
+fn nobody_who_was_not_told_to_serves_them() {
+    let served = Launch::over(&Workspace::new()).served();
+    let open = Post::bare("GET", "/sse").with("accept", "text/event-stream");
+    assert_eq!(served.send(&open).status, 404);
+    assert_eq!(served.send(&Post::mcp(&initialize(0, "2024-11-05")).to("/messages")).status, 404);
+}
+
+#[test]
+fn a_call_in_flight_is_answered_before_the_server_stops() {
+    let workspace = Workspace::new();
+    let served = served(&workspace);
+    let mut client = Half::open(&served);
+    client.say(&initialize(0, "2024-11-05"));
+    client.answer(0);
+    let marker = Marker::new();
+    let call = json!({ "name": "exec_run", "arguments": waits_for_go(&marker) });
+    client.say(&legacy(1, "tools/call", call));
+    marker.started();
+    served.signal(Signal::INT);
+    workspace.put("go", "");
+    let answer = client.answer(1);
+    assert!(text(&answer).contains("went"), "{answer}");
+    assert_eq!(client.stream.chunk(), None);
+}

@@ -1,0 +1,78 @@
+//! What MCP asks of a server and the official suite does not look at, row by row.
+//!
+//! A test begins with the row of the checklist that it holds. These rows stand elsewhere, where
+//! their subject is tested whole:
+//!
+//! - `bad_input::bytes`: B1 (what is not JSON), B2 (ids in flight, ids of any kind come back), T1.
+//! - `concurrency::answers`: B9. `concurrency::cancelling`: C2 (races), H9, L10, L19, T5.
+//! - `gate::bounds`: C3, TL10 (too much at once). `gate::schemas`: TL7.
+//! - `http::sessions`: L13, L14, H20 (no session). `http::streams`: H8, P1. `http::statuses`: H15.
+//! - `toolgate_host::mirrored`: H18, what H19 asks of whoever makes a tool.
+//! - `jobs::tasks`: L22. `revisions`: L1, L15, L23, T7 (the probe first). `shutdown`: T2, T6.
+//!
+//! These do not apply. B19, L2: nothing to see from outside. H3: where to listen is tested with the
+//! command line (`cli::starts`). H21, TL5, CA4: of gateways. H22: nothing is mandated. T8: there is
+//! no other socket. V7: we speak old revisions too. P2, LG3: rates and secrets are the gate's. E1,
+//! E5 to E7, L21, SA1: no tool of this server has secrets entered, pages visited or models asked
+//! for tools. MR5 (single use): nothing here is to happen once only. L24: sessions open nothing.
+
+mod schemas;
+mod base;
+mod http;
+mod stdio;
+mod eras;
+mod lists;
+mod library;
+mod asking;
+mod subscriptions;
+mod streams;
+mod waiting;
+mod tasks;
+mod everything;
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Launch, MODERN, REVISIONS, Served, Workspace};
+
+/// The revisions with sessions.
+fn sessions() -> impl Iterator<Item = &'static str> {
+    REVISIONS.into_iter().filter(|revision| *revision != MODERN)
+}
+
+/// Checks the same in each of `revisions` over both transports.
+fn in_each(
+    revisions: impl IntoIterator<Item = &'static str>,
+    workspace: &Workspace,
+    check: impl Fn(&mut Client),
+) {
+    for revision in revisions {
+        eprintln!("{revision} over stdio:");
+        check(&mut Client::stdio(Launch::over(workspace), revision));
+        eprintln!("{revision} over HTTP:");
+        check(&mut Client::http(Launch::over(workspace), revision));
+    }
+}
+
+fn served() -> Served {
+    Launch::over(&Workspace::new()).served()
+}
+
+/// The URI of a file of `workspace`.
+fn uri(workspace: &Workspace, path: &str) -> String {
+    format!("file://{}/{path}", workspace.root().canonicalize().unwrap().display())
+}
+
+/// The member of `_meta` that MCP calls `name`.
+fn of_mcp(name: &str) -> String {
+    format!("io.modelcontextprotocol/{name}")
+}
+
+/// `_meta` of a request by a client that can do this.
+fn able(capabilities: Value) -> Value {
+    json!({ of_mcp("clientCapabilities"): capabilities })
+}
+
+#[track_caller]
+fn code(answer: &Value) -> i64 {
+    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no refusal: {answer}"))
+}

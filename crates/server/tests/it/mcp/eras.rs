@@ -1,0 +1,338 @@
+//! L, and 1.6: which era a request is of, what is checked first, and what each revision has.
+
+use serde_json::{Value, json};
+
+use super::{code, in_each, of_mcp, served, sessions, uri};
+use crate::support::{
+    Client, Launch, MODERN, Post, REVISIONS, Wire, Workspace, initialize, legacy, modern,
+    notification, over_both, structured,
+};
+
+/// A request that says it is of the revision `named`.
+fn of(named: &str) -> Value {
+    let mut message = modern(1, "tools/list", json!({}));
+    message["params"]["_meta"][of_mcp("protocolVersion")] = json!(named);
+    message
+}
+
+#[test]
+fn e1_the_header_and_the_body_are_compared_before_either_is_understood() {
+    let served = served();
+    let known = json!(MODERN);
+    for (header, body, status, expected) in [
+        (MODERN, "v999", 400, -32020),
+        ("v999", MODERN, 400, -32020),
+        ("2025-11-25", MODERN, 400, -32020),
+        ("v999", "v999", 400, -32022),
+        ("2099-01-01", "2099-01-01", 400, -32022),
+    ] {
+        let post = Post::mcp(&of(body)).with("mcp-protocol-version", header);
+        let response = served.send(&post.with("mcp-method", "tools/list"));
+        let answer = response.json();
+        assert_eq!(
+            (response.status, code(&answer)),
+            (status, expected),
+            "{header} {body}: {answer}"
+        );
+        if expected == -32022 {
+            assert_eq!(answer["error"]["data"]["requested"], body, "{answer}");
+            assert!(answer["error"]["data"]["supported"].as_array().unwrap().contains(&known));
+        }
+    }
+}
+
+#[test]
+fn e2_a_version_that_is_not_spoken_is_told_those_that_discovery_tells() {
+    over_both(&Workspace::new(), |client| {
+        let discovered = client.ask("server/discover", json!({}));
+        let all = discovered["result"]["supportedVersions"].as_array().unwrap();
+        let answer = match &client.wire {
+            Wire::Http(served) => {
+                let post = Post::mcp(&of("v999")).with("mcp-protocol-version", "v999");
+                served.send(&post.with("mcp-method", "tools/list")).json()
+            }
+            Wire::Stdio(_) => client.exchange(&of("v999")),
+        };
+        assert_eq!(code(&answer), -32022, "{answer}");
+        let supported = answer["error"]["data"]["supported"].as_array().unwrap();
+        assert!(supported.iter().all(|one| all.contains(one)), "{supported:?} of {all:?}");
+    });
+}
+
+#[test]
+fn e3_a_request_that_carries_nothing_is_told_what_it_must_carry() {
+    let served = served();
+    let post = Post::mcp(&legacy(1, "tools/list", json!({}))).with("mcp-method", "tools/list");
+    let response = served.send(&post.with("mcp-protocol-version", MODERN));
+    assert_eq!((response.status, code(&response.json())), (400, -32602), "{response:?}");
+}
+
+#[test]
+fn e4_the_era_decides_before_the_method_does() {
+    let gone =
+        ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+    over_both(&Workspace::new(), |client| {
+        for method in gone {
+            let params = json!({ "uri": "file:///a", "level": "info" });
+            assert_eq!(code(&client.ask(method, params)), -32601, "{method}");
+        }
+    });
+    // A session is not left by the way: the same method there is there.
+    in_each(sessions(), &Workspace::new(), |client| {
+        assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
+        for method in ["server/discover", "subscriptions/listen"] {
+            assert_eq!(code(&client.ask(method, json!({}))), -32601, "{method}");
+        }
+    });
+}
+
+#[test]
+fn e5_a_stateless_request_within_a_session_is_stateless() {
+    in_each(sessions(), &Workspace::new(), |client| {
+        let list = modern("modern", "tools/list", json!({}));
+        let answer = match &client.wire {
+            Wire::Http(served) => {
+                let session = client.session.clone().unwrap();
+                served.send(&Post::mcp(&list).with("mcp-session-id", &session)).json()
+            }
+            Wire::Stdio(_) => client.exchange(&list),
+        };
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+        let after = client.ask("tools/list", json!({}));
+        assert!(after["result"].get("resultType").is_none(), "{after}");
+    });
+}
+
+#[test]
+fn e6_a_handshake_never_agrees_on_the_stateless_revision() {
+    for wanted in [MODERN, "v999", "2024-10-07", "", "2025-11-26"] {
+        let opened = Launch::over(&Workspace::new()).stdio().ask(&initialize(1, wanted));
+        assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{wanted}: {opened}");
+        let opened = served().ask(&initialize(1, wanted));
+        assert_eq!(opened["result"]["protocolVersion"], "2025-11-25", "{wanted}: {opened}");
+    }
+}
+
+#[test]
+fn l4_an_id_of_null_or_of_nothing_that_may_be_one_is_refused() {
+    in_each(sessions(), &Workspace::new(), |client| {
+        for id in [json!(null), json!(1.5), json!(true), json!({})] {
+            let message = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" });
+            let answer = client.raw(message.to_string().as_bytes());
+            assert_eq!(code(&answer), -32600, "{id}: {answer}");
+            assert!(answer["id"].is_null(), "{id}: {answer}");
+        }
+    });
+}
+
+#[test]
+fn l6_a_bad_origin_is_403_with_or_without_a_session() {
+    let served = served();
+    for revision in sessions() {
+        let session = served.session(revision);
+        let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+        for origin in ["null", "http://evil.example"] {
+            for post in [ping.clone(), Post::mcp(&initialize(1, revision))] {
+                assert_eq!(served.send(&post.with("origin", origin)).status, 403, "{origin}");
+            }
+        }
+    }
+}
+
+#[test]
+fn l7_what_needs_no_answer_is_202_without_one_and_what_is_no_message_4xx() {
+    in_each(sessions(), &Workspace::new(), |client| {
+        if matches!(client.wire, Wire::Stdio(_)) {
+            return;
+        }
+        for message in [
+            notification("notifications/cancelled", json!({ "requestId": 99 })),
+            notification("notifications/unheard-of", json!({})),
+            json!({ "jsonrpc": "2.0", "id": 99, "result": {} }),
+            json!({ "jsonrpc": "2.0", "id": 99, "error": { "code": 1, "message": "no" } }),
+        ] {
+            let response = client.response(&message);
+            assert_eq!((response.status, response.body.len()), (202, 0), "{message}: {response:?}");
+        }
+        for body in [json!(5), json!({ "jsonrpc": "2.0" }), json!({ "method": "notifications/a" })]
+        {
+            let Wire::Http(served) = &client.wire else { unreachable!() };
+            let response = served.send(&client.post(&body).malformed());
+            assert!((400..500).contains(&response.status), "{body}: {response:?}");
+        }
+    });
+}
+
+#[test]
+fn l16_a_log_level_that_is_none_is_refused_and_the_eight_are_taken() {
+    in_each(sessions(), &Workspace::new(), |client| {
+        for level in
+            ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+        {
+            let answer = client.ask("logging/setLevel", json!({ "level": level }));
+            assert_eq!(answer["result"], json!({}), "{level}: {answer}");
+        }
+        for level in [json!("loud"), json!("INFO"), json!(""), json!(5), json!(null)] {
+            let answer = client.ask("logging/setLevel", json!({ "level": level }));
+            assert_eq!(code(&answer), -32602, "{level}");
+        }
+        assert_eq!(code(&client.ask("logging/setLevel", json!({}))), -32602);
+    });
+}
+
+#[test]
+fn l18_a_resource_that_is_not_there_has_the_code_of_its_era() {
+    let workspace = Workspace::new();
+    let gone = uri(&workspace, "none.txt");
+    in_each(REVISIONS, &workspace, |client| {
+        for uri in [gone.as_str(), "unheard:of"] {
+            let answer = client.ask("resources/read", json!({ "uri": uri }));
+            let expected = if client.revision == MODERN { -32602 } else { -32002 };
+            assert_eq!(code(&answer), expected, "{answer}");
+            assert_eq!(answer["error"]["data"]["uri"], uri, "{answer}");
+        }
+    });
+}
+
+#[test]
+fn l25_an_older_revision_is_sent_nothing_of_the_newest() {
+    let workspace = Workspace::new();
+    let file = uri(&workspace, "README.md");
+    let explain = json!({ "name": "explain", "arguments": { "path": "README.md" } });
+    in_each(sessions(), &workspace, |client| {
+        for (method, params) in [
+            ("tools/list", json!({})),
+            ("resources/list", json!({})),
+            ("resources/templates/list", json!({})),
+            ("prompts/list", json!({})),
+            ("resources/read", json!({ "uri": file })),
+            ("prompts/get", explain.clone()),
+            ("tools/call", json!({ "name": "files_read", "arguments": { "path": "README.md" } })),
+        ] {
+            let answer = client.ask(method, params);
+            let result = answer["result"].as_object().unwrap_or_else(|| panic!("{answer}"));
+            for new in ["resultType", "ttlMs", "cacheScope", "_meta"] {
+                assert!(!result.contains_key(new), "{method} {new}: {answer}");
+            }
+        }
+    });
+}
+
+/// Whether any object within `value` has the member `name`.
+fn has(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.contains_key(name) || members.values().any(|member| has(member, name))
+        }
+        Value::Array(items) => items.iter().any(|item| has(item, name)),
+        _ => false,
+    }
+}
+
+#[test]
+fn l26_what_came_with_a_revision_is_in_none_before_it() {
+    let workspace = Workspace::new();
+    in_each(REVISIONS, &workspace, |client| {
+        let lists = ["tools/list", "resources/list", "resources/templates/list", "prompts/list"];
+        for method in lists {
+            let answer = client.ask(method, json!({}));
+            let mut result = answer["result"].clone();
+            assert!(result.is_object(), "{method}: {answer}");
+            // What a schema says of arguments is not the revision's.
+            for tool in result["tools"].as_array_mut().into_iter().flatten() {
+                tool.as_object_mut().unwrap().retain(|name, _| !name.ends_with("Schema"));
+            }
+            for (name, since) in
+                [("icons", "2025-11-25"), ("execution", "2025-11-25"), ("title", "2025-06-18")]
+            {
+                // A tool's annotations had a title first.
+                let older = client.revision < since;
+                let annotated =
+                    name == "title" && method == "tools/list" && client.revision == "2025-03-26";
+                assert!(!older || annotated || !has(&result, name), "{name} in {method}: {answer}");
+            }
+        }
+        if let Some(capabilities) = client.opened["result"].get("capabilities") {
+            let told = |name: &str| capabilities.get(name).is_some();
+            assert!(!told("extensions"), "{capabilities}");
+            assert!(!told("tasks") || client.revision == "2025-11-25", "{capabilities}");
+            assert!(!told("completions") || client.revision >= "2025-03-26", "{capabilities}");
+        }
+    });
+}
+
+#[test]
+fn c26_a_batch_is_taken_in_2025_03_26_and_in_no_other() {
+    in_each(REVISIONS, &Workspace::new(), |client| {
+        let read = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+        let batch =
+            json!([client.request("tools/call", read), client.request("tools/list", json!({}))]);
+        let answer = client.raw(batch.to_string().as_bytes());
+        if client.revision == "2025-03-26" {
+            let answers = answer.as_array().unwrap();
+            assert_eq!(answers.len(), 2, "{answer}");
+            let read = answers.iter().find(|one| one["id"] == batch[0]["id"]).unwrap();
+            assert_eq!(read["result"]["isError"], false, "{answer}");
+        } else {
+            assert_eq!(code(&answer), -32600, "{answer}");
+        }
+        assert_eq!(code(&client.raw(b"[]")), -32600);
+    });
+}
+
+#[test]
+fn v3_what_is_declared_is_served_and_what_is_not_is_not() {
+    let workspace = Workspace::new();
+    in_each(REVISIONS, &workspace, |client| {
+        let declared = if client.revision == MODERN {
+            client.ask("server/discover", json!({}))["result"]["capabilities"].clone()
+        } else {
+            client.opened["result"]["capabilities"].clone()
+        };
+        for (capability, method) in [
+            ("tools", "tools/list"),
+            ("resources", "resources/list"),
+            ("resources", "resources/templates/list"),
+            ("prompts", "prompts/list"),
+        ] {
+            assert!(declared[capability].is_object(), "{capability}: {declared}");
+            assert!(client.ask(method, json!({}))["result"].is_object(), "{method}");
+        }
+        if client.revision != "2024-11-05" {
+            assert!(declared["completions"].is_object(), "{declared}");
+        }
+        let skills = declared["extensions"].get("io.modelcontextprotocol/skills").is_some();
+        assert_eq!(skills, client.revision == MODERN, "{declared}");
+    });
+    let nothing = |launch: Launch| {
+        launch
+            .set("resources_files", false)
+            .set("resources_jobs", false)
+            .set("resources_audit", false)
+            .set("prompts_enabled", false)
+            .set("skills_enabled", false)
+    };
+    for mut client in [
+        Client::stdio(nothing(Launch::over(&workspace)), MODERN),
+        Client::http(nothing(Launch::over(&workspace)), MODERN),
+        Client::stdio(nothing(Launch::over(&workspace)), "2025-11-25"),
+    ] {
+        let declared = if client.revision == MODERN {
+            client.ask("server/discover", json!({}))["result"]["capabilities"].clone()
+        } else {
+            client.opened["result"]["capabilities"].clone()
+        };
+        for (capability, method) in [
+            ("resources", "resources/list"),
+            ("resources", "resources/read"),
+            ("prompts", "prompts/list"),
+            ("prompts", "prompts/get"),
+            ("completions", "completion/complete"),
+        ] {
+            assert!(declared.get(capability).is_none(), "{capability}: {declared}");
+            assert_eq!(code(&client.ask(method, json!({}))), -32601, "{method}");
+        }
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        assert_eq!(structured(&read)["content"], Workspace::README);
+    }
+}

@@ -1,0 +1,246 @@
+//! H: the stateless revision over HTTP.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{code, of_mcp, served, uri};
+use crate::support::{
+    Launch, MODERN, Post, Response, Served, Workspace, call, initialize, legacy, modern,
+    notification, structured,
+};
+
+fn list() -> Post {
+    Post::mcp(&modern(1, "tools/list", json!({})))
+}
+
+fn read() -> Post {
+    Post::mcp(&call(1, "files_read", json!({ "path": "README.md" })))
+}
+
+#[track_caller]
+fn check(served: &Served, post: &Post, status: u16, expected: i64) -> Response {
+    let response = served.send(post);
+    let answer = response.json();
+    assert_eq!((response.status, code(&answer)), (status, expected), "{answer}");
+    response
+}
+
+const MISMATCH: i64 = -32020;
+
+/// Nothing, or an error to nobody.
+#[track_caller]
+fn is_forbidden(response: &Response) {
+    assert_eq!(response.status, 403, "{response:?}");
+    if let Ok(body) = serde_json::from_slice::<Value>(&response.body) {
+        assert!(body.get("id").is_none_or(Value::is_null), "{body}");
+    }
+}
+
+#[test]
+fn h2_origin_alone_bad_is_403() {
+    let served = served();
+    let session = served.session("2025-11-25");
+    let posts = [
+        list(),
+        Post::mcp(&initialize(1, "2025-11-25")),
+        Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session),
+        Post::bare("GET", "/mcp").with("mcp-session-id", &session),
+        Post::bare("DELETE", "/mcp").with("mcp-session-id", &session),
+        Post::bytes(b"{"),
+    ];
+    for post in &posts {
+        for origin in ["http://evil.example", "https://127.0.0.1", "http://127.0.0.1:1"] {
+            is_forbidden(&served.send(&post.clone().with("origin", origin)));
+        }
+    }
+    // None of them ended the session.
+    let ping = Post::mcp(&legacy(1, "ping", json!({}))).with("mcp-session-id", &session);
+    assert_eq!(served.send(&ping).status, 200);
+}
+
+#[test]
+fn h2_origin_null_is_403() {
+    let served = served();
+    for post in [list(), Post::bare("GET", "/mcp"), Post::bare("DELETE", "/mcp")] {
+        is_forbidden(&served.send(&post.with("origin", "null")));
+    }
+}
+
+#[test]
+fn h2_two_origins_are_403_whichever_comes_first() {
+    let served = served();
+    let own = format!("http://{}", served.addr);
+    for pair in [[own.as_str(), "http://evil.example"], ["http://evil.example", own.as_str()]] {
+        let post = list().with("origin", pair[0]).and("origin", pair[1]);
+        is_forbidden(&served.send(&post));
+    }
+}
+
+#[test]
+fn h4_several_messages_or_an_answer_are_no_body() {
+    let served = served();
+    let batch = json!([modern(1, "tools/list", json!({})), modern(2, "tools/list", json!({}))]);
+    let modern = |body: &Value| {
+        let post = Post::bytes(body.to_string().as_bytes());
+        post.with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list")
+    };
+    let response = served.send(&modern(&batch));
+    assert_eq!((response.status, code(&response.json())), (400, -32600), "{response:?}");
+    let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": {} });
+    let response = served.send(&modern(&answer));
+    assert!((400..500).contains(&response.status), "{response:?}");
+}
+
+#[test]
+fn h5_a_notification_is_202_and_empty_and_one_that_is_none_is_4xx() {
+    let served = served();
+    let meta = json!({ of_mcp("protocolVersion"): MODERN, of_mcp("clientCapabilities"): {} });
+    let params = json!({ "requestId": 99, "_meta": meta });
+    let post = Post::mcp(&notification("notifications/cancelled", params));
+    let response = served.send(&post);
+    assert_eq!((response.status, response.body.len()), (202, 0), "{response:?}");
+    assert_eq!(response.header("content-type"), None, "{response:?}");
+    for body in [
+        json!({ "jsonrpc": "1.0", "method": "notifications/cancelled" }),
+        json!({ "jsonrpc": "2.0", "method": 5 }),
+        json!({ "method": "notifications/cancelled" }),
+    ] {
+        let response = served.send(&Post::bytes(body.to_string().as_bytes()));
+        assert!((400..500).contains(&response.status), "{body}: {response:?}");
+    }
+}
+
+#[test]
+fn h6_a_simple_answer_is_one_json_object_whatever_is_accepted() {
+    let served = served();
+    for accept in [
+        Some("application/json, text/event-stream"),
+        Some("text/event-stream, application/json;q=0.1"),
+        Some("application/json"),
+        Some("application/*"),
+        Some("*/*"),
+        Some(""),
+        None,
+    ] {
+        let post = list().without("accept");
+        let post = accept.map_or(post.clone(), |accept| post.with("accept", accept));
+        let response = served.send(&post);
+        assert_eq!(response.status, 200, "{accept:?}: {response:?}");
+        assert_eq!(response.header("content-type"), Some("application/json"), "{accept:?}");
+        assert!(response.json()["result"]["tools"].is_array());
+    }
+}
+
+#[test]
+fn h11_a_request_of_this_revision_without_the_version_header_is_a_mismatch() {
+    check(&served(), &list().without("mcp-protocol-version"), 400, MISMATCH);
+}
+
+#[test]
+fn h13_every_request_names_its_method_in_the_header() {
+    let served = served();
+    let file = "file:///none";
+    for (method, params) in [
+        ("server/discover", json!({})),
+        ("tools/list", json!({})),
+        ("prompts/list", json!({})),
+        ("resources/read", json!({ "uri": file })),
+        ("prompts/get", json!({ "name": "explain" })),
+        ("completion/complete", json!({})),
+        ("subscriptions/listen", json!({ "notifications": {} })),
+        ("tools/fly", json!({})),
+    ] {
+        let post = Post::mcp(&modern(1, method, params));
+        check(&served, &post.clone().without("mcp-method"), 400, MISMATCH);
+        check(&served, &post.with("mcp-method", "tools/call"), 400, MISMATCH);
+    }
+}
+
+#[test]
+fn h13_what_is_read_or_made_is_named_in_the_header() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).served();
+    let made = json!({ "name": "explain", "arguments": { "path": "README.md" } });
+    for (method, params) in
+        [("resources/read", json!({ "uri": uri(&workspace, "README.md") })), ("prompts/get", made)]
+    {
+        let post = Post::mcp(&modern(1, method, params));
+        assert_eq!(served.send(&post).status, 200, "{method}");
+        check(&served, &post.clone().without("mcp-name"), 400, MISMATCH);
+        check(&served, &post.clone().with("mcp-name", ""), 400, MISMATCH);
+        check(&served, &post.with("mcp-name", "another"), 400, MISMATCH);
+    }
+}
+
+#[test]
+fn h14_a_header_given_twice_is_a_mismatch_even_if_both_are_right() {
+    let served = served();
+    for (name, value) in
+        [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "files_read")]
+    {
+        check(&served, &read().and(name, value), 400, MISMATCH);
+        check(&served, &read().and(name, "other"), 400, MISMATCH);
+        check(&served, &read().with(name, &format!("{value}, {value}")), 400, MISMATCH);
+    }
+}
+
+#[test]
+fn h14_a_name_in_bad_base64_is_a_mismatch() {
+    let served = served();
+    for name in [
+        "=?base64?!!!?=",
+        "=?base64?ZmlsZXNfcmVhZA?=",
+        "=?base64?ZmlsZXNfcmVhZA==",
+        "=?base64??=",
+        "=?base64?/w==?=",
+        "=?BASE64?ZmlsZXNfcmVhZA==?=",
+        "=?Base64?ZmlsZXNfcmVhZA==?=",
+        "?base64?ZmlsZXNfcmVhZA==?=",
+        "ZmlsZXNfcmVhZA==",
+        "=?base64?ZmlsZXNfd3JpdGU=?=",
+    ] {
+        check(&served, &read().with("mcp-name", name), 400, MISMATCH);
+    }
+}
+
+#[test]
+fn h16_a_name_that_no_header_can_hold_comes_in_base64() {
+    let workspace = Workspace::new().file("Größe 1.txt", "ten");
+    let served = Launch::over(&workspace).served();
+    let name = "=?base64?ZmlsZXNfcmVhZA==?=";
+    let answer = served.send(&read().with("mcp-name", name)).json();
+    assert_eq!(structured(&answer)["content"], Workspace::README);
+    // A URI that is itself spelled as the marker is.
+    let odd = Post::mcp(&modern(1, "resources/read", json!({ "uri": "=?base64?eA==?=" })));
+    check(&served, &odd, 400, MISMATCH);
+}
+
+#[test]
+fn h20_get_and_delete_are_405_and_an_old_clients_headers_are_passed_over() {
+    let served = served();
+    for verb in ["GET", "DELETE"] {
+        let post = Post::bare(verb, "/mcp").with("mcp-protocol-version", MODERN);
+        let response = served.send(&post.with("accept", "text/event-stream"));
+        assert_eq!(response.status, 405, "{verb}: {response:?}");
+    }
+    let response = served.send(&list().with("last-event-id", "0-1").with("mcp-session-id", "x"));
+    assert_eq!(response.status, 200, "{response:?}");
+    assert_eq!(response.header("mcp-session-id"), None, "{response:?}");
+    assert!(response.json()["result"]["tools"].is_array());
+}
+
+#[test]
+fn h7_the_answer_is_the_last_of_its_stream_and_carries_no_event_id() {
+    let workspace = Workspace::new();
+    let served = Launch::over(&workspace).set("server_stream_after_ms", 10).served();
+    let arguments = json!({ "command": "sleep", "args": ["0.3"] });
+    let mut connection = served.connect();
+    connection.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    connection.post(&Post::mcp(&call(1, "exec_run", arguments)));
+    let response = connection.response();
+    let events = response.events();
+    assert_eq!(events.last().unwrap()["id"], 1, "{events:?}");
+    assert!(events.iter().rev().skip(1).all(|event| event.get("id").is_none()), "{events:?}");
+    assert!(!response.text().lines().any(|line| line.starts_with("id:")), "{}", response.text());
+}

@@ -1,0 +1,304 @@
+//! TL, PG, CA: lists, their pages and how long they keep.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::{code, in_each, sessions, uri};
+use crate::support::{
+    Client, Launch, MODERN, REVISIONS, Wire, Workspace, over_both, over_both_with, text,
+};
+
+/// Every list, and the member that holds what it lists.
+const LISTS: [(&str, &str); 4] = [
+    ("tools/list", "tools"),
+    ("resources/list", "resources"),
+    ("resources/templates/list", "resourceTemplates"),
+    ("prompts/list", "prompts"),
+];
+
+/// The answers of every page.
+#[track_caller]
+fn pages(client: &mut Client, method: &str) -> Vec<Value> {
+    let mut pages = Vec::new();
+    let mut params = json!({});
+    for _ in 0..100 {
+        let page = client.ask(method, params.clone());
+        assert!(page["result"].is_object(), "{method}: {page}");
+        pages.push(page["result"].clone());
+        match pages.last().unwrap().get("nextCursor") {
+            Some(cursor) => params = json!({ "cursor": cursor }),
+            None => return pages,
+        }
+    }
+    panic!("{method} has no end");
+}
+
+fn items(pages: &[Value], member: &str) -> Vec<Value> {
+    pages.iter().flat_map(|page| page[member].as_array().unwrap().clone()).collect()
+}
+
+fn many_files() -> Workspace {
+    (0..7).fold(Workspace::new(), |workspace, n| workspace.file(&format!("d/{n}.txt"), "x"))
+}
+
+#[test]
+fn tl1_a_list_is_the_same_for_everyone_and_after_whatever_was_called() {
+    let workspace = many_files();
+    let mut seen: Vec<(String, Value)> = Vec::new();
+    let mut look = |client: &mut Client| {
+        for (method, member) in LISTS {
+            let all = json!(items(&pages(client, method), member));
+            seen.push((format!("{}{method}", client.revision), all));
+        }
+    };
+    for mut client in [
+        Client::stdio(Launch::over(&workspace), MODERN),
+        Client::http(Launch::over(&workspace), MODERN),
+    ] {
+        look(&mut client);
+        client.call("files_read", json!({ "path": "README.md" }));
+        client.call("exec_run", json!({ "command": "true" }));
+        client.ask("server/discover", json!({}));
+        look(&mut client);
+    }
+    for (what, list) in &seen {
+        // What a job was is listed, and this server is another: `job://` is left out.
+        let strip = |list: &Value| -> Vec<Value> {
+            let all = list.as_array().unwrap().iter();
+            all.filter(|one| !one["uri"].as_str().unwrap_or("").starts_with("job:"))
+                .cloned()
+                .collect()
+        };
+        let first = seen.iter().find(|(other, _)| other == what).unwrap();
+        assert_eq!(strip(list), strip(&first.1), "{what}");
+    }
+}
+
+#[test]
+fn tl2_a_list_is_in_the_same_order_each_time_page_by_page_or_whole() {
+    let workspace = many_files();
+    let whole: Vec<Vec<Value>> = {
+        let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+        LISTS.map(|(method, member)| items(&pages(&mut client, method), member)).into()
+    };
+    over_both_with(&workspace, &[("limits_page_size", 2)], |client| {
+        for ((method, member), whole) in LISTS.iter().zip(&whole) {
+            let pages = pages(client, method);
+            // There is one of templates for each source, and no more.
+            let is_paged = *method != "resources/templates/list";
+            let size = |page: &Value| page[*member].as_array().unwrap().len();
+            assert!(!is_paged || pages.iter().all(|page| size(page) <= 2), "{method}");
+            assert_eq!(items(&pages, member), *whole, "{method}");
+        }
+    });
+}
+
+#[test]
+fn tl4_names_are_of_plain_letters_and_each_is_there_once() {
+    over_both(&Workspace::new(), |client| {
+        let mut names = HashSet::new();
+        for tool in client.tools() {
+            let name = tool["name"].as_str().unwrap().to_owned();
+            let is_plain = |one: char| one.is_ascii_alphanumeric() || "_-.".contains(one);
+            assert!((1..=128).contains(&name.len()) && name.chars().all(is_plain), "{name}");
+            assert!(names.insert(name), "twice: {tool}");
+        }
+    });
+}
+
+#[test]
+fn tl6_every_input_schema_is_of_an_object() {
+    in_each(REVISIONS, &Workspace::new(), |client| {
+        for tool in client.tools() {
+            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+        }
+    });
+}
+
+#[test]
+fn tl7_structured_content_is_in_the_text_too() {
+    over_both(&Workspace::new(), |client| {
+        let answer = client.call("files_list", json!({}));
+        let said = text(&answer);
+        for entry in
+            answer["result"]["structuredContent"]["entries"].as_array().into_iter().flatten()
+        {
+            let name = entry["path"].as_str().or(entry["name"].as_str()).unwrap();
+            assert!(said.contains(name), "{name} is not in {said}");
+        }
+    });
+}
+
+#[test]
+fn tl9_a_tool_nobody_has_is_a_protocol_error_and_what_a_tool_refuses_a_result() {
+    in_each(REVISIONS, &Workspace::new(), |client| {
+        for params in [
+            json!({ "name": "files_fly", "arguments": {} }),
+            json!({ "name": "", "arguments": {} }),
+            json!({ "name": "FILES_READ", "arguments": { "path": "README.md" } }),
+            json!({ "name": 5, "arguments": {} }),
+            json!({ "arguments": {} }),
+            json!({ "name": "files_read", "arguments": [] }),
+            json!({ "name": "files_read", "arguments": "path" }),
+            json!({ "name": "files_read", "arguments": 5 }),
+        ] {
+            let message = client.request("tools/call", params.clone());
+            let answer = match &client.wire {
+                Wire::Http(served) => {
+                    let post = client.post(&message);
+                    // A name that is none has no header.
+                    let post = match params["name"].as_str() {
+                        Some("") | None => post.without("mcp-name").with("mcp-name", "none"),
+                        Some(_) => post,
+                    };
+                    served.send(&post).message()
+                }
+                Wire::Stdio(_) => client.exchange(&message),
+            };
+            let mismatched = code(&answer) == -32020 && client.revision == MODERN;
+            assert!(code(&answer) == -32602 || mismatched, "{params}: {answer}");
+        }
+        let refused = client.call("files_read", json!({ "path": "none" }));
+        assert_eq!(refused["result"]["isError"], true, "{refused}");
+    });
+}
+
+#[test]
+fn tl9_arguments_that_are_left_out_are_none() {
+    in_each(REVISIONS, &Workspace::new(), |client| {
+        let answer = client.ask("tools/call", json!({ "name": "files_list" }));
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    });
+}
+
+#[test]
+fn tl11_no_argument_that_is_a_secret_is_mirrored_in_a_header() {
+    over_both(&Workspace::new(), |client| {
+        for tool in client.tools() {
+            let properties =
+                tool["inputSchema"]["properties"].as_object().cloned().unwrap_or_default();
+            for (name, schema) in properties {
+                assert!(schema.get("x-mcp-header").is_none(), "{name} of {tool}");
+            }
+        }
+    });
+}
+
+#[test]
+fn pg1_a_cursor_that_we_did_not_make_is_refused_by_every_list() {
+    let workspace = many_files();
+    for revision in [MODERN, "2025-11-25", "2024-11-05"] {
+        let launch = || Launch::over(&workspace).set("limits_page_size", 2);
+        for mut client in [Client::stdio(launch(), revision), Client::http(launch(), revision)] {
+            let first = client.ask("resources/list", json!({}));
+            let real = first["result"]["nextCursor"].as_str().unwrap().to_owned();
+            for (method, _) in LISTS {
+                let mut bad = vec![json!("none"), json!("AAAA"), json!(5), json!([]), json!({})];
+                bad.push(json!(format!("{real}x")));
+                bad.push(json!(real.to_uppercase()));
+                if method != "resources/list" {
+                    // One of another list.
+                    bad.push(json!(real));
+                }
+                for cursor in bad {
+                    let answer = client.ask(method, json!({ "cursor": cursor }));
+                    assert_eq!(code(&answer), -32602, "{revision} {method} {cursor}: {answer}");
+                }
+            }
+            if revision == MODERN {
+                let answer = client.ask("skills/list", json!({ "cursor": real }));
+                assert_eq!(code(&answer), -32602, "one of another list: {answer}");
+            }
+            // Some clients write null for what they do not have.
+            let none = client.request("resources/list", json!({ "cursor": null }));
+            let answer = client.exchange_malformed(&none);
+            assert_eq!(answer["result"]["nextCursor"], real.as_str(), "{answer}");
+            // It is good again and again.
+            for _ in 0..2 {
+                let next = client.ask("resources/list", json!({ "cursor": real }));
+                assert_eq!(next["result"]["resources"].as_array().unwrap().len(), 2, "{next}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pg1_a_cursor_stays_good_while_what_is_listed_changes() {
+    let workspace = many_files();
+    over_both_with(&workspace, &[("limits_page_size", 3)], |client| {
+        workspace.put("d/0.txt", "x");
+        let first = client.ask("resources/list", json!({}));
+        let cursor = &first["result"]["nextCursor"];
+        let names = |page: &Value| -> Vec<String> {
+            let all = page["result"]["resources"].as_array().unwrap_or_else(|| panic!("{page}"));
+            all.iter().map(|one| one["uri"].as_str().unwrap().to_owned()).collect()
+        };
+        let before = names(&client.ask("resources/list", json!({ "cursor": cursor })));
+        std::fs::remove_file(workspace.path("d/0.txt")).unwrap();
+        let after = names(&client.ask("resources/list", json!({ "cursor": cursor })));
+        assert!(before.iter().all(|uri| after.contains(uri)), "{before:?} then {after:?}");
+    });
+}
+
+/// What is said of how long `result` keeps.
+fn keeps(result: &Value) -> (Option<u64>, Option<&str>) {
+    (result["ttlMs"].as_u64(), result["cacheScope"].as_str())
+}
+
+#[test]
+fn ca1_what_may_be_kept_says_how_long_and_for_whom_and_nothing_else_does() {
+    let workspace = many_files();
+    let read = json!({ "uri": uri(&workspace, "README.md") });
+    over_both_with(&workspace, &[("tools_confirm", "files.write")], |client| {
+        let mut kept = vec![("server/discover", json!({})), ("resources/read", read.clone())];
+        kept.extend(LISTS.map(|(method, _)| (method, json!({}))));
+        kept.push(("skills/list", json!({})));
+        for (method, params) in kept {
+            let answer = client.ask(method, params);
+            let (ttl, scope) = keeps(&answer["result"]);
+            assert!(
+                ttl.is_some() && ["private", "public"].contains(&scope.unwrap_or("")),
+                "{method}: {answer}"
+            );
+        }
+        let write = json!({ "name": "files_write", "arguments": { "path": "a", "content": "" } });
+        let mut can = write;
+        can["_meta"] = super::able(json!({ "elicitation": {} }));
+        let made = json!({ "name": "explain", "arguments": { "path": "README.md" } });
+        let call = json!({ "name": "files_read", "arguments": { "path": "README.md" } });
+        for (method, params) in [("tools/call", can), ("tools/call", call), ("prompts/get", made)] {
+            let answer = client.ask(method, params);
+            assert!(answer["result"].is_object(), "{answer}");
+            assert_eq!(keeps(&answer["result"]), (None, None), "{method}: {answer}");
+        }
+    });
+}
+
+#[test]
+fn ca2_every_page_of_a_list_is_for_the_same_readers() {
+    let workspace = many_files();
+    over_both_with(&workspace, &[("limits_page_size", 2)], |client| {
+        for (method, _) in LISTS {
+            let pages = pages(client, method);
+            let scopes: HashSet<_> =
+                pages.iter().map(|page| page["cacheScope"].to_string()).collect();
+            assert_eq!(scopes.len(), 1, "{method}: {scopes:?}");
+        }
+    });
+}
+
+#[test]
+fn ca3_what_is_one_callers_own_is_never_public() {
+    let workspace = many_files();
+    let read = json!({ "uri": uri(&workspace, "README.md") });
+    over_both(&workspace, |client| {
+        for (method, params) in [("resources/list", json!({})), ("resources/read", read.clone())] {
+            let answer = client.ask(method, params);
+            assert_eq!(answer["result"]["cacheScope"], "private", "{method}: {answer}");
+        }
+    });
+    in_each(sessions(), &workspace, |client| {
+        assert!(client.ask("tools/list", json!({}))["result"].get("cacheScope").is_none());
+    });
+}

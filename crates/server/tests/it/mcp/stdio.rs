@@ -1,0 +1,127 @@
+//! T: the wire over standard input and output.
+
+use serde_json::{Value, json};
+
+use super::{able, code};
+use crate::support::{
+    Launch, NOTHING, Stdio, Workspace, call, initialize, legacy, modern, notification, structured,
+};
+
+fn fresh() -> Stdio {
+    Launch::over(&Workspace::new()).stdio()
+}
+
+#[test]
+fn t1_a_message_is_one_line_whatever_it_holds() {
+    let text = "one\ntwo\r\nthree\u{2028}four\u{85}";
+    let workspace = Workspace::new().file("lines", text);
+    let mut stdio = Launch::over(&workspace).stdio();
+    // Each line that is read must be a whole message.
+    let answer = stdio.ask(&call(1, "files_read", json!({ "path": "lines" })));
+    assert_eq!(structured(&answer)["content"], text);
+}
+
+#[test]
+fn t3_no_request_is_ever_written_in_the_stateless_revision() {
+    let mut stdio = Launch::over(&Workspace::new()).set("tools_confirm", "files.write").stdio();
+    let everything =
+        json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
+    let write = json!({ "path": "a", "content": "a" });
+    let params = json!({ "name": "files_write", "arguments": write, "_meta": able(everything) });
+    stdio.send(&modern(1, "tools/call", params));
+    stdio.send(&modern(2, "tools/list", json!({})));
+    stdio.send(&call(3, "files_read", json!({ "path": "README.md" })));
+    stdio.close_input();
+    let said = stdio.rest();
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said.iter().all(|message| message.get("method").is_none()), "{said:?}");
+}
+
+#[test]
+fn t4_what_is_told_belongs_to_a_request_in_flight() {
+    let mut stdio = fresh();
+    let script = "for n in 1 2 3; do echo $n; sleep 0.2; done";
+    let params = json!({
+        "name": "exec_run",
+        "arguments": { "command": script, "shell": true },
+        "_meta": { "progressToken": "mine" },
+    });
+    stdio.send(&modern("a", "tools/call", params));
+    stdio.send(&call("b", "files_read", json!({ "path": "README.md" })));
+    stdio.close_input();
+    let said = stdio.rest();
+    let end = said.iter().position(|message| message["id"] == "a").unwrap();
+    for (at, message) in said.iter().enumerate().filter(|(_, one)| one.get("method").is_some()) {
+        assert_eq!(message["params"]["progressToken"], "mine", "{message}");
+        assert!(at < end, "after its request was answered: {said:?}");
+    }
+}
+
+#[test]
+fn t5_a_cancelled_request_is_not_answered() {
+    let workspace = Workspace::new();
+    let mut stdio = Launch::over(&workspace).stdio();
+    let script = "touch began; sleep 60";
+    stdio.send(&call(1, "exec_run", json!({ "command": script, "shell": true })));
+    crate::support::wait_until("it begins", || workspace.path("began").exists());
+    stdio.send(&notification("notifications/cancelled", json!({ "requestId": 1, "reason": "it" })));
+    assert!(stdio.ask(&modern(2, "server/discover", json!({})))["result"].is_object());
+    stdio.close_input();
+    assert_eq!(stdio.rest(), NOTHING);
+}
+
+#[test]
+fn t6_the_end_of_input_ends_it_at_once_whatever_was_begun() {
+    for first in [
+        None,
+        Some(modern(1, "server/discover", json!({}))),
+        Some(initialize(1, "2025-11-25")),
+        Some(modern(1, "subscriptions/listen", json!({ "notifications": {} }))),
+    ] {
+        let mut stdio = fresh();
+        if let Some(first) = first {
+            stdio.send(&first);
+            stdio.receive();
+        }
+        stdio.close_input();
+        assert!(stdio.ended().success());
+    }
+}
+
+#[test]
+fn t7_a_handshake_selects_sessions_and_leaves_the_stateless_revision_served() {
+    let mut stdio = fresh();
+    let bare = legacy(1, "tools/list", json!({}));
+    assert_eq!(code(&stdio.ask(&bare)), -32602);
+    assert!(stdio.ask(&modern(2, "server/discover", json!({})))["result"].is_object());
+    assert_eq!(stdio.ask(&initialize(3, "2025-06-18"))["result"]["protocolVersion"], "2025-06-18");
+    let list = |answer: &Value| answer["result"].get("resultType").is_some();
+    assert!(!list(&stdio.ask(&legacy(4, "tools/list", json!({})))));
+    assert!(list(&stdio.ask(&modern(5, "tools/list", json!({})))));
+    assert!(!list(&stdio.ask(&legacy(6, "tools/list", json!({})))));
+}
+
+#[test]
+fn c2_a_cancellation_of_nothing_or_of_nonsense_is_passed_over() {
+    let mut stdio = fresh();
+    for params in [
+        json!({}),
+        json!({ "requestId": null }),
+        json!({ "requestId": 1.5 }),
+        json!({ "requestId": ["a"] }),
+        json!({ "requestId": "nobody" }),
+        json!({ "requestId": 1, "reason": 5 }),
+        json!([]),
+        json!("x"),
+    ] {
+        stdio.send_malformed(&notification("notifications/cancelled", params));
+    }
+    stdio.send_malformed(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled" }));
+    let last = stdio.ask(&modern("last", "server/discover", json!({})));
+    assert!(last["result"].is_object(), "{last}");
+    stdio.close_input();
+    // To what is not even a notification it may have been said that it is none, to nobody.
+    for message in stdio.rest() {
+        assert!(message.get("id").is_none() && message["error"].is_object(), "{message}");
+    }
+}

@@ -1,0 +1,82 @@
+//! TK: tasks of the extension, as far as nobody else looks.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::{able, code, of_mcp};
+use crate::support::{Client, Launch, Marker, Wire, Workspace, over_both};
+
+fn takes_tasks() -> Value {
+    able(json!({ "extensions": { of_mcp("tasks"): {} } }))
+}
+
+#[track_caller]
+fn begin(client: &mut Client) -> String {
+    let arguments = json!({ "command": "sleep", "args": [Marker::new().0] });
+    let params = json!({ "name": "exec_run", "arguments": arguments, "_meta": takes_tasks() });
+    let answer = client.ask("tools/call", params);
+    assert_eq!(answer["result"]["resultType"], "task", "{answer}");
+    answer["result"]["taskId"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn tk12_an_id_of_a_task_is_one_nobody_guesses() {
+    let mut client = Client::stdio(Launch::over(&Workspace::new()), crate::support::MODERN);
+    let ids: Vec<String> = (0..6).map(|_| begin(&mut client)).collect();
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+    for id in &ids {
+        assert!(id.len() >= 22, "{id}");
+        // What they share is no more than the time they began.
+        for other in ids.iter().filter(|other| *other != id) {
+            let unlike = id.chars().zip(other.chars()).filter(|(one, other)| one != other).count();
+            assert!(unlike >= 10, "{id} and {other}");
+        }
+    }
+}
+
+#[test]
+fn tk12_an_id_that_is_almost_one_is_nobodys() {
+    over_both(&Workspace::new(), |client| {
+        let id = begin(client);
+        let mut last = id.clone();
+        let end = if last.pop() == Some('a') { 'b' } else { 'a' };
+        last.push(end);
+        let wrong = [
+            last,
+            id.to_uppercase(),
+            format!(" {id}"),
+            format!("{id} "),
+            String::new(),
+            "%".to_owned(),
+        ];
+        for wrong in wrong.iter().filter(|wrong| **wrong != id) {
+            for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+                let params =
+                    json!({ "taskId": wrong, "inputResponses": {}, "_meta": takes_tasks() });
+                let message = client.request(method, params);
+                let answer = match &client.wire {
+                    Wire::Http(served) => {
+                        // No header begins or ends with a blank.
+                        let blank = wrong.trim() != wrong || wrong.is_empty();
+                        if blank {
+                            continue;
+                        }
+                        served.send(&client.post(&message)).message()
+                    }
+                    Wire::Stdio(_) => client.exchange(&message),
+                };
+                assert_eq!(code(&answer), -32602, "{method} {wrong:?}: {answer}");
+            }
+        }
+        let params = json!({ "taskId": id, "_meta": takes_tasks() });
+        let answer = client.ask("tasks/get", params);
+        assert_eq!(answer["result"]["status"], "working", "{answer}");
+        let server = &answer["result"]["_meta"][of_mcp("serverInfo")];
+        assert_eq!(server["name"], "toolgate", "B13: {answer}");
+        for wrong in [json!(5), json!(null), json!([id])] {
+            let params = json!({ "taskId": wrong, "_meta": takes_tasks() });
+            assert!(client.ask("tasks/get", params).get("error").is_some(), "{wrong}");
+        }
+    });
+}

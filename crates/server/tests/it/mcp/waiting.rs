@@ -1,0 +1,235 @@
+//! C2, L11, L15, L19, L20, SU6, T6: who waits for whom, and that nobody waits for what cannot come.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::uri;
+use crate::support::{
+    Client, Connection, Launch, Post, Wire, Workspace, initialize, modern, notification, refusal,
+    wait_until,
+};
+
+const REVISION: &str = "2025-11-25";
+
+fn confirming(workspace: &Workspace) -> Launch {
+    Launch::over(workspace).set("tools_confirm", "files.write")
+}
+
+fn can_fill_in() -> Value {
+    json!({ "elicitation": {} })
+}
+
+fn write(client: &mut Client, path: &str) -> Value {
+    let arguments = json!({ "path": path, "content": "new" });
+    client.request("tools/call", json!({ "name": "files_write", "arguments": arguments }))
+}
+
+fn accept(question: &Value) -> Value {
+    let result = json!({ "action": "accept", "content": {} });
+    json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })
+}
+
+/// The answer to `message`, after all else that is said on its stream.
+fn answer_of(connection: &mut Connection, message: &Value) -> Value {
+    loop {
+        let heard = connection.event().expect("the stream ended");
+        if heard["id"] == message["id"] {
+            return heard;
+        }
+    }
+}
+
+#[test]
+fn l20_answers_are_read_however_many_calls_wait_for_them() {
+    let workspace = Workspace::new();
+    let launch = confirming(&workspace).set("limits_in_flight", 2);
+    let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
+    let writes = ["a", "b", "c"].map(|path| write(&mut client, path));
+    let ping = client.request("ping", json!({}));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    for message in writes.iter().chain([&ping]) {
+        stdio.send(message);
+    }
+    stdio.answer(ping["id"].clone());
+    // One more than may be in flight: two questions wait for their answers, for the third there
+    // is no room to wait.
+    let mut asked = 0;
+    let mut refused = 0;
+    for _ in 0..3 {
+        let heard = stdio.receive();
+        if heard["method"] == "elicitation/create" {
+            stdio.send(&accept(&heard));
+            asked += 1;
+        } else {
+            assert!(refusal(&heard).contains("are open with this client"), "{heard}");
+            refused += 1;
+        }
+    }
+    assert_eq!((asked, refused), (2, 1));
+    wait_until("both are written", || workspace.path("a").exists() && workspace.path("b").exists());
+    let again = write(&mut client, "c");
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&again);
+    let question = loop {
+        let heard = stdio.receive();
+        if heard["method"] == "elicitation/create" {
+            break heard;
+        }
+    };
+    stdio.send(&accept(&question));
+    assert!(stdio.answer(again["id"].clone())["result"]["isError"] != true);
+}
+
+#[test]
+fn su6_who_may_listen_no_more_is_told_so_by_id() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).set("limits_in_flight", 2);
+    let mut stdio = launch.stdio();
+    let listen = |id| {
+        let wanted = json!({ "notifications": { "toolsListChanged": true } });
+        modern(id, "subscriptions/listen", wanted)
+    };
+    for id in [1, 2] {
+        stdio.send(&listen(id));
+        assert_eq!(stdio.receive()["method"], "notifications/subscriptions/acknowledged");
+    }
+    let refused = stdio.ask(&listen(3));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("cancel some"), "{refused}");
+}
+
+#[test]
+fn l15_a_client_is_read_however_many_of_its_requests_wait_for_tasks() {
+    let workspace = Workspace::with_commands();
+    let launch = Launch::over(&workspace).set("limits_in_flight", 1);
+    let mut client = Client::stdio(launch, REVISION);
+    let task = json!({ "name": "exec_run", "task": {}, "arguments": { "command": "sleep 60", "shell": true } });
+    let id = client.ask("tools/call", task)["result"]["task"]["taskId"].clone();
+    let first = client.request("tasks/result", json!({ "taskId": id }));
+    let second = client.request("tasks/result", json!({ "taskId": id }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&first);
+    let refused = stdio.ask(&second);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("cancel some"), "{refused}");
+    assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
+    client.ask("tasks/cancel", json!({ "taskId": id }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.answer(first["id"].clone());
+}
+
+#[test]
+fn t6_what_is_asked_at_the_end_of_input_waits_for_no_answer() {
+    let workspace = Workspace::new();
+    let launch = confirming(&workspace).set("limits_eof_grace_ms", 60_000);
+    let mut client = Client::open(Wire::Stdio(launch.stdio()), REVISION, can_fill_in());
+    let message = write(&mut client, "a");
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&message);
+    assert_eq!(stdio.receive()["method"], "elicitation/create");
+    stdio.close_input();
+    let answer = stdio.answer(message["id"].clone());
+    assert!(refusal(&answer).contains("no answer came"), "{answer}");
+    assert!(!workspace.path("a").exists());
+}
+
+#[test]
+fn t6_a_server_that_stops_waits_for_no_answer() {
+    for over_http in [false, true] {
+        let workspace = Workspace::new();
+        let launch = confirming(&workspace).set("server_drain_ms", 60_000);
+        let wire =
+            if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
+        let mut client = Client::open(wire, REVISION, can_fill_in());
+        let message = write(&mut client, "a");
+        let post = over_http.then(|| client.post(&message));
+        let answer = match &mut client.wire {
+            Wire::Stdio(stdio) => {
+                stdio.send(&message);
+                assert_eq!(stdio.receive()["method"], "elicitation/create");
+                stdio.signal(Signal::INT);
+                stdio.answer(message["id"].clone())
+            }
+            Wire::Http(served) => {
+                let mut connection = served.connect();
+                connection.post(&post.unwrap());
+                assert!(connection.head().is_stream());
+                assert_eq!(connection.event().unwrap()["method"], "elicitation/create");
+                served.signal(Signal::INT);
+                answer_of(&mut connection, &message)
+            }
+        };
+        assert!(refusal(&answer).contains("no answer came"), "{answer}");
+    }
+}
+
+#[test]
+fn l11_who_begins_again_on_the_same_line_is_told_once() {
+    let workspace = Workspace::new();
+    let mut client = Client::stdio(Launch::over(&workspace), REVISION);
+    let hello = initialize(77, REVISION);
+    let file = uri(&workspace, "README.md");
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.ask(&hello);
+    client.ask("resources/subscribe", json!({ "uri": file }));
+    workspace.put("README.md", "changed");
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    assert_eq!(stdio.receive()["method"], "notifications/resources/updated");
+    stdio.close_input();
+    assert_eq!(stdio.rest(), [] as [Value; 0]);
+}
+
+#[test]
+fn c2_a_question_that_nobody_waits_for_is_withdrawn() {
+    for over_http in [false, true] {
+        let workspace = Workspace::new();
+        let launch = confirming(&workspace);
+        let wire =
+            if over_http { Wire::Http(launch.served()) } else { Wire::Stdio(launch.stdio()) };
+        let mut client = Client::open(wire, REVISION, can_fill_in());
+        let message = write(&mut client, "a");
+        let cancel = notification("notifications/cancelled", json!({ "requestId": message["id"] }));
+        let (post, stop) = (client.post(&message), client.post(&cancel));
+        let (question, withdrawn) = match &mut client.wire {
+            Wire::Stdio(stdio) => {
+                stdio.send(&message);
+                let question = stdio.receive();
+                stdio.send(&cancel);
+                (question, stdio.receive())
+            }
+            Wire::Http(served) => {
+                let mut connection = served.connect();
+                connection.post(&post);
+                assert!(connection.head().is_stream());
+                let question = connection.event().unwrap();
+                assert_eq!(served.send(&stop).status, 202);
+                (question, connection.event().unwrap())
+            }
+        };
+        assert_eq!(withdrawn["method"], "notifications/cancelled", "{withdrawn}");
+        assert_eq!(withdrawn["params"]["requestId"], question["id"], "{withdrawn}");
+        match &mut client.wire {
+            Wire::Stdio(stdio) => stdio.send(&accept(&question)),
+            Wire::Http(_) => assert_eq!(client.response(&accept(&question)).status, 202),
+        }
+        assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
+        assert!(!workspace.path("a").exists());
+    }
+}
+
+#[test]
+fn l13_a_session_that_ends_waits_for_no_answer() {
+    let workspace = Workspace::new();
+    let launch = confirming(&workspace).set("limits_cancel_grace_ms", 60_000);
+    let mut client = Client::open(Wire::Http(launch.served()), REVISION, can_fill_in());
+    let message = write(&mut client, "a");
+    let post = client.post(&message);
+    let session = client.session.clone().unwrap();
+    let Wire::Http(served) = &client.wire else { unreachable!() };
+    let mut connection = served.connect();
+    connection.post(&post);
+    assert!(connection.head().is_stream());
+    assert_eq!(connection.event().unwrap()["method"], "elicitation/create");
+    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    assert_eq!(served.send(&end).status, 204);
+    let answer = answer_of(&mut connection, &message);
+    assert!(refusal(&answer).contains("the session was ended"), "{answer}");
+}

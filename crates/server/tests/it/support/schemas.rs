@@ -1,0 +1,523 @@
+//! Every message of MCP's wire, held against the JSON Schema that its revision publishes.
+//!
+//! The schemas are those inside the official conformance suite, a package of npm which `cargo xtask
+//! setup` installs. It has none for 2024-11-05, which is held against its successor's: that only
+//! added to it. Where the package is not installed nothing is held against anything; the tests in
+//! `mcp::schemas` see to it that it is.
+//!
+//! What a test sends must be right too, unless it is answered with an error: being refused is what
+//! such a message was for. One that is malformed and taken all the same is sent with
+//! [`super::Post::malformed`] or [`super::Stdio::send_malformed`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+
+use jsonschema::{Draft, Registry, RegistryBuilder, Validator};
+use serde_json::{Map, Value, json};
+
+use super::{MODERN, REVISIONS};
+
+const PACKAGE: &str = ".tools/node/node_modules/@modelcontextprotocol/conformance/dist/index.js";
+
+/// What extensions of the newest revision add, whose schemas no package has.
+const EXTENSIONS: [&str; 7] = [
+    "tasks/get",
+    "tasks/update",
+    "tasks/cancel",
+    "notifications/tasks",
+    "skills/list",
+    "skills/get",
+    "resources/directory/read",
+];
+
+/// What messages of `revision` are held against, where the package is installed.
+pub(crate) fn of(revision: &str) -> Option<&'static Schemas> {
+    static ALL: OnceLock<Mutex<HashMap<String, Option<&'static Schemas>>>> = OnceLock::new();
+    let mut all = ALL.get_or_init(Mutex::default).lock().unwrap();
+    let read = || Schemas::read(revision).map(|schemas| &*Box::leak(Box::new(schemas)));
+    *all.entry(revision.to_owned()).or_insert_with(read)
+}
+
+/// Holds a message from a client against the schema of `revision`.
+#[track_caller]
+pub(crate) fn check_to_server(revision: &str, message: &Value) {
+    let faults = of(revision).map(|schemas| schemas.by_client(message)).unwrap_or_default();
+    assert!(faults.is_empty(), "a test sent what {revision} does not have: {faults:#?}\n{message}");
+}
+
+/// Holds a message from the server against the schema of `revision`; `method` is what it answers.
+#[track_caller]
+pub(crate) fn check_from_server(revision: &str, method: Option<&str>, message: &Value) {
+    let faults = of(revision).map(|schemas| schemas.by_server(method, message)).unwrap_or_default();
+    assert!(faults.is_empty(), "{revision} does not have this: {faults:#?}\n{message}");
+}
+
+/// The schema of one revision.
+pub(crate) struct Schemas {
+    revision: String,
+    whole: &'static Value,
+    registry: Registry<'static>,
+    /// The word it has its definitions under.
+    definitions: &'static str,
+    /// By method.
+    requests: BTreeMap<String, String>,
+    /// By the method they answer.
+    results: BTreeMap<String, String>,
+    /// By code.
+    errors: BTreeMap<i64, String>,
+    compiled: Mutex<HashMap<String, Arc<Validator>>>,
+}
+
+impl Schemas {
+    fn read(revision: &str) -> Option<Self> {
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let package = fs::read_to_string(checkout.join(PACKAGE)).ok()?;
+        let whole =
+            within(&package, if revision == "2024-11-05" { "2025-03-26" } else { revision });
+        Some(Self::new(revision, whole))
+    }
+
+    fn new(revision: &str, mut whole: Value) -> Self {
+        let definitions = if whole.get("$defs").is_some() { "$defs" } else { "definitions" };
+        correct(&mut whole[definitions]);
+        // Read once and used until the process ends.
+        let whole: &'static Value = Box::leak(Box::new(whole));
+        let registry = Registry::new().draft(draft(definitions)).add(SCHEMA, whole);
+        let mut schemas = Self {
+            revision: revision.to_owned(),
+            definitions,
+            registry: registry.and_then(RegistryBuilder::prepare).unwrap(),
+            requests: BTreeMap::new(),
+            results: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            compiled: Mutex::default(),
+            whole,
+        };
+        let defined = whole[definitions].as_object().unwrap();
+        for (name, definition) in defined {
+            let unions =
+                ["ClientRequest", "ClientNotification", "ServerRequest", "ServerNotification"];
+            let method = definition["properties"]["method"]["const"].as_str();
+            if let Some(method) = method.filter(|_| !unions.contains(&name.as_str())) {
+                schemas.requests.insert(method.to_owned(), name.clone());
+                let result = name.strip_suffix("Request").map(|stem| format!("{stem}Result"));
+                if let Some(result) = result.filter(|result| defined.contains_key(result)) {
+                    schemas.results.insert(method.to_owned(), result);
+                }
+            }
+            for part in definition["properties"]["error"]["allOf"].as_array().into_iter().flatten()
+            {
+                if let Some(code) = part["properties"]["code"]["const"].as_i64() {
+                    schemas.errors.insert(code, name.clone());
+                }
+            }
+        }
+        for method in ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"] {
+            if schemas.requests.contains_key(method) {
+                schemas.results.insert(method.to_owned(), "EmptyResult".to_owned());
+            }
+        }
+        schemas
+    }
+
+    /// Every method it has.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = &str> {
+        self.requests.keys().map(String::as_str)
+    }
+
+    /// What is wrong with a message from a client.
+    pub(crate) fn by_client(&self, message: &Value) -> Vec<String> {
+        match message {
+            Value::Array(several) => self.batch(several, |one| self.by_client(one)),
+            one if one.get("method").is_some() => self.said("Client", one),
+            one => self.answered(None, one),
+        }
+    }
+
+    /// What is wrong with a message from the server, which answers `method`.
+    pub(crate) fn by_server(&self, method: Option<&str>, message: &Value) -> Vec<String> {
+        match message {
+            Value::Array(several) => self.batch(several, |one| self.by_server(None, one)),
+            one if one.get("method").is_some() => self.said("Server", one),
+            one => self.answered(method, one),
+        }
+    }
+
+    fn batch(&self, several: &[Value], check: impl Fn(&Value) -> Vec<String>) -> Vec<String> {
+        if self.revision != "2025-03-26" {
+            return vec!["there are no batches".to_owned()];
+        }
+        several.iter().flat_map(check).collect()
+    }
+
+    /// What is wrong with a request or a notification by `side`.
+    fn said(&self, side: &str, message: &Value) -> Vec<String> {
+        let method = message["method"].as_str().unwrap_or_default();
+        let kind = if message.get("id").is_some() { "Request" } else { "Notification" };
+        let envelope = self.faults(&format!("JSONRPC{kind}"), message);
+        let Some(name) = self.requests.get(method) else {
+            let is_extension = self.revision == MODERN && EXTENSIONS.contains(&method);
+            // A client may tell of what nobody knows; it is passed over.
+            if !is_extension && (side, kind) != ("Client", "Notification") {
+                return vec![format!("nobody knows `{method}`")];
+            }
+            return envelope;
+        };
+        if !self.may(side, kind, name) {
+            return vec![format!("`{method}` is not for a {side} to send as a {kind}")];
+        }
+        // Older ones define what is in the envelope alone.
+        if envelope.is_empty() { self.faults(name, message) } else { envelope }
+    }
+
+    /// Whether `name` is among what `side` may send.
+    fn may(&self, side: &str, kind: &str, name: &str) -> bool {
+        let union = &self.whole[self.definitions][format!("{side}{kind}")];
+        let wanted = format!("#/{}/{name}", self.definitions);
+        match union["anyOf"].as_array() {
+            Some(several) => several.iter().any(|one| one["$ref"] == wanted.as_str()),
+            // One alone is written out, or referred to.
+            None => {
+                let method =
+                    self.whole[self.definitions][name]["properties"]["method"].get("const");
+                union["$ref"] == wanted.as_str()
+                    || method
+                        .is_some_and(|method| union["properties"]["method"]["const"] == *method)
+            }
+        }
+    }
+
+    /// What is wrong with an answer to `method`.
+    fn answered(&self, method: Option<&str>, message: &Value) -> Vec<String> {
+        if let Some(error) = message.get("error") {
+            let typed = error["code"].as_i64().and_then(|code| self.errors.get(&code));
+            let any = self.either("JSONRPCErrorResponse", "JSONRPCError");
+            return self.faults(typed.map_or(any, String::as_str), &self.addressed(message));
+        }
+        let result = &message["result"];
+        let name = match result["resultType"].as_str() {
+            Some("input_required") if self.revision == MODERN => Some("InputRequiredResult"),
+            Some("task") if self.revision == MODERN => None,
+            _ if result.get("task").is_some() => Some("CreateTaskResult"),
+            _ => method.and_then(|method| self.results.get(method)).map(String::as_str),
+        };
+        let faults = name.map(|name| self.faults(name, result)).unwrap_or_default();
+        if faults.is_empty() {
+            return self.faults(self.either("JSONRPCResultResponse", "JSONRPCResponse"), message);
+        }
+        faults
+    }
+
+    /// An error to nobody has the id JSON-RPC gives it in revisions whose schema forgot that.
+    fn addressed(&self, message: &Value) -> Value {
+        let mut message = message.clone();
+        if self.revision.as_str() < "2025-11-25" && message["id"].is_null() {
+            message["id"] = json!(0);
+        }
+        message
+    }
+
+    fn either<'n>(&self, new: &'n str, old: &'n str) -> &'n str {
+        if self.whole[self.definitions].get(new).is_some() { new } else { old }
+    }
+
+    /// What `value` has that the definition `name` does not, or has not.
+    fn faults(&self, name: &str, value: &Value) -> Vec<String> {
+        let mut compiled = self.compiled.lock().unwrap();
+        let compile = || Arc::new(self.compile(name));
+        let validator = compiled.entry(name.to_owned()).or_insert_with(compile).clone();
+        drop(compiled);
+        let tell = |fault: jsonschema::ValidationError| {
+            format!("{name}{}: {fault}", fault.instance_path())
+        };
+        validator.iter_errors(value).take(6).map(tell).collect()
+    }
+
+    fn compile(&self, name: &str) -> Validator {
+        let schema = json!({ "$ref": format!("{SCHEMA}#/{}/{name}", self.definitions) });
+        let options = jsonschema::options().with_draft(draft(self.definitions));
+        options.should_validate_formats(true).with_registry(&self.registry).build(&schema).unwrap()
+    }
+}
+
+/// Forms have whole numbers in what is published, against the text that it is made from.
+fn correct(definitions: &mut Value) {
+    let bounds = ["minimum", "maximum", "default"];
+    let bounds = bounds.map(|bound| format!("/NumberSchema/properties/{bound}/type"));
+    let filled = ["", "/anyOf/1"];
+    let filled =
+        filled.map(|or| format!("/ElicitResult/properties/content/additionalProperties{or}/type"));
+    for kind in bounds.iter().chain(&filled) {
+        if let Some(kind) = definitions.pointer_mut(kind) {
+            let text = kind.to_string().replace("\"integer\"", "\"number\"");
+            *kind = serde_json::from_str(&text).unwrap();
+        }
+    }
+}
+
+/// What the schema is known by to itself.
+const SCHEMA: &str = "mcp:schema";
+
+fn draft(definitions: &str) -> Draft {
+    if definitions == "$defs" { Draft::Draft202012 } else { Draft::Draft7 }
+}
+
+/// The schema of `revision` in the package's only file, which is JavaScript made small.
+fn within(package: &str, revision: &str) -> Value {
+    // Each has what its predecessor has not.
+    let marks = [
+        ("2025-03-26", "JSONRPCBatchRequest"),
+        ("2025-06-18", "ElicitRequest"),
+        ("2025-11-25", "GetTaskRequest"),
+        (MODERN, "DiscoverRequest"),
+    ];
+    let mark = |schema: &Value| {
+        let has = |name: &str| {
+            ["$defs", "definitions"].iter().any(|defs| schema[*defs].get(name).is_some())
+        };
+        marks.iter().rev().find(|(_, name)| has(name)).map(|(revision, _)| *revision)
+    };
+    let begins = package.match_indices("={$schema:`").map(|(at, begin)| (at + 1, begin));
+    let mut literals = begins.filter_map(|(at, _)| Literal { rest: &package[at..] }.value());
+    let found = literals.find(|schema| mark(schema) == Some(revision));
+    found.unwrap_or_else(|| panic!("the conformance package has no schema of {revision} any more"))
+}
+
+/// Reads a literal of JavaScript that computes nothing; `None` where it does.
+struct Literal<'t> {
+    rest: &'t str,
+}
+
+impl Literal<'_> {
+    fn value(&mut self) -> Option<Value> {
+        match self.rest.chars().next()? {
+            '{' => {
+                let mut object = Map::new();
+                self.each('}', |read| {
+                    let key = read.key()?;
+                    read.skip(":")?;
+                    object.insert(key, read.value()?);
+                    Some(())
+                })?;
+                Some(Value::Object(object))
+            }
+            '[' => {
+                let mut array = Vec::new();
+                self.each(']', |read| {
+                    array.push(read.value()?);
+                    Some(())
+                })?;
+                Some(Value::Array(array))
+            }
+            '`' | '"' | '\'' => self.string().map(Value::String),
+            _ => match self.word() {
+                "!0" | "true" => Some(json!(true)),
+                "!1" | "false" => Some(json!(false)),
+                "null" => Some(Value::Null),
+                number => number
+                    .parse::<i64>()
+                    .map(Value::from)
+                    .ok()
+                    .or_else(|| number.parse::<f64>().ok().map(Value::from)),
+            },
+        }
+    }
+
+    /// Reads one after another up to `end`, from the bracket that opens them on.
+    fn each(&mut self, end: char, mut one: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.rest = &self.rest[1..];
+        while !self.rest.starts_with(end) {
+            one(self)?;
+            self.rest = self.rest.strip_prefix(',').unwrap_or(self.rest);
+        }
+        self.skip(end.encode_utf8(&mut [0; 4]))
+    }
+
+    fn key(&mut self) -> Option<String> {
+        if self.rest.starts_with(['`', '"', '\'']) {
+            return self.string();
+        }
+        Some(self.word().to_owned())
+    }
+
+    fn word(&mut self) -> &str {
+        let end = self.rest.find([',', ':', '}', ']', '{', '[']).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        word
+    }
+
+    fn string(&mut self) -> Option<String> {
+        let mut chars = self.rest.char_indices();
+        let (_, quote) = chars.next()?;
+        let mut string = String::new();
+        while let Some((at, letter)) = chars.next() {
+            match letter {
+                '\\' => string.push(match chars.next()?.1 {
+                    'n' => '\n',
+                    't' => '\t',
+                    'u' | 'x' => return None,
+                    plain => plain,
+                }),
+                '$' if quote == '`' && self.rest[at..].starts_with("${") => return None,
+                letter if letter == quote => {
+                    self.rest = &self.rest[at + 1..];
+                    return Some(string);
+                }
+                letter => string.push(letter),
+            }
+        }
+        None
+    }
+
+    fn skip(&mut self, what: &str) -> Option<()> {
+        self.rest = self.rest.strip_prefix(what)?;
+        Some(())
+    }
+}
+
+/// What is heard on one line between a client and the server.
+#[derive(Default)]
+pub(crate) struct Ear {
+    /// What the handshake settled.
+    session: Option<Arc<Session>>,
+    /// By its id as JSON.
+    asked: HashMap<String, Asked>,
+}
+
+/// What one handshake settled.
+struct Session {
+    revision: &'static str,
+    /// What the server asks, by its id as JSON.
+    questions: Mutex<HashMap<String, String>>,
+}
+
+/// What a client asked.
+struct Asked {
+    revision: &'static str,
+    method: String,
+    /// What was sent, until it is known whether that was to be refused.
+    message: Option<Value>,
+}
+
+/// Each session over HTTP, where one has many lines.
+static SESSIONS: LazyLock<Mutex<HashMap<String, Arc<Session>>>> = LazyLock::new(Mutex::default);
+
+impl Ear {
+    /// What comes now is of 2024-11-05 and answers what is asked on other lines.
+    pub(crate) fn of_half(&mut self) {
+        let session = Session { revision: "2024-11-05", questions: Mutex::default() };
+        self.session = Some(Arc::new(session));
+    }
+
+    /// What comes now belongs to the session `id`, or to none.
+    pub(crate) fn of_session(&mut self, id: Option<&str>) {
+        self.session = id.and_then(|id| SESSIONS.lock().unwrap().get(id).cloned());
+    }
+
+    /// A client says this, and means it to be `right`.
+    #[track_caller]
+    pub(crate) fn sent(&mut self, message: &Value, right: bool) {
+        for message in each(message) {
+            let Some(revision) = self.revision(message) else { continue };
+            match (message["method"].as_str(), message.get("id")) {
+                (Some(method), Some(id)) => {
+                    let (id, method) = (id.to_string(), method.to_owned());
+                    let message = right.then(|| message.clone());
+                    self.asked.insert(id, Asked { revision, method, message });
+                }
+                (Some(_), None) if right => check_to_server(revision, message),
+                (None, _) if right => self.told(message),
+                _ => {}
+            }
+        }
+    }
+
+    /// A client answers what the server asks.
+    #[track_caller]
+    fn told(&self, message: &Value) {
+        let Some(session) = &self.session else { return };
+        let Some(schemas) = of(session.revision) else { return };
+        let method = session.questions.lock().unwrap().get(&message["id"].to_string()).cloned();
+        let faults = schemas.answered(method.as_deref(), message);
+        assert!(faults.is_empty(), "a test answered {method:?} so: {faults:#?}\n{message}");
+    }
+
+    /// The server says this; `opened` is the session that it opens with it.
+    #[track_caller]
+    pub(crate) fn received(&mut self, message: &Value, opened: Option<&str>) {
+        for message in each(message) {
+            if message.get("method").is_some() {
+                self.heard(message);
+            } else {
+                self.answered(message, opened);
+            }
+        }
+    }
+
+    /// The server says something unasked, or asks something.
+    #[track_caller]
+    fn heard(&self, message: &Value) {
+        let tagged = message["params"]["_meta"].get("io.modelcontextprotocol/subscriptionId");
+        match &self.session {
+            Some(session) if tagged.is_none() => {
+                if let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) {
+                    session.questions.lock().unwrap().insert(id.to_string(), method.to_owned());
+                }
+                check_from_server(session.revision, None, message);
+            }
+            _ if self.asked.values().any(|asked| asked.revision == MODERN) => {
+                check_from_server(MODERN, None, message);
+            }
+            _ => {}
+        }
+    }
+
+    #[track_caller]
+    fn answered(&mut self, message: &Value, opened: Option<&str>) {
+        let Some(asked) = self.asked.get_mut(&message["id"].to_string()) else {
+            if let Some(session) = &self.session {
+                check_from_server(session.revision, None, message);
+            }
+            return;
+        };
+        let mut revision = asked.revision;
+        if message.get("result").is_some() {
+            if asked.method == "initialize" {
+                revision = known(&message["result"]["protocolVersion"]).unwrap_or(revision);
+                let session = Arc::new(Session { revision, questions: Mutex::default() });
+                if let Some(id) = opened {
+                    SESSIONS.lock().unwrap().insert(id.to_owned(), session.clone());
+                }
+                self.session = Some(session);
+            }
+            if let Some(sent) = asked.message.take() {
+                check_to_server(asked.revision, &sent);
+            }
+        }
+        check_from_server(revision, Some(&asked.method), message);
+    }
+
+    /// The revision a client's message is of, where it is of one.
+    fn revision(&self, message: &Value) -> Option<&'static str> {
+        match message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion") {
+            Some(named) => known(named),
+            None if message["method"] == "initialize" => {
+                let wanted = known(&message["params"]["protocolVersion"]);
+                wanted.filter(|wanted| *wanted != MODERN).or(Some("2025-11-25"))
+            }
+            None => self.session.as_ref().map(|session| session.revision),
+        }
+    }
+}
+
+/// The messages in one frame.
+fn each(frame: &Value) -> &[Value] {
+    frame.as_array().map_or(std::slice::from_ref(frame), Vec::as_slice)
+}
+
+fn known(revision: &Value) -> Option<&'static str> {
+    REVISIONS.into_iter().find(|known| revision == known)
+}
