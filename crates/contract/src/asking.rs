@@ -260,11 +260,6 @@ impl Asker {
         Self::default()
     }
 
-    /// Nobody can be asked, and this was answered before.
-    pub fn with_given(given: Given) -> Self {
-        Self { given: Arc::new(Mutex::new(given)), ..Self::default() }
-    }
-
     /// Someone who calls again with the answers, and has given these so far.
     pub fn again(can: Askable, given: Given) -> Self {
         let given = Arc::new(Mutex::new(given));
@@ -298,14 +293,6 @@ impl Asker {
     /// What was answered so far.
     pub fn given(&self) -> Given {
         self.given.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Adds what was answered before; what came with the request itself stays.
-    pub fn remember(&self, before: Given) {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        for (key, told) in before {
-            given.entry(key).or_insert(told);
-        }
     }
 
     /// The answers to `questions`: those that are there, and the others once they are given.
