@@ -25,6 +25,8 @@ const FLOOD: &str = "2147483648";
 
 /// The commands that are run as jobs.
 const COMMANDS: &str = r#"
+[limits]
+rate = []
 [command."bench.true"]
 about = "Does nothing"
 program = "true"

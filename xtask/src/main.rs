@@ -14,6 +14,7 @@ mod tidy;
 mod bench;
 mod chaos;
 mod conformance;
+mod contracts;
 mod demo;
 
 use std::process::ExitCode;
@@ -35,6 +36,10 @@ cargo xtask WORD
                        hold an example server against MCP's own conformance suite, for each
                        revision, print each check that fails and how many pass; --keep keeps
                        what the suite wrote down
+  contracts [--seed NAME] [--list | --last]
+                       run the tests that show the requirements of the five contracts, print
+                       which rows hold and write docs/reference/contracts.md; --list only says
+                       which rows have tests, --last judges by the tests that ran last
   codegen [--check]    write docs/reference from the code, or say what is stale
   tidy                 the rules no compiler knows: arrows between crates, licences, files
 ";
@@ -48,6 +53,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::measure(&words[1..]),
         Some("chaos") => chaos::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
+        Some("contracts") => contracts::from_words(&words[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

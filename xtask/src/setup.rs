@@ -10,6 +10,7 @@ use crate::shell::{cargo, checkout, run, tools, works};
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     python()?;
+    judges()?;
     zyra()?;
     node()
 }
@@ -31,6 +32,11 @@ fn python() -> anyhow::Result<()> {
     debian("python3", &["-c", "import venv, ensurepip"], &["python3-venv", "python3-pip"])?;
     let wanted = checkout().join("tests/clients/requirements.txt");
     environment("python", &wanted, "the Python clients")
+}
+
+/// The implementations of others that assets are judged by, in an environment of their own.
+fn judges() -> anyhow::Result<()> {
+    environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
 }
 
 /// A Python environment in `.tools/NAME` with what the list `wanted` names.

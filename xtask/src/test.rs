@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use crate::shell::{cargo, run, run_with};
-use crate::{chaos, codegen, conformance, setup, tidy};
+use crate::{chaos, codegen, conformance, contracts, setup, tidy};
 
 /// How often the server is killed; more often with `cargo xtask chaos`.
 const KILLS: usize = 5;
 
 /// The tests that need nothing installed and take no longer than one waits.
-const EVERYDAY: &str =
-    "not test(/^(clients|commands|zyra::seed|mcp::schemas)::/) and not test(/two_gibibytes/)";
+const EVERYDAY: &str = "not test(/^(clients|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged)::/) \
+     and not test(/two_gibibytes/)";
 
 fn all(quick: bool) -> anyhow::Result<()> {
     let cargo = cargo();
@@ -34,6 +34,7 @@ fn all(quick: bool) -> anyhow::Result<()> {
     }
     run(&cargo, &tests)?;
     if !quick {
+        contracts::judge_the_last_run()?;
         conformance::hold(&conformance::Wanted::default())?;
         chaos::wreak(&chaos::Wanted::few(KILLS))?;
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -60,6 +60,8 @@ pub struct Call {
     pub asker: Asker,
     /// What came beside it.
     pub beside: Beside,
+    /// How long its wire lets it take, where that is less than its tool may.
+    pub within: Option<Duration>,
 }
 
 /// What comes beside a call.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{Kind, Questions};
 
 /// Why a call has no output. Each dialect matches it in full.
-#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallError {
     /// No tool of that name is on offer to this caller.

@@ -11,6 +11,7 @@ mod skill;
 mod asking;
 mod call;
 mod error;
+mod envelope;
 mod request;
 mod change;
 mod job;
@@ -25,6 +26,9 @@ pub use call::{
 };
 pub use change::{Change, Changes, Interest};
 pub use content::{Blob, Content, Icon, Meant, Media, Role, Shape};
+pub use envelope::{
+    Canonical, Envelope, EnvelopeError, Meta, Via, canonical_bytes, canonical_json,
+};
 pub use error::{CallError, Fault, Problem, ToolError};
 pub use frame::{Body, Frame, Head, OpenFile, Reply};
 pub use job::{

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    AnyPrompt, AnyTool, Arguments, Completing, Completion, Contents, Given, Hold, Job, JobId,
-    JobPage, JobTerms, OpenArtefact, Output, PromptText, Questions, ResourceSpec, ResourceTemplate,
-    Skill, ToolId, Which,
+    AnyPrompt, AnyTool, Arguments, CallError, Completing, Completion, Contents, Given, Hold, Job,
+    JobId, JobPage, JobTerms, OpenArtefact, Output, PromptText, Questions, ResourceSpec,
+    ResourceTemplate, Skill, ToolId, Which,
 };
 
 /// What a dialect read in a frame, with the wire's spelling gone.
@@ -17,6 +17,17 @@ pub enum Request {
     ListTools {
         /// The last tool of the page before, or the start.
         after: Option<ToolId>,
+    },
+    /// Everything on offer: tools and prompts.
+    Discover,
+    /// What no request could be made of, and why: so that it is told as any refusal is.
+    Refuse(CallError),
+    /// A call of one tool that its wire does not let through, and why: told as any refusal is.
+    RefuseCall {
+        /// The tool's name.
+        tool: String,
+        /// Why.
+        why: CallError,
     },
     /// One tool, run.
     CallTool {
@@ -132,6 +143,13 @@ pub struct ResourceMark {
 pub enum Answer {
     /// A page of tools.
     Tools(ToolPage),
+    /// All tools and prompts on offer.
+    Everything {
+        /// The tools, in order of id.
+        tools: Vec<Arc<dyn AnyTool>>,
+        /// The prompts, in order of name.
+        prompts: Vec<Arc<dyn AnyPrompt>>,
+    },
     /// What the tool gave back.
     Output(Output),
     /// A job.

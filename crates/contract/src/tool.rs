@@ -27,6 +27,9 @@ pub trait Tool: Send + Sync + 'static {
     const ABOUT: &'static str;
     /// What running it can change.
     const EFFECTS: Effects;
+    /// The tool that it does no less than: what is denied, confirmed or rationed of that one is so
+    /// of this one, too. A tool that runs what its caller says is ruled as `exec.run`.
+    const RULED_AS: Option<&'static str> = None;
     /// Whether running it twice with the same input leaves what running it once does.
     const IDEMPOTENT: bool = false;
     /// How long one call may take, where the configured default does not fit.
@@ -35,6 +38,9 @@ pub trait Tool: Send + Sync + 'static {
     const JOB: AsJob = AsJob::May;
     /// Whether it looks before its work begins: whether [`Tool::before`] does anything.
     const LOOKS_BEFORE: bool = false;
+    /// Whether its arguments hold JSON documents, which are to come as they were sent: with `2.0`
+    /// where others get `2`.
+    const VERBATIM: bool = false;
     /// The arguments: [`NoInput`] where there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// The result: whatever is JSON and has a schema, or [`Shown`] for what is only to be seen.
@@ -229,6 +235,8 @@ pub struct ToolSpec {
     pub about: String,
     /// What running it can change.
     pub effects: Effects,
+    /// The tool whose denials, confirmations and rates hold for it beside its own.
+    pub ruled_as: Option<ToolId>,
     /// Whether running it again is harmless.
     pub idempotent: bool,
     /// How long one call may take; `None` is the configured default.
@@ -260,6 +268,7 @@ impl ToolSpec {
             title: title.into(),
             about: about.into(),
             effects,
+            ruled_as: None,
             idempotent: false,
             deadline: None,
             at_once: None,
@@ -336,13 +345,15 @@ impl AnyTool for Pictured {
 /// Forgets the types of `tool`.
 ///
 /// # Panics
-/// When `T::NAME` is not a tool id: a mistake of the author, seen at start.
+/// When `T::NAME` or `T::RULED_AS` is not a tool id: a mistake of the author, seen at start.
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
+    let id = |name| ToolId::new(name).unwrap_or_else(|| panic!("`{name}` is not `toolset.verb`"));
     let spec = ToolSpec {
-        id: ToolId::new(T::NAME).unwrap_or_else(|| panic!("`{}` is not `toolset.verb`", T::NAME)),
+        id: id(T::NAME),
         title: T::TITLE.to_owned(),
         about: T::ABOUT.to_owned(),
         effects: T::EFFECTS,
+        ruled_as: T::RULED_AS.map(id),
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
         at_once: None,
@@ -370,7 +381,7 @@ impl<T: Tool> AnyTool for Erased<T> {
         ctx: &'a Ctx,
         input: &'a Value,
     ) -> BoxFuture<'a, Result<(), ToolError>> {
-        Box::pin(async move { self.tool.before(ctx, &typed(input.clone())?).await })
+        Box::pin(async move { self.tool.before(ctx, &typed::<T>(input.clone())?).await })
     }
 
     fn looks_before(&self) -> bool {
@@ -379,7 +390,7 @@ impl<T: Tool> AnyTool for Erased<T> {
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         Box::pin(async move {
-            let output = self.tool.run(ctx, typed(input)?).await?;
+            let output = self.tool.run(ctx, typed::<T>(input)?).await?;
             let value =
                 output.value().map_err(|err| ToolError::because("the result is not JSON", err))?;
             let structured = self.spec.output_schema.is_some();
@@ -389,8 +400,8 @@ impl<T: Tool> AnyTool for Erased<T> {
     }
 }
 
-fn typed<I: DeserializeOwned>(input: Value) -> Result<I, ToolError> {
-    let input = if has_float(&input) { with_integers(input) } else { input };
+fn typed<T: Tool>(input: Value) -> Result<T::Input, ToolError> {
+    let input = if !T::VERBATIM && has_float(&input) { with_integers(input) } else { input };
     serde_json::from_value(input).map_err(|err| ToolError::invalid("", err.to_string()))
 }
 

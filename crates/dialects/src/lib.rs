@@ -9,19 +9,31 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
-    Answer, Askable, Beside, CallError, Change, Event, Frame, Given, Head, Interest, Job, Question,
-    Reply, Request, Told, Watched,
+    Answer, Askable, Beside, CallError, Change, Envelope, Event, Frame, Given, Head, Interest, Job,
+    Question, Reply, Request, Told, Via, Watched,
 };
 
 pub mod mcp;
 pub mod zyra;
+pub mod synesthetic;
+pub mod workstation;
+pub mod mira;
+pub mod envelope;
 
+mod enveloped;
 mod json;
 mod rpc;
 
 /// Every dialect, by name: a new one is a file and a line here.
 pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
-    vec![Arc::new(mcp::Mcp::new(facts.clone())), Arc::new(zyra::Zyra::new(facts.clone()))]
+    vec![
+        Arc::new(mcp::Mcp::new(facts.clone())),
+        Arc::new(zyra::Zyra::new(facts.clone())),
+        Arc::new(mira::Mira::new(facts.clone())),
+        Arc::new(synesthetic::Synesthetic),
+        Arc::new(workstation::Workstation::new(facts.clone())),
+        Arc::new(envelope::EnvelopeWire),
+    ]
 }
 
 /// One wire contract.
@@ -44,6 +56,40 @@ pub trait Dialect: Send + Sync + 'static {
     fn open_session(&self, reply: Reply, id: &str) -> Reply;
     /// What to answer a frame that was not taken in.
     fn refuse(&self, why: &Refused) -> Reply;
+    /// What a frame comes to that was not taken in; by default what [`Dialect::refuse`] answers.
+    /// Of one that is too large there is no body.
+    fn turn_away(&self, _frame: &Frame, why: &Refused) -> Reading {
+        Reading::Reply(self.refuse(why))
+    }
+    /// What a request over HTTP comes to whose body did not arrive as one that can be read, where
+    /// the wire has words for that.
+    fn unreadable(&self, _head: &Head, _why: &str) -> Option<Reading> {
+        None
+    }
+    /// What becomes of a WebSocket that may not be opened; by default it is not.
+    fn turn_away_socket(&self, _head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
+        Err(self.refuse(why))
+    }
+    /// Where it is spoken over HTTP on a listener of its own; by default at its paths.
+    fn own_paths(&self) -> &'static [&'static str] {
+        self.paths()
+    }
+    /// The most bytes a line may have, where the wire says so.
+    fn line_bytes_max(&self) -> Option<usize> {
+        None
+    }
+    /// Whether lines are answered one after the other, each before the next is read.
+    fn in_order(&self) -> bool {
+        false
+    }
+    /// The secret by which a client says who it is, where this wire has a place of its own for it.
+    fn credential(&self, _head: &Head) -> Option<String> {
+        None
+    }
+    /// Whether anybody may ask this, whoever they are.
+    fn is_open(&self, _head: &Head) -> bool {
+        false
+    }
     /// Which half of a conversation of two a request at this head's path is, where the wire has
     /// such.
     fn duplex(&self, _head: &Head) -> Option<Duplex> {
@@ -85,6 +131,8 @@ pub enum Upgrade {
     Converse,
     /// Watching a job.
     Watch(Watching),
+    /// Saying one thing, and closing with a status code of RFC 6455.
+    Close(Bytes, u16),
 }
 
 /// Why a frame was not taken in.
@@ -99,6 +147,16 @@ pub enum Refused {
     Busy {
         /// What there is too much of.
         message: String,
+    },
+    /// Whoever sent it does not say who they are, or nobody known.
+    Unauthorized {
+        /// Whether they said anything at all.
+        said: bool,
+    },
+    /// Whoever sent it has said too often who they are not.
+    Throttled {
+        /// How long to wait.
+        retry_after: Duration,
     },
     /// An ask with the same key is still in flight.
     Repeated {
@@ -184,6 +242,10 @@ pub struct Ask {
     pub asking: Asking,
     /// What came beside it.
     pub beside: Beside,
+    /// How long the wire lets it take, where that is less than a tool may.
+    pub within: Option<Duration>,
+    /// How it came, where its answer is an envelope.
+    pub via: Option<Box<Via>>,
 }
 
 /// How a client can be asked something.
@@ -241,6 +303,14 @@ pub enum Accepts {
 pub trait Ticket: Send + Sync + 'static {
     /// The answer; `None` where the wire owes none, as to a cancelled request.
     fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply>;
+    /// What an envelope says of the answer; by default the answer as it is.
+    fn data(&self, answer: &Answer) -> Value {
+        enveloped::data(answer)
+    }
+    /// The answer, in its envelope; asked of tickets whose [`Ask::via`] is there.
+    fn enveloped(&self, _envelope: &Envelope) -> Option<Reply> {
+        None
+    }
     /// What is said while it runs; `None` where the wire or the client wants none.
     fn event(&self, event: &Event) -> Option<Bytes>;
     /// Whether [`Ticket::event`] can ever say anything.
@@ -359,6 +429,10 @@ pub struct Facts {
     pub http_sse: bool,
     /// What it says of itself to whoever looks before connecting; `None` is nothing.
     pub card: Option<Card>,
+    /// The most bytes of a Zyra request over HTTP, where that is less than of any.
+    pub zyra_body_bytes_max: Option<usize>,
+    /// Whether who calls over HTTP must say who they are.
+    pub keys: bool,
 }
 
 /// What a server says of itself before anybody connects.

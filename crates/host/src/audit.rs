@@ -22,6 +22,8 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use toolgate_contract::{Call, CallError, Ending, Resources};
 
+use crate::secrets::Secrets;
+
 /// How many calls may have a record open or unwritten.
 const PLACES: usize = 16_384;
 /// How long a call waits for a place.
@@ -34,6 +36,8 @@ const RETRY: Duration = Duration::from_millis(250);
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// How many callers' news wait for whoever listens to them; who is further behind looks anyway.
 const NEWS: usize = 64;
+/// How much of a tool's name is written down.
+const NAME_CHARS_MAX: usize = 200;
 /// How large the file grows before it is put aside as `.1`.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
@@ -141,7 +145,7 @@ impl Audit {
             dialect: call.dialect.clone(),
             job: call.job.map(|id| id.to_string()),
             trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
-            tool: call.tool.chars().take(200).collect(),
+            tool: call.tool.chars().take(NAME_CHARS_MAX).collect(),
             outcome: "dropped",
             cause: None,
             duration_us: 0,
@@ -180,6 +184,16 @@ pub(crate) struct OpenRecord<'a> {
 }
 
 impl OpenRecord<'_> {
+    /// The same without `secrets`: what is no tool's name may be anything.
+    pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
+        if let Some((_, record, _)) = &mut self.open
+            && let Cow::Owned(clean) = secrets.redacted(&record.tool)
+        {
+            record.tool = clean;
+        }
+        self
+    }
+
     pub(crate) fn close(mut self, outcome: Result<Ending, &CallError>) {
         if let Some((_, record, _)) = &mut self.open {
             record.outcome = match outcome {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use jsonschema::Validator;
 use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold};
 
+use crate::mirrored;
 use crate::mirrored::Mirror;
-use crate::{mirrored, validate};
+use crate::schemas::{SchemaRegistry, ToolIoValidators};
 
 /// How much of an unknown name is repeated, and looked at for what was meant.
 const NAME_CHARS_MAX: usize = 100;
@@ -16,13 +16,13 @@ const NAME_CHARS_MAX: usize = 100;
 pub struct Catalog {
     entries: Vec<Entry>,
     by_folded_name: HashMap<String, usize>,
+    pub(crate) schemas: Arc<SchemaRegistry>,
 }
 
 /// One tool with its compiled schemas.
 pub(crate) struct Entry {
     tool: Arc<dyn AnyTool>,
-    pub(crate) input: Validator,
-    pub(crate) output: Option<Validator>,
+    pub(crate) io: Arc<ToolIoValidators>,
     /// The arguments that a wire says twice.
     pub(crate) mirrors: Vec<Mirror>,
 }
@@ -62,9 +62,27 @@ impl Entry {
 
 impl Catalog {
     /// Offers `tools`, once their schemas compile and their names differ.
-    pub fn new(mut tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
+    pub fn new(tools: Vec<Arc<dyn AnyTool>>) -> Result<Self, CatalogError> {
+        Self::with_schemas(tools, Arc::default())?.checked()
+    }
+
+    /// The same, once every schema of a tool has compiled: for tools that were not made here.
+    pub fn checked(self) -> Result<Self, CatalogError> {
+        match self.schemas.check() {
+            Ok(()) => Ok(self),
+            Err((tool, side, why)) => {
+                Err(CatalogError::Schema { tool, which: side.word(), why: why.to_string() })
+            }
+        }
+    }
+
+    /// The same, with schemas from `schemas`.
+    pub fn with_schemas(
+        mut tools: Vec<Arc<dyn AnyTool>>,
+        schemas: Arc<SchemaRegistry>,
+    ) -> Result<Self, CatalogError> {
         tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
-        let mut catalog = Self { entries: Vec::new(), by_folded_name: HashMap::new() };
+        let mut catalog = Self { entries: Vec::new(), by_folded_name: HashMap::new(), schemas };
         for tool in tools {
             catalog.offer(tool)?;
         }
@@ -91,10 +109,8 @@ impl Catalog {
         let spec = tool.spec();
         let unusable =
             |which, why: String| CatalogError::Schema { tool: spec.id.clone(), which, why };
-        let input = validate::compile(&spec.input_schema).map_err(|why| unusable("input", why))?;
-        let output = spec.output_schema.as_ref().map(validate::compile).transpose();
-        let output = output.map_err(|why| unusable("output", why))?;
-
+        let io = self.schemas.register(spec);
+        let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
         let mirrors = mirrored::of(&spec.input_schema).map_err(|why| unusable("input", why))?;
         let folded = fold(spec.id.as_str());
         if let Some(&at) = self.by_folded_name.get(&folded) {
@@ -102,7 +118,7 @@ impl Catalog {
             return Err(CatalogError::Alike { first, second: spec.id.clone() });
         }
         self.by_folded_name.insert(folded, self.entries.len());
-        self.entries.push(Entry { tool, input, output, mirrors });
+        self.entries.push(Entry { tool, io, mirrors });
         Ok(())
     }
 

@@ -4,13 +4,16 @@
 
 mod pipeline;
 mod catalog;
+mod schemas;
 mod validate;
 mod wording;
 mod policy;
 mod limits;
 mod audit;
+mod secrets;
 mod jobs;
 mod library;
+mod envelopes;
 mod likeness;
 mod mirrored;
 mod confirm;
@@ -38,13 +41,19 @@ use rounds::Rounds;
 
 pub use audit::{Audit, Destination as AuditDestination};
 pub use catalog::{Catalog, CatalogError};
+pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};
 pub use jobs::{
     Adopted, Answered, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan,
     Said, SqliteStore, Store, StoreError,
 };
 pub use library::Library;
-pub use limits::Limits;
+pub use limits::{Limits, Rate};
 pub use policy::{BadRule, Policy};
+pub use schemas::{
+    Checker, Counts, Fingerprint, NoToolIo, SchemaError, SchemaFile, SchemaFiles, SchemaRegistry,
+    Shared, Side, ToolIoValidators,
+};
+pub use secrets::{REDACTED, Secrets};
 pub use validate::OutputCheck;
 
 /// How many changes may wait for a listener.
@@ -54,6 +63,7 @@ const CHANGES_WAITING: usize = 1024;
 pub struct Host {
     gate: Arc<Gate>,
     jobs: Option<Jobs>,
+    envelopes: Envelopes,
 }
 
 /// What every call passes, and what it is held against.
@@ -69,6 +79,8 @@ pub struct Gate {
     pub(crate) rounds: Rounds,
     /// What limits know making a prompt by.
     pub(crate) prompting: ToolSpec,
+    /// What no refusal and no record says.
+    pub(crate) secrets: Secrets,
 }
 
 /// How the gate behaves.
@@ -142,6 +154,8 @@ pub struct Asked {
     pub state: Option<String>,
     /// What came beside it.
     pub beside: Beside,
+    /// How long its wire lets it take, where that is less than its tool may.
+    pub within: Option<Duration>,
 }
 
 impl Asked {
@@ -156,6 +170,7 @@ impl Asked {
             asker: Asker::nobody(),
             state: None,
             beside: Beside::default(),
+            within: None,
         }
     }
 }
@@ -173,8 +188,9 @@ impl Gate {
         let prompting = ToolId::new("prompts").expect("an id");
         let prompting = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
         let (library, rounds) = (Library::default(), Rounds::new());
+        let secrets = Secrets::default();
         let told = broadcast::Sender::new(CHANGES_WAITING);
-        Self { catalog, policy, limits, audit, settings, library, told, rounds, prompting }
+        Self { catalog, policy, limits, audit, settings, library, told, rounds, prompting, secrets }
     }
 
     /// The same, before what can be read as well.
@@ -183,6 +199,11 @@ impl Gate {
         // Nobody need listen.
         library.changes.heard_by(move |change| drop(changes.send(change.clone())));
         Self { library, ..self }
+    }
+
+    /// The same, saying none of `secrets` in refusals and records.
+    pub fn with_secrets(self, secrets: Secrets) -> Self {
+        Self { secrets, ..self }
     }
 
     fn page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
@@ -200,7 +221,24 @@ impl Host {
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
         let gate = Arc::new(gate);
         let jobs = jobs.map(|settings| Jobs::new(gate.clone(), settings));
-        Self { gate, jobs }
+        let schemas = gate.catalog.schemas.clone();
+        let envelopes = Envelopes::new(EnvelopeSettings::default(), schemas, None);
+        Self { gate, jobs, envelopes }
+    }
+
+    /// The same, making envelopes so; their log says none of the gate's secrets.
+    pub fn with_envelopes(self, envelopes: Envelopes) -> Self {
+        Self { envelopes: envelopes.with_secrets(self.gate.secrets.clone()), ..self }
+    }
+
+    /// The schemas that calls and envelopes are held against.
+    pub fn schemas(&self) -> &Arc<SchemaRegistry> {
+        &self.gate.catalog.schemas
+    }
+
+    /// What makes envelopes of what it answers.
+    pub fn envelopes(&self) -> &Envelopes {
+        &self.envelopes
     }
 
     /// The same, with its jobs where the tools that were made with `handle` look for them.
@@ -216,7 +254,8 @@ impl Host {
     /// Drop the future and a call in it is cut where it stands; cancel its token
     /// and it ends in order. A job goes on either way.
     pub async fn answer(&self, asked: Asked) -> Result<Answer, CallError> {
-        let Asked { request, caller, dialect, cancel, events, asker, state, beside } = asked;
+        let Asked { request, caller, dialect, cancel, events, asker, state, beside, within } =
+            asked;
         let dialect = Cow::Borrowed(dialect);
         // Which request it is, should it end with questions and be made again.
         let may_ask = state.is_some() || asker.can() != Askable::default();
@@ -240,6 +279,7 @@ impl Host {
             job: None,
             asker,
             beside,
+            within,
         };
         match self.answer_to(request, call).await {
             Err(CallError::Asks { questions }) => {
@@ -258,6 +298,15 @@ impl Host {
             Request::ListTools { after } => {
                 let size = self.gate.settings.page_size;
                 Ok(Answer::Tools(self.gate.page(&caller, after.as_ref(), size)))
+            }
+            Request::Discover => Ok(Answer::Everything {
+                tools: self.gate.page(&caller, None, usize::MAX).tools,
+                prompts: reader(call).all_prompts().await?,
+            }),
+            Request::Refuse(why) => Err(pipeline::refuse(&self.gate, &call, why).await),
+            Request::RefuseCall { tool, why } => {
+                let call = Call { tool, ..call };
+                Err(pipeline::refuse(&self.gate, &call, why).await)
             }
             Request::CallTool { tool, input } => {
                 let call = Call { tool, input, ..call };
@@ -373,6 +422,7 @@ impl Host {
     /// Waits until every record written so far is where it belongs.
     pub fn flush(&self) {
         self.gate.audit.flush();
+        self.envelopes.flush();
     }
 }
 

@@ -197,7 +197,7 @@ impl<'g> Reader<'g> {
     }
 
     /// All prompts there are now that the caller may see, in order of name, each name once.
-    async fn prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
+    pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
         let mut heard = Heard::default();
         let sources = &self.gate.library.prompts;
@@ -217,7 +217,7 @@ impl<'g> Reader<'g> {
     }
 
     async fn prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
-        let all = self.prompts().await?;
+        let all = self.all_prompts().await?;
         let found = all.iter().find(|prompt| prompt.spec().name == name).cloned();
         found.ok_or_else(|| {
             let mut sources = self.gate.library.prompts.iter();
@@ -234,7 +234,7 @@ impl<'g> Reader<'g> {
 
     pub(crate) async fn list_prompts(&self, after: Option<String>) -> Result<Answer, CallError> {
         let size = self.gate.settings.page_size;
-        let all = self.prompts().await?;
+        let all = self.all_prompts().await?;
         let is_after =
             |prompt: &Arc<dyn AnyPrompt>| after.as_ref().is_none_or(|a| prompt.spec().name > *a);
         let mut rest = all.into_iter().filter(is_after);
@@ -341,6 +341,7 @@ fn copy(call: &Call) -> Call {
         events: call.events.clone(),
         job: call.job,
         asker: call.asker.clone(),
+        within: call.within,
         beside: call.beside.clone(),
     }
 }

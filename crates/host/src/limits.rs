@@ -1,13 +1,21 @@
-//! How much may go on at once.
+//! How much may go on at once, and how often.
+
+mod rates;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use governor::clock::MonotonicClock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallError, Effects, ToolId, ToolSpec};
+use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec};
+
+use crate::policy::BadRule;
+use rates::Rates;
+
+pub use rates::Rate;
 
 /// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read
 /// waiting; so has each tool that asks for one.
@@ -15,6 +23,7 @@ pub struct Limits {
     calls: Pool,
     programs: Pool,
     each: HashMap<ToolId, Pool>,
+    rates: Option<Rates>,
 }
 
 /// Proof that limits admitted a call; what it holds is given back when it is dropped.
@@ -52,12 +61,26 @@ impl Limits {
             wait_max,
         };
         let (calls, programs) = (pool("calls", calls), pool("programs", programs));
-        Self { calls, programs, each: HashMap::new() }
+        Self { calls, programs, each: HashMap::new(), rates: None }
+    }
+
+    /// The same, with each caller calling each tool only so often; the first of `rules` that
+    /// matches a tool counts for it.
+    pub fn with_rates(self, rules: &[Rate]) -> Result<Self, BadRule> {
+        Ok(Self { rates: Some(Rates::new(rules, MonotonicClock)?), ..self })
+    }
+
+    /// Refuses rules that match none of `tools`.
+    pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.check(tools))
     }
 
     /// The same, with a bound of its own for each of `tools` that asks for one.
     pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
         for spec in tools {
+            if let Some(rates) = &mut self.rates {
+                rates.offer(spec);
+            }
             let Some(size) = spec.at_once else { continue };
             let pool = Pool {
                 what: format!("calls of `{}`", spec.id),
@@ -73,13 +96,21 @@ impl Limits {
     /// A slot for one call of `spec`, at once or after a bounded wait.
     pub(crate) async fn admit(
         &self,
+        caller: &Caller,
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<Slot, CallError> {
+        self.take(caller, spec)?;
         self.slot(spec, cancel, Patience::Bounded).await
     }
 
-    /// A slot for a job that calls `spec`, after as long a wait as it takes.
+    /// Counts a call of `spec` against what `caller` may.
+    pub(crate) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.take(caller, spec))
+    }
+
+    /// A slot for a job that calls `spec`, after as long a wait as it takes. How often is
+    /// counted where a job is accepted.
     pub(crate) async fn admit_job(
         &self,
         spec: &ToolSpec,
@@ -171,6 +202,10 @@ mod tests {
         ToolSpec { idempotent: true, ..ToolSpec::new(id, "", "", effects) }
     }
 
+    fn me() -> Caller {
+        Caller::local()
+    }
+
     fn wanted() -> CancellationToken {
         CancellationToken::new()
     }
@@ -178,20 +213,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_full_pool_makes_wait_then_refuses_and_says_when_to_come_back() {
         let limits = Limits::new(1, 1, 1, Duration::from_secs(5));
-        let slot = limits.admit(&spec(Effects::Reads), &wanted()).await.expect("the first fits");
-        let refused = limits.admit(&spec(Effects::Reads), &wanted()).await;
+        let slot =
+            limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.expect("the first fits");
+        let refused = limits.admit(&me(), &spec(Effects::Reads), &wanted()).await;
         assert!(
             matches!(refused, Err(CallError::Limited { retry_after, .. }) if !retry_after.is_zero())
         );
         drop(slot);
-        assert!(limits.admit(&spec(Effects::Reads), &wanted()).await.is_ok());
+        assert!(limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_running_program_does_not_keep_a_read_waiting() {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
-        let _program = limits.admit(&spec(Effects::Runs), &wanted()).await.expect("it fits");
-        assert!(limits.admit(&spec(Effects::Reads), &wanted()).await.is_ok());
+        let _program = limits.admit(&me(), &spec(Effects::Runs), &wanted()).await.expect("it fits");
+        assert!(limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -199,7 +235,7 @@ mod tests {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
         let program = spec(Effects::Runs);
         let cancel = wanted();
-        let slot = limits.admit(&program, &cancel).await.expect("it fits");
+        let slot = limits.admit(&me(), &program, &cancel).await.expect("it fits");
         let (admitted, ()) = tokio::join!(limits.admit_job(&program, &cancel), async {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             drop(slot);
@@ -211,9 +247,9 @@ mod tests {
     async fn a_tool_with_a_bound_of_its_own_keeps_to_it() {
         let one = ToolSpec { at_once: Some(1), ..spec(Effects::Runs) };
         let limits = Limits::new(9, 9, 0, Duration::ZERO).with_tools([&one].into_iter());
-        let slot = limits.admit(&one, &wanted()).await.expect("it fits");
-        assert!(limits.admit(&one, &wanted()).await.is_err());
+        let slot = limits.admit(&me(), &one, &wanted()).await.expect("it fits");
+        assert!(limits.admit(&me(), &one, &wanted()).await.is_err());
         drop(slot);
-        assert!(limits.admit(&one, &wanted()).await.is_ok());
+        assert!(limits.admit(&me(), &one, &wanted()).await.is_ok());
     }
 }

@@ -19,6 +19,7 @@ use crate::audit::OpenRecord;
 use crate::limits::Slot;
 use crate::patience::Patience;
 use crate::policy::Permit;
+use crate::secrets::CallSecrets;
 use crate::{Gate, confirm, validate};
 
 /// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
@@ -26,7 +27,8 @@ use crate::{Gate, confirm, validate};
 /// A job brings its slot: it waited for it before it began.
 pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    recorded(record, pass(gate, call, slot), |output| output.ending).await
+    let secrets = CallSecrets::of(&call.input);
+    recorded(gate, record, &secrets, pass(gate, call, slot), |output| output.ending).await
 }
 
 /// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
@@ -42,11 +44,11 @@ pub(crate) async fn read(
         let spec = source.guard();
         let permit = gate.policy.authorise(&call.caller, spec)?;
         confirm::agreed(gate, spec, &call, &json!({ "uri": uri })).await?;
-        let slot = gate.limits.admit(spec, &call.cancel).await?;
+        let slot = gate.limits.admit(&call.caller, spec, &call.cancel).await?;
         let stand = Stand::of(gate, spec.deadline, &call);
         run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
     };
-    recorded(record, pass, |_| Ending::Done).await
+    recorded(gate, record, &CallSecrets::default(), pass, |_| Ending::Done).await
 }
 
 /// Makes the prompt that `found` finds, by the same way.
@@ -57,6 +59,7 @@ pub(crate) async fn make(
     arguments: Arguments,
 ) -> Result<PromptText, CallError> {
     let record = begin_record(gate, &call).await?;
+    let secrets = CallSecrets::of_arguments(&arguments);
     let pass = async {
         let prompt = found.await?;
         validate::arguments(prompt.spec(), &arguments)?;
@@ -68,11 +71,11 @@ pub(crate) async fn make(
             }
             None => gate.policy.authorise_prompt(),
         };
-        let slot = gate.limits.admit(&gate.prompting, &call.cancel).await?;
+        let slot = gate.limits.admit(&call.caller, &gate.prompting, &call.cancel).await?;
         let stand = Stand::of(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };
-    recorded(record, pass, |_| Ending::Done).await
+    recorded(gate, record, &secrets, pass, |_| Ending::Done).await
 }
 
 async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>, CallError> {
@@ -86,13 +89,18 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
     }
 }
 
+/// What `work` comes to, with its record; `secrets` are those of the call.
 async fn recorded<T>(
+    gate: &Gate,
     record: OpenRecord<'_>,
+    secrets: &CallSecrets,
     work: impl Future<Output = Result<T, CallError>>,
     ending: impl Fn(&T) -> Ending,
 ) -> Result<T, CallError> {
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
+    let outcome = outcome.map_err(|why| gate.secrets.without(secrets, why));
+    let record = if outcome.is_err() { record.without(&gate.secrets) } else { record };
     record.close(outcome.as_ref().map(ending));
     outcome
 }
@@ -106,7 +114,7 @@ async fn pass(gate: &Gate, mut call: Call, slot: Option<Slot>) -> Result<Output,
     confirm::before(gate, entry, &call, &input).await?;
     let slot = match slot {
         Some(slot) => slot,
-        None => gate.limits.admit(entry.spec(), &call.cancel).await?,
+        None => gate.limits.admit(&call.caller, entry.spec(), &call.cancel).await?,
     };
     let stand = Stand::of(gate, entry.spec().deadline, &call);
     let work = entry.tool().run(&stand.ctx, input);
@@ -127,9 +135,10 @@ pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call),
 
 /// Leaves the record of a job that is refused, and gives back `why`.
 pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
+    let why = gate.secrets.without(&CallSecrets::of(&call.input), why);
     match gate.audit.begin(call).await {
         Ok(record) => {
-            record.close(Err(&why));
+            record.without(&gate.secrets).close(Err(&why));
             why
         }
         Err(unrecorded) => unrecorded,
@@ -146,6 +155,7 @@ async fn look<'g>(gate: &'g Gate, call: &Call) -> Result<&'g ToolSpec, CallError
         return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
     }
     confirm::before(gate, entry, call, &input).await?;
+    gate.limits.take(&call.caller, entry.spec())?;
     Ok(entry.spec())
 }
 
@@ -161,6 +171,7 @@ pub(crate) struct Stand {
 impl Stand {
     pub(crate) fn of(gate: &Gate, allowed: Option<Duration>, call: &Call) -> Self {
         let allowed = allowed.unwrap_or_else(|| gate.settings.deadline_of(call));
+        let allowed = call.within.map_or(allowed, |within| within.min(allowed));
         let patience = Patience::of(gate.settings.patience_of(call));
         let ctx = Ctx {
             caller: call.caller.clone(),

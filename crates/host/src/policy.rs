@@ -15,7 +15,7 @@ pub struct Policy {
 pub(crate) struct Permit(());
 
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
-struct Rule {
+pub(crate) struct Rule {
     pattern: String,
     setting: &'static str,
     folded: GlobMatcher,
@@ -60,28 +60,21 @@ impl Policy {
 
     /// Refuses rules that match none of `tools`: a misspelled one must not seem to hold.
     pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        let all = self.allow.iter().chain(&self.deny).chain(&self.confirm);
-        for Rule { pattern, setting, folded } in all {
-            if !tools.iter().any(|id| folded.is_match(fold(id.as_str()))) {
-                let near = |id: &ToolId| strsim::jaro_winkler(&fold(pattern), &fold(id.as_str()));
-                let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
-                let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
-                return Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest });
-            }
-        }
-        Ok(())
+        let mut all = self.allow.iter().chain(&self.deny).chain(&self.confirm);
+        all.try_for_each(|rule| rule.check(tools))
     }
 
     /// Whether `caller` sees the tool: what one may not use, one does not see.
     pub(crate) fn shows(&self, _caller: &Caller, spec: &ToolSpec) -> bool {
-        let name = fold(spec.id.as_str());
-        let matched = |rules| any_matches(rules, &name);
-        spec.effects <= self.effects_max && matched(&self.allow) && !matched(&self.deny)
+        let allowed = self.allow.iter().any(|rule| rule.matches(&spec.id));
+        spec.effects <= self.effects_max
+            && allowed
+            && !self.deny.iter().any(|rule| rule.holds(spec))
     }
 
     /// Whether a person is to be asked before each call of the tool.
     pub(crate) fn confirms(&self, spec: &ToolSpec) -> bool {
-        !self.confirm.is_empty() && any_matches(&self.confirm, &fold(spec.id.as_str()))
+        self.confirm.iter().any(|rule| rule.holds(spec))
     }
 
     /// Allows that a prompt be made that is words alone: rules are over tools.
@@ -99,17 +92,43 @@ impl Policy {
     }
 }
 
-fn any_matches(rules: &[Rule], name: &str) -> bool {
-    rules.iter().any(|rule| rule.folded.is_match(name))
+impl Rule {
+    /// The rule written `pattern` in `setting`.
+    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, BadRule> {
+        let pattern = pattern.to_owned();
+        match Glob::new(&fold(&pattern)) {
+            Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
+            Err(err) => {
+                let why = err.kind().to_string();
+                Err(BadRule::NoPattern { setting, pattern, why })
+            }
+        }
+    }
+
+    /// Whether what it restricts is restricted of the tool: it matches that, or the one whose
+    /// rules hold for it too.
+    pub(crate) fn holds(&self, spec: &ToolSpec) -> bool {
+        self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
+    }
+
+    /// Whether it matches the tool `id`.
+    pub(crate) fn matches(&self, id: &ToolId) -> bool {
+        self.folded.is_match(fold(id.as_str()))
+    }
+
+    /// Refuses it if it matches none of `tools`.
+    pub(crate) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+        if tools.iter().any(|id| self.matches(id)) {
+            return Ok(());
+        }
+        let Self { pattern, setting, .. } = self;
+        let near = |id: &ToolId| strsim::jaro_winkler(&fold(pattern), &fold(id.as_str()));
+        let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+        let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
+        Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest })
+    }
 }
 
 fn rules(setting: &'static str, patterns: &[String]) -> Result<Vec<Rule>, BadRule> {
-    let rules = patterns.iter().map(|pattern| match Glob::new(&fold(pattern)) {
-        Ok(glob) => Ok(Rule { pattern: pattern.clone(), setting, folded: glob.compile_matcher() }),
-        Err(err) => {
-            let why = err.kind().to_string();
-            Err(BadRule::NoPattern { setting, pattern: pattern.clone(), why })
-        }
-    });
-    rules.collect()
+    patterns.iter().map(|pattern| Rule::new(setting, pattern)).collect()
 }

@@ -144,6 +144,9 @@ pub(crate) fn what(request: &Request) -> String {
         }
         // No other ends with questions.
         Request::ListTools { .. }
+        | Request::Discover
+        | Request::Refuse(_)
+        | Request::RefuseCall { .. }
         | Request::GetJob { .. }
         | Request::AwaitJob { .. }
         | Request::ListJobs { .. }

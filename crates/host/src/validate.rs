@@ -1,12 +1,11 @@
-//! JSON Schema 2020-12 on the way in and on the way out, compiled once per catalog.
+//! JSON Schema 2020-12 on the way in and on the way out.
 
-use jsonschema::{Draft, Validator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_contract::{Arguments, CallError, Output, Problem, PromptSpec};
 
 use crate::catalog::Entry;
-use crate::{mirrored, wording};
+use crate::mirrored;
 
 /// The most problems told of one value.
 const PROBLEMS_MAX: usize = 8;
@@ -23,23 +22,10 @@ pub enum OutputCheck {
     Enforce,
 }
 
-/// Compiles `schema`; a reference to the network is refused, not followed.
-pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options()
-        .with_draft(Draft::Draft202012)
-        .offline()
-        .build(schema)
-        .map_err(|err| err.to_string())
-}
-
 /// Whether `input` satisfies the tool's schema.
 pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
-    if entry.input.is_valid(input) {
-        return Ok(());
-    }
-    Err(CallError::InvalidInput {
-        problems: problems(&entry.input, input, &entry.spec().input_schema),
-    })
+    let problems = entry.io.argument_problems(input);
+    if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
 /// Whether what came beside the arguments says what they say.
@@ -66,28 +52,17 @@ pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<()
 
 /// Whether `output` satisfies the tool's schema, as far as `check` cares.
 pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Result<(), CallError> {
-    let (Some(validator), Some(schema)) = (&entry.output, &entry.spec().output_schema) else {
-        return Ok(());
-    };
     if check == OutputCheck::Off || !output.structured {
         return Ok(());
     }
-    if validator.is_valid(&output.value) {
+    let problems = entry.io.output_problems(&output.value);
+    if problems.is_empty() {
         return Ok(());
     }
-    let broken = CallError::InvalidOutput { problems: problems(validator, &output.value, schema) };
+    let broken = CallError::InvalidOutput { problems };
     tracing::warn!(tool = %entry.spec().id, "{broken}");
     match check {
         OutputCheck::Off | OutputCheck::Shadow => Ok(()),
         OutputCheck::Enforce => Err(broken),
     }
-}
-
-fn problems(validator: &Validator, value: &Value, schema: &Value) -> Vec<Problem> {
-    let errors = validator.iter_errors(value).take(PROBLEMS_MAX);
-    let problems = errors.map(|error| Problem {
-        pointer: wording::shortened(error.instance_path().as_str()),
-        message: wording::told(&error, schema),
-    });
-    problems.collect()
 }

@@ -12,14 +12,14 @@ use tokio_util::task::TaskTracker;
 use toolgate_contract::{Body, BoxFuture, CallError, Fault, Frame, Reply, Request, ToolError};
 use toolgate_dialects::{Ask, Listening, Reading, Refused};
 
-use crate::session::{Answered, Out, Session, locked, now_or_spawned};
+use crate::session::{Answered, Out, Running, Session, locked, now_or_spawned};
 
 /// How many messages may wait to be written before calls wait to answer.
 const OUTBOX: usize = 256;
 
 /// A client that stays connected.
 pub(crate) struct Client {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     outbox: mpsc::Sender<Bytes>,
     places: Arc<Semaphore>,
     places_max: usize,
@@ -56,8 +56,9 @@ impl Client {
     }
 
     /// Answers a message that was not taken in.
-    pub(crate) async fn refuse(&self, why: &Refused) {
-        self.send(self.session.dialect.refuse(why)).await;
+    pub(crate) async fn refuse(self: &Arc<Self>, why: &Refused) {
+        let reading = self.session.dialect.turn_away(&Frame::line(Bytes::new()), why);
+        self.clone().follow(reading).await;
     }
 
     async fn follow(self: Arc<Self>, reading: Reading) {
@@ -123,7 +124,13 @@ impl Client {
             }
             place.leave();
         };
-        now_or_spawned(Box::pin(self.answering.track_future(work))).await;
+        let running = now_or_spawned(Box::pin(self.answering.track_future(work))).await;
+        if let Running::On(work) = running
+            && self.session.dialect.in_order()
+        {
+            // The next message is read when this one is answered.
+            let _ = work.await;
+        }
     }
 
     async fn listen(&self, listening: Listening) {

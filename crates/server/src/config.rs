@@ -1,14 +1,20 @@
 //! Every setting: its default, its environment variable, its meaning. Read once, at start.
 mod load;
+mod contracts;
+mod keys;
 mod setting;
 
 use std::net::SocketAddr;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_host::OutputCheck;
-use toolgate_toolsets::{assets, commands, exec, files, prompts, skills};
+use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
 
+pub use contracts::Contracts;
+pub use keys::{Key, check as check_keys};
+pub(crate) use keys::{KeyDigest, digest};
 pub(crate) use load::state_folder;
 pub use load::{Loaded, check_listen, environment, load};
 pub use setting::{reference, schema};
@@ -22,20 +28,36 @@ pub const FILE_NAME: &str = "toolgate.toml";
 pub struct Config {
     /// Where and how HTTP is served.
     pub server: Server,
+    /// Further addresses to listen at, each for one dialect alone, at the root: a table
+    /// `[[listen]]` each.
+    pub listen: Vec<Listen>,
+    /// Who may call over HTTP, a table `[[keys]]` for each key. With one, every request needs one;
+    /// without any, nobody is asked. `toolgate key NAME` makes one.
+    pub keys: Vec<Key>,
     /// Which tools are offered.
     pub tools: Tools,
     /// How much may go on at once, how large and how long.
     pub limits: Limits,
     /// How the output of tools is checked.
     pub validation: Validation,
+    /// What is known of each call once it has ended: its envelope.
+    pub envelope: Envelope,
     /// Where the record of each call goes.
     pub audit: Audit,
     /// What is logged on standard error.
     pub log: Log,
     /// The tools that read and write files.
     pub files: files::Settings,
+    /// Searching the workspace by meaning.
+    pub search: search::Settings,
+    /// The tools that load, make and find documents.
+    pub docs: docs::Settings,
     /// The tools that run programs.
     pub exec: exec::Settings,
+    /// The tools over git repositories.
+    pub git: git::Settings,
+    /// The tools that build and test projects.
+    pub ci: ci::Settings,
     /// Command lines made tools: where their packs are.
     pub commands: commands::Settings,
     /// Command lines made tools, each a table `[command."stage.name"]`.
@@ -48,8 +70,11 @@ pub struct Config {
     pub prompts: prompts::Settings,
     /// Folders that tell an agent how to do something well.
     pub skills: skills::Settings,
-    /// JSON schemas and examples that can be read.
+    /// JSON schemas and examples, and the backend that takes assets.
     pub assets: assets::Settings,
+    /// What the contracts' own environment says that is no setting.
+    #[serde(skip)]
+    pub contracts: Contracts,
     /// The file itself, so that what is wrong with a command is told with its line.
     #[serde(skip)]
     pub source: Option<commands::Source>,
@@ -59,11 +84,16 @@ pub struct Config {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// The address to listen at. Loopback only: callers elsewhere would need credentials.
+    /// The address to listen at. Loopback only: credentials from elsewhere would come unencrypted.
     #[schemars(with = "String")]
+    #[serde(deserialize_with = "written_address")]
     pub listen: SocketAddr,
     /// Further names, as a `Host` header writes them (`tools.example:8443`), under which this server is reached.
     pub allowed_hosts: Vec<String>,
+    /// The dialects that are spoken there, by name, or `*` for all.
+    pub dialects: Vec<String>,
+    /// Further headers that a key may stand in, beside `X-API-Key` and `Authorization: Bearer`.
+    pub key_headers: Vec<String>,
     /// Pages that may call this server, as an `Origin` header writes them (`https://app.example`).
     pub allowed_origins: Vec<String>,
     /// The most connections at once; more wait to be accepted.
@@ -94,6 +124,8 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            dialects: vec!["*".to_owned()],
+            key_headers: Vec::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             connections_max: 1024,
@@ -109,6 +141,35 @@ impl Default for Server {
             url: None,
         }
     }
+}
+
+/// An address to listen at for one dialect alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Listen {
+    /// The address, e.g. `127.0.0.1:3001`, or a port alone. Loopback only.
+    #[schemars(with = "String")]
+    #[serde(deserialize_with = "written_address")]
+    pub addr: SocketAddr,
+    /// The dialect that is spoken there.
+    pub dialect: String,
+}
+
+/// An address as people write it: `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
+///
+/// # Errors
+/// When it is none, with how to write one.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost").unwrap_or(text);
+    let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
+    port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+        .or_else(|_| text.parse())
+        .map_err(|_| "write an address and a port such as 127.0.0.1:8000, or a port".to_owned())
+}
+
+fn written_address<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(text)?;
+    address(&text).map_err(|why| D::Error::custom(format!("`{text}` is no address; {why}")))
 }
 
 /// Which tools are offered.
@@ -177,6 +238,34 @@ pub struct Limits {
     pub eof_grace_ms: u64,
     /// The most tools in one page of a list.
     pub page_size: usize,
+    /// How often each caller may call each tool, a table `[[limits.rate]]` for each rule. The first
+    /// rule that matches a tool counts for it; a tool that none matches is called as often as one
+    /// likes. These take the place of the default rule, which no caller meets in earnest: any tool
+    /// 1000000 times at once, then 50000 times a second.
+    pub rate: Vec<Rate>,
+}
+
+/// How often each caller may call each of some tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// A pattern over tools, e.g. `exec.*` (or `exec_*`).
+    pub tools: String,
+    /// How many calls in `in_ms`, in the long run.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub calls: u32,
+    /// In how long, in milliseconds.
+    #[serde(default = "one_minute")]
+    #[schemars(range(min = 1, max = 86_400_000))]
+    pub in_ms: u64,
+    /// How many calls one after the other, by a caller that made none for long; as many as `calls` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub burst: Option<u32>,
+}
+
+fn one_minute() -> u64 {
+    60_000
 }
 
 impl Default for Limits {
@@ -193,6 +282,12 @@ impl Default for Limits {
             in_flight: 1024,
             eof_grace_ms: 1_000,
             page_size: 200,
+            rate: vec![Rate {
+                tools: "*".to_owned(),
+                calls: 50_000,
+                in_ms: 1_000,
+                burst: Some(1_000_000),
+            }],
         }
     }
 }
@@ -208,6 +303,33 @@ pub struct Validation {
 impl Default for Validation {
     fn default() -> Self {
         Self { output: OutputCheck::Enforce }
+    }
+}
+
+/// What is known of each call once it has ended: its envelope.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Envelope {
+    /// What happens to an envelope that breaks its schema: `off`, `shadow` (logged) or `enforce` (refused).
+    pub validation: OutputCheck,
+    /// Whether the same request always has the same envelope: its ids are reckoned from it, and no time passes.
+    pub deterministic_ids: bool,
+    /// Where envelopes of all calls, whatever their wire, are logged: a folder, or `off`.
+    pub log_dir: String,
+    /// Folders beneath the one that is served, whose `*.schema.json` are read at start: those of the envelopes and of tool IO stand for what comes along, those of tools are asked for beside the tools' own.
+    pub schemas: Vec<String>,
+}
+
+impl Default for Envelope {
+    fn default() -> Self {
+        let schemas =
+            ["codex/specs/schemas", "apps/mcp_server/schemas", "apps/mcp_server/schemas/tools"];
+        Self {
+            validation: OutputCheck::Shadow,
+            deterministic_ids: false,
+            log_dir: "off".to_owned(),
+            schemas: schemas.map(str::to_owned).to_vec(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::Reply;
+use toolgate_contract::{Caller, Reply};
 use toolgate_transports::http::{Outgoing, SentEvent};
 
 use crate::client::Client;
@@ -57,9 +57,10 @@ impl Duplexes {
         Outgoing::Events(Box::pin(half))
     }
 
-    /// Takes what the client of the conversation `id` says; `None` if there is none.
-    pub(crate) async fn say(&self, id: &str, message: Bytes) -> Option<Reply> {
+    /// Takes what the client of the conversation `id` says; `None` if `caller` has none.
+    pub(crate) async fn say(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
         let client = locked(&self.0).get(id).cloned();
+        let client = client.filter(|client| client.session.caller == *caller);
         client?.take(message).await;
         Some(Reply::empty(202))
     }

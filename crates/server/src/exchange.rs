@@ -1,6 +1,7 @@
 //! Serves clients that speak over HTTP: a dialect a path, sessions where the dialect has them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -9,18 +10,21 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::poll_fn;
+use http::{HeaderMap, Method};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolgate_contract::{Body, BoxFuture, Caller, Head, Reply};
+use toolgate_contract::{Body, BoxFuture, Caller, Frame, Head, Reply, Request};
 use toolgate_dialects::{Accepts, Ask, Dialect, Duplex, OnLeave, Reading, Refused, Upgrade};
-use toolgate_transports::http::{Exchange, Incoming, Outgoing, SentEvent};
+use toolgate_transports::http::{Exchange, Incoming, Outgoing, Sender, SentEvent, Unread};
 
+use crate::callers::Callers;
 use crate::client::Pending;
 use crate::duplex::Duplexes;
 use crate::lines::LineBounds;
+use crate::routes::Routes;
 use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked, now_or_spawned};
-use crate::sockets::{Conversing, Viewing};
+use crate::sockets::{Closing, Conversing, Viewing};
 use crate::streams::tidings_event;
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
@@ -41,48 +45,10 @@ pub struct SessionBounds {
 pub struct Endpoints {
     desk: Arc<Desk>,
     routes: Routes,
+    callers: Arc<Callers>,
     sessions: Mutex<HashMap<String, Seat>>,
     duplexes: Duplexes,
     bounds: SessionBounds,
-}
-
-/// Which dialect is spoken where.
-struct Routes {
-    dialects: Vec<Arc<dyn Dialect>>,
-    /// By path, into `dialects`.
-    exact: HashMap<&'static str, usize>,
-    /// Paths that end in `/` and stand for all below them.
-    below: Vec<(&'static str, usize)>,
-}
-
-impl Routes {
-    fn new(dialects: Vec<Arc<dyn Dialect>>) -> Self {
-        let (mut exact, mut below) = (HashMap::new(), Vec::new());
-        for (at, dialect) in dialects.iter().enumerate() {
-            for path in dialect.paths() {
-                if path.ends_with('/') {
-                    below.push((*path, at));
-                } else {
-                    exact.insert(*path, at);
-                }
-            }
-        }
-        Self { dialects, exact, below }
-    }
-
-    fn at(&self, path: &str) -> Option<&Arc<dyn Dialect>> {
-        let below = || {
-            let mut below = self.below.iter();
-            below.find(|(above, _)| path.starts_with(above)).map(|(_, at)| *at)
-        };
-        let at = self.exact.get(path).copied().or_else(below)?;
-        self.dialects.get(at)
-    }
-
-    /// Whose a request is: what a dialect claims is its own, whatever its path.
-    fn of(&self, head: &Head) -> Option<&Arc<dyn Dialect>> {
-        self.dialects.iter().find(|dialect| dialect.claims(head)).or_else(|| self.at(head.path()))
-    }
 }
 
 /// A session and when it was last heard of.
@@ -92,39 +58,113 @@ struct Seat {
 }
 
 impl Endpoints {
-    /// Serves each dialect at its paths.
-    pub fn new(desk: Arc<Desk>, dialects: Vec<Arc<dyn Dialect>>, bounds: SessionBounds) -> Self {
-        let (routes, sessions) = (Routes::new(dialects), Mutex::default());
-        Self { desk, routes, sessions, duplexes: Duplexes::default(), bounds }
+    /// Serves each dialect at its paths, to `callers`.
+    pub(crate) fn new(
+        desk: Arc<Desk>,
+        dialects: Vec<Arc<dyn Dialect>>,
+        callers: Arc<Callers>,
+        bounds: SessionBounds,
+    ) -> Self {
+        Self::at(desk, Routes::new(dialects), callers, bounds)
+    }
+
+    /// Serves one dialect, where it is spoken on a listener of its own.
+    pub(crate) fn of_one(
+        desk: Arc<Desk>,
+        dialect: Arc<dyn Dialect>,
+        callers: Arc<Callers>,
+        bounds: SessionBounds,
+    ) -> Self {
+        let routes = Routes::at_paths(vec![dialect], |dialect| dialect.own_paths());
+        Self::at(desk, routes, callers, bounds)
+    }
+
+    fn at(desk: Arc<Desk>, routes: Routes, callers: Arc<Callers>, bounds: SessionBounds) -> Self {
+        let (sessions, duplexes) = (Mutex::default(), Duplexes::default());
+        Self { desk, routes, callers, sessions, duplexes, bounds }
     }
 
     async fn answer(&self, incoming: Incoming) -> Outgoing {
-        let Incoming { frame, upgrade } = incoming;
+        let Incoming { frame, upgrade, sender } = incoming;
         let Some(dialect) = self.routes.of(&frame.head) else {
             return Outgoing::Whole(Reply::empty(404));
         };
+        let nobody = |why| self.turn_away(dialect, &frame, upgrade, why);
+        let caller = match sender {
+            Sender::Known(caller) => caller,
+            Sender::Nobody { said } => return nobody(Refused::Unauthorized { said }).await,
+            Sender::Guesser { retry_after } => {
+                return nobody(Refused::Throttled { retry_after }).await;
+            }
+        };
         if upgrade {
-            return self.upgrade(dialect, &frame.head);
+            return self.upgrade(dialect, dialect.upgrade(&frame.head), caller);
         }
         match dialect.duplex(&frame.head) {
-            Some(Duplex::Open) => return self.open_duplex(dialect),
+            Some(Duplex::Open) => return self.open_duplex(dialect, caller),
             Some(Duplex::Say { id }) => {
-                let said = self.duplexes.say(&id, frame.body).await;
+                let said = self.duplexes.say(&id, &caller, frame.body).await;
                 return Outgoing::Whole(said.unwrap_or_else(|| dialect.unknown_duplex()));
             }
             None => {}
         }
         let (id, session) = match dialect.session(&frame.head) {
-            Some(id) => match self.seated(id) {
+            Some(id) => match self.seated(id, &caller, dialect.name()) {
                 Some(session) => (Some(id.to_owned()), session),
                 None => return Outgoing::Whole(dialect.unknown_session()),
             },
-            None => {
-                let caller = Caller::http();
-                (None, Session::new(self.desk.clone(), dialect.clone(), caller))
-            }
+            None => (None, Session::new(self.desk.clone(), dialect.clone(), caller)),
         };
-        match session.read(&frame) {
+        self.follow(session.read(&frame), id, session).await
+    }
+
+    /// What becomes of a frame from nobody who may say it.
+    async fn turn_away(
+        &self,
+        dialect: &Arc<dyn Dialect>,
+        frame: &Frame,
+        upgrade: bool,
+        why: Refused,
+    ) -> Outgoing {
+        if upgrade {
+            let refused = dialect.turn_away_socket(&frame.head, &why);
+            return self.upgrade(dialect, refused, Caller::http());
+        }
+        match dialect.turn_away(frame, &why) {
+            Reading::Ask(ask) => Outgoing::Whole(self.refused_unrecorded(dialect, ask, &why)),
+            reading => {
+                let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
+                self.follow(reading, None, session).await
+            }
+        }
+    }
+
+    /// The answer to what nobody known asks: neither recorded nor logged, since whoever reaches the
+    /// port could have it push out what is kept of others.
+    fn refused_unrecorded(&self, dialect: &Arc<dyn Dialect>, ask: Ask, why: &Refused) -> Reply {
+        let Ask { request, ticket, via, .. } = ask;
+        let reply = match (request, via) {
+            (Request::Refuse(why) | Request::RefuseCall { why, .. }, Some(via)) => {
+                ticket.enveloped(&self.desk.host.envelopes().seal_unlogged(&via, why))
+            }
+            (Request::Refuse(why) | Request::RefuseCall { why, .. }, None) => {
+                ticket.reply(Err(why))
+            }
+            // Nothing else is done for nobody.
+            _ => None,
+        };
+        reply.unwrap_or_else(|| dialect.refuse(why))
+    }
+
+    /// Does what a frame of `session`, which is known as `id` if it was opened before, turned out
+    /// to be.
+    async fn follow(
+        &self,
+        reading: Reading,
+        id: Option<String>,
+        session: Arc<Session>,
+    ) -> Outgoing {
+        match reading {
             Reading::Reply(reply) => Outgoing::Whole(reply),
             // They come only to a frame whose head is a line.
             Reading::Replies(_) => Outgoing::Whole(Reply::empty(500)),
@@ -169,17 +209,23 @@ impl Endpoints {
     }
 
     /// Opens a socket for what the dialect has one for.
-    fn upgrade(&self, dialect: &Arc<dyn Dialect>, head: &Head) -> Outgoing {
-        let upgrade = match dialect.upgrade(head) {
+    fn upgrade(
+        &self,
+        dialect: &Arc<dyn Dialect>,
+        upgrade: Result<Upgrade, Reply>,
+        caller: Caller,
+    ) -> Outgoing {
+        let upgrade = match upgrade {
             Ok(upgrade) => upgrade,
             Err(refusal) => return Outgoing::Whole(refusal),
         };
-        let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
+        let session = Session::over("websocket", self.desk.clone(), dialect.clone(), caller);
         Outgoing::Socket(match upgrade {
             Upgrade::Converse => {
                 Box::new(Conversing { session, bounds: self.bounds.socket.clone() })
             }
             Upgrade::Watch(job) => Box::new(Viewing { session, job }),
+            Upgrade::Close(message, code) => Box::new(Closing { message, code }),
         })
     }
 
@@ -222,7 +268,7 @@ impl Endpoints {
 
     /// A conversation of two halves: what is said to the client is a stream, what it says are
     /// requests.
-    fn open_duplex(&self, dialect: &Arc<dyn Dialect>) -> Outgoing {
+    fn open_duplex(&self, dialect: &Arc<dyn Dialect>, caller: Caller) -> Outgoing {
         let id = match random_id() {
             Ok(id) if self.duplexes.len() < self.bounds.sessions_max => id,
             Ok(_) => {
@@ -234,7 +280,7 @@ impl Endpoints {
                 return Outgoing::Whole(dialect.refuse(&Refused::Busy { message }));
             }
         };
-        let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
+        let session = Session::new(self.desk.clone(), dialect.clone(), caller);
         let first = SentEvent {
             name: Some("endpoint"),
             ..SentEvent::plain(dialect.duplex_endpoint(&id).into())
@@ -242,9 +288,13 @@ impl Endpoints {
         self.duplexes.open(id, session, first, &self.bounds.socket)
     }
 
-    fn seated(&self, id: &str) -> Option<Arc<Session>> {
+    /// The session `id`, if it is `caller`'s and was begun in the same `dialect`.
+    fn seated(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Arc<Session>> {
         let mut sessions = locked(&self.sessions);
-        let seat = sessions.get_mut(id)?;
+        let seat = sessions.get_mut(id).filter(|seat| {
+            let Session { caller: owner, dialect: spoken, .. } = seat.session.as_ref();
+            owner == caller && spoken.name() == dialect
+        })?;
         seat.heard = Instant::now();
         Some(seat.session.clone())
     }
@@ -280,21 +330,50 @@ impl Exchange for Endpoints {
     }
 
     fn paths(&self) -> Vec<&str> {
-        let below = self.routes.below.iter().map(|(path, _)| *path);
-        let mut paths: Vec<_> = self.routes.exact.keys().copied().chain(below).collect();
-        paths.sort_unstable();
-        paths
+        self.routes.paths()
+    }
+
+    fn sender<'a>(&'a self, head: &'a Head, peer: SocketAddr) -> BoxFuture<'a, Sender> {
+        Box::pin(async move {
+            match self.routes.of(head) {
+                Some(dialect) => self.callers.identify(dialect.as_ref(), head, peer.ip()).await,
+                None => Sender::Known(Caller::http()),
+            }
+        })
     }
 
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
         Box::pin(self.answer(incoming))
     }
 
-    fn too_large(&self, path: &str, limit: usize) -> Reply {
-        match self.routes.at(path) {
-            Some(dialect) => dialect.refuse(&Refused::TooLarge { limit }),
-            None => Reply::empty(413),
-        }
+    fn unread<'a>(&'a self, head: &'a Head, why: &'a Unread) -> BoxFuture<'a, Option<Reply>> {
+        Box::pin(async move {
+            let dialect = self.routes.of(head)?;
+            let reading = match why {
+                Unread::TooLarge { limit } => {
+                    let frame = Frame { head: head.clone(), body: Bytes::new() };
+                    dialect.turn_away(&frame, &Refused::TooLarge { limit: *limit })
+                }
+                Unread::Late | Unread::Broken | Unread::Unfit(_) => {
+                    dialect.unreadable(head, &why.told())?
+                }
+            };
+            let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
+            match self.follow(reading, None, session).await {
+                Outgoing::Whole(reply) => Some(reply),
+                Outgoing::Events(_) | Outgoing::Socket(_) => None,
+            }
+        })
+    }
+
+    fn answers_health(&self) -> bool {
+        let head = Head::Http {
+            method: Method::GET,
+            path: "/healthz".to_owned(),
+            query: String::new(),
+            headers: HeaderMap::new(),
+        };
+        self.routes.of(&head).is_some_and(|dialect| dialect.is_open(&head))
     }
 }
 

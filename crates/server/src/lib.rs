@@ -7,16 +7,22 @@ pub mod config;
 pub mod wiring;
 pub mod telemetry;
 pub mod shutdown;
+pub mod ready;
 pub mod memory;
 
 mod offer;
 mod shelf;
 mod session;
+mod enveloping;
+mod once;
+mod callers;
 mod watching;
 mod client;
 mod lines;
+mod listeners;
 mod sockets;
 mod exchange;
+mod routes;
 mod duplex;
 mod streams;
 mod questions;
@@ -26,7 +32,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_host::Host;
@@ -35,31 +41,48 @@ use toolgate_transports::stdio;
 
 pub use exchange::{Endpoints, SessionBounds};
 pub use lines::{LineBounds, serve_lines};
+pub use listeners::Listeners;
 pub use offer::{Offer, Served};
+pub use once::answer_once;
 pub use session::Desk;
 pub use shelf::{Shelf, Variables};
 
+use callers::Callers;
 use config::Config;
 
-/// Serves `served` on `listener` until `shutdown`, each dialect at its path.
+/// Serves `served` on `listeners` (a `TcpListener` is enough) until `shutdown`.
 pub async fn serve_http(
     served: &Served,
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    let Listeners { all, own } = listeners.into();
     shutdown::tell(shutdown.clone());
     let host = &served.host;
     let desk = Desk::new(host.clone());
     let tending = tend(host);
-    let endpoints = Endpoints::new(desk.clone(), served.dialects(), wiring::session_bounds(config));
-    let server = &config.server;
-    let admission =
-        Admission::new(listener.local_addr()?, &server.allowed_hosts, &server.allowed_origins);
-    let bounds = wiring::http_bounds(config);
+    let callers = Arc::new(Callers::of(config).map_err(io::Error::other)?);
+    let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
+    let bounds = wiring::session_bounds(config);
+    let endpoints = Endpoints::new(desk.clone(), dialects, callers.clone(), bounds);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
-    let over = serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await;
+    let own = own.into_iter().map(|(listener, dialect)| {
+        let bounds = wiring::session_bounds(config);
+        (listener, Endpoints::of_one(desk.clone(), dialect, callers.clone(), bounds))
+    });
+    let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
+        let shutdown = shutdown.clone();
+        async move {
+            let server = &config.server;
+            let addr = listener.local_addr()?;
+            let admission = Admission::new(addr, &server.allowed_hosts, &server.allowed_origins);
+            let bounds = wiring::http_bounds(config);
+            serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await
+        }
+    });
+    let over = try_join_all(serving).await.map(drop);
     // Calls whose clients have left go on until they are done, or the time is over.
     desk.idle().await;
     stopping.abort();

@@ -40,11 +40,11 @@ pub async fn serve_lines(
     bounds: LineBounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let session = Session::new(desk, dialect, Caller::local());
+    let session = Session::over("stdio", desk, dialect, Caller::local());
+    let limit = dialect_limit(&session, bounds.line_bytes_max);
     let (client, queue) = Client::new(session, bounds.in_flight_max);
     let mut writing = tokio::spawn(write_lines(output, queue));
 
-    let limit = bounds.line_bytes_max;
     let reading = read_lines(input, limit, |line| {
         let client = client.clone();
         async move {
@@ -76,6 +76,11 @@ pub async fn serve_lines(
             ended
         }
     }
+}
+
+/// The longest line that both the server and the wire bear.
+fn dialect_limit(session: &Session, bytes_max: usize) -> usize {
+    session.dialect.line_bytes_max().map_or(bytes_max, |limit| limit.min(bytes_max))
 }
 
 /// How writing ended; that the client went is no failure.

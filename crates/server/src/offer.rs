@@ -8,10 +8,10 @@ use toolgate_contract::{
     AnyPrompt, AnyTool, Changes, Prompt, Prompts, Resources, Skills, Tool, erase, erase_prompt,
 };
 use toolgate_dialects::{Dialect, Facts};
-use toolgate_host::{Host, JobsHandle, Library, job_resources, job_tools};
+use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
 use crate::config::Config;
-use crate::wiring;
+use crate::{enveloping, wiring};
 
 /// What a server offers, and what it says of itself.
 ///
@@ -49,6 +49,8 @@ impl Offer {
             skills: false,
             http_sse: false,
             card: None,
+            zyra_body_bytes_max: None,
+            keys: false,
         };
         let (tools, prompts) = (Vec::new(), Vec::new());
         Self { facts, tools, prompts, library: Library::default(), jobs: None }
@@ -138,10 +140,16 @@ impl Offer {
             }
         }
         let jobs = jobs.map(|folder| wiring::jobs_in(folder, &config.jobs));
-        let gate = wiring::gate(tools, library, config)?;
-        let host = Host::new(gate, jobs).with_job_tools(&handle);
+        let schemas = Arc::new(SchemaRegistry::default());
+        let catalog = Catalog::with_schemas(tools, schemas.clone())?.checked()?;
+        let gate = wiring::gate(catalog, library, config)?;
+        let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
+        let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, wiring::card(&config.server));
-        Ok(Served::new(Arc::new(host), Facts { http_sse, card, ..facts }))
+        let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
+        let keys = !config.keys.is_empty();
+        let facts = Facts { http_sse, card, zyra_body_bytes_max, keys, ..facts };
+        Ok(Served::new(Arc::new(host), facts))
     }
 }
 
@@ -162,6 +170,22 @@ impl Served {
     /// The dialects, as this server speaks them.
     pub fn dialects(&self) -> Vec<Arc<dyn Dialect>> {
         toolgate_dialects::all(&self.facts)
+    }
+
+    /// The dialects that `config` serves at one address over HTTP.
+    ///
+    /// # Errors
+    /// When it names one that there is not, with those that there are.
+    pub fn dialects_over_http(&self, config: &Config) -> anyhow::Result<Vec<Arc<dyn Dialect>>> {
+        let named = &config.server.dialects;
+        for name in named.iter().filter(|name| *name != "*") {
+            self.dialect(name).context("in server.dialects")?;
+        }
+        let served = |name: &str| named.iter().any(|named| named == "*" || named == name);
+        let off = |name: &str| config.contracts.zyra_off && name == "zyra";
+        let mut dialects = self.dialects();
+        dialects.retain(|dialect| served(dialect.name()) && !off(dialect.name()));
+        Ok(dialects)
     }
 
     /// The dialect named so.
@@ -246,6 +270,15 @@ mod tests {
     }
 
     #[test]
+    fn a_server_says_that_it_wants_keys_where_the_settings_have_some() {
+        let wants = |config: &Config| Offer::new("tea", "1").open(config).expect("a server").facts;
+        let mut keyed = config();
+        let key = serde_json::json!({ "name": "ann", "sha256": "0".repeat(64) });
+        keyed.keys.push(serde_json::from_value(key).expect("a key"));
+        assert!(wants(&keyed).keys && !wants(&config()).keys);
+    }
+
+    #[test]
     fn two_tools_of_one_name_are_refused_at_start() {
         let twice = Offer::new("tea", "1").tool(Pour).tool(Pour).open(&config());
         assert!(twice.is_err_and(|why| why.to_string().contains("pour")));
@@ -255,6 +288,24 @@ mod tests {
     fn a_server_need_not_have_tools() {
         let books = Offer::new("tea", "1").prompt(Brew).open(&config()).expect("a server");
         assert!(books.facts.prompts && books.host.tools(&Caller::local()).tools.is_empty());
+    }
+
+    #[test]
+    fn the_dialects_that_the_settings_name_are_served_and_no_others() {
+        let tea = Offer::new("tea", "1").open(&config()).expect("a server");
+        let all = tea.dialects().len();
+        let named = |dialects: &[&str], zyra_off| {
+            let mut config = config();
+            config.server.dialects = dialects.iter().map(|name| (*name).to_owned()).collect();
+            config.contracts.zyra_off = zyra_off;
+            let served = tea.dialects_over_http(&config).map_err(|why| format!("{why:#}"))?;
+            Ok::<_, String>(served.iter().map(|dialect| dialect.name()).collect::<Vec<_>>())
+        };
+        assert_eq!(named(&["*"], false).map(|served| served.len()), Ok(all));
+        assert_eq!(named(&["*"], true).map(|served| served.len()), Ok(all - 1));
+        assert_eq!(named(&["zyra", "mcp"], false), Ok(vec!["mcp", "zyra"]));
+        let why = named(&["mpc"], false).expect_err("there is none");
+        assert!(why.contains("server.dialects") && why.contains("`mpc`"), "{why}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use toolgate_dialects::{
 use toolgate_host::{Asked, Host};
 
 use crate::client::Place;
+use crate::enveloping::Seal;
 use crate::listening::{self, Subscribed};
 use crate::questions::{Questions, SessionAsks};
 use crate::streams::{Ended, Streams};
@@ -69,13 +70,15 @@ pub(crate) struct Session {
     desk: Arc<Desk>,
     pub(crate) dialect: Arc<dyn Dialect>,
     pub(crate) caller: Caller,
+    /// How its client is connected: `http`, `stdio` or `websocket`.
+    transport: &'static str,
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<InFlight>,
     serial: AtomicU64,
     /// What the client was asked and has not answered.
-    questions: Arc<Questions>,
+    questions: LazyLock<Arc<Questions>>,
     /// What the client wants to be told of unasked.
-    subscribed: Subscribed,
+    subscribed: LazyLock<Subscribed>,
     /// What is said to it on streams that it can come back to.
     pub(crate) streams: Streams,
     /// Cancelled when nothing more is to be told.
@@ -180,17 +183,29 @@ const FOLLOW: Pace = Pace::Events { quiet: Duration::MAX };
 
 impl Session {
     pub(crate) fn new(desk: Arc<Desk>, dialect: Arc<dyn Dialect>, caller: Caller) -> Arc<Self> {
+        Self::over("http", desk, dialect, caller)
+    }
+
+    /// With a client that is connected by `transport`.
+    pub(crate) fn over(
+        transport: &'static str,
+        desk: Arc<Desk>,
+        dialect: Arc<dyn Dialect>,
+        caller: Caller,
+    ) -> Arc<Self> {
         let conversation = Mutex::new(dialect.converse());
         let streams = Streams::new(desk.ended.clone());
         Arc::new(Self {
             desk,
             dialect,
             caller,
+            transport,
             conversation,
             in_flight: Mutex::default(),
             serial: AtomicU64::new(0),
-            questions: Arc::new(Questions::new()),
-            subscribed: Subscribed::default(),
+            // Most sessions are one request, which asks and subscribes to nothing.
+            questions: LazyLock::new(|| Arc::new(Questions::new())),
+            subscribed: LazyLock::new(Subscribed::default),
             streams,
             over: CancellationToken::new(),
         })
@@ -209,10 +224,16 @@ impl Session {
     /// Takes `ask` and gives the work it makes; what is said meanwhile goes to `out`.
     ///
     /// Refused if its key is in flight already.
-    pub(crate) fn begin(self: &Arc<Self>, ask: Ask, out: Out) -> Result<Begun, Reply> {
+    pub(crate) fn begin(self: &Arc<Self>, mut ask: Ask, out: Out) -> Result<Begun, Reply> {
         let cancel = self.desk.stop.child_token();
+        let seal = Seal::before(&self.desk.host, &mut ask, self.dialect.name(), self.transport);
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        self.enter(&ask.key, Begin { serial, cancel: cancel.clone() })?;
+        if let Err(refused) = self.enter(&ask.key, Begin { serial, cancel: cancel.clone() }) {
+            if let Some(seal) = seal {
+                seal.never_begun(&self.desk.host);
+            }
+            return Err(refused);
+        }
         let listed = Listed { session: self.clone(), key: ask.key, serial };
 
         self.notes_interest(&ask.request);
@@ -227,6 +248,7 @@ impl Session {
             asker,
             state,
             beside: ask.beside,
+            within: ask.within,
         };
         let ticket = ask.ticket;
         let work = self.desk.running.track_future(async move {
@@ -235,6 +257,9 @@ impl Session {
             mouth.shut();
             // Gone from the list, it was cancelled, and whoever cancels wants no answer.
             if !listed.strike() {
+                if let Some(seal) = seal {
+                    seal.unwanted(&session.desk.host);
+                }
                 return Answered { reply: None, follow: None };
             }
             // Still listed, nobody cancelled it but whoever ends the session or the server.
@@ -256,7 +281,11 @@ impl Session {
                 }),
                 Ok(_) | Err(_) => None,
             };
-            Answered { reply: ticket.reply(outcome), follow }
+            let reply = match seal {
+                None => ticket.reply(outcome),
+                Some(seal) => seal.reply(&session.desk.host, ticket.as_ref(), outcome),
+            };
+            Answered { reply, follow }
         });
         Ok(Begun { work: Box::pin(work), cancel })
     }

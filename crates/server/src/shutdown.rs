@@ -8,6 +8,11 @@ use tokio_util::sync::CancellationToken;
 ///
 /// Whoever sends SIGINT or SIGTERM again means it: the process ends there and then.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
+    on_signal_or(|| {})
+}
+
+/// The same; before the process ends there and then, it does `last`.
+pub fn on_signal_or(last: impl FnOnce() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = if hangup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
@@ -24,6 +29,7 @@ pub fn on_signal() -> std::io::Result<CancellationToken> {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
+        last();
         std::process::exit(130);
     });
     Ok(stop)

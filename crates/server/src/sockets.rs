@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::BoxFuture;
@@ -25,6 +26,22 @@ pub(crate) struct Conversing {
 pub(crate) struct Viewing {
     pub(crate) session: Arc<Session>,
     pub(crate) job: Watching,
+}
+
+/// A client that is told one thing, and no more.
+pub(crate) struct Closing {
+    pub(crate) message: Bytes,
+    pub(crate) code: u16,
+}
+
+impl Talk for Closing {
+    fn talk(self: Box<Self>, socket: Socket) -> BoxFuture<'static, Close> {
+        Box::pin(async move {
+            // It may have gone already.
+            let _ = socket.outbox.send(self.message).await;
+            Close { code: self.code, reason: String::new() }
+        })
+    }
 }
 
 impl Talk for Conversing {
@@ -87,7 +104,7 @@ impl Talk for Viewing {
 }
 
 /// Sends what is in `queue` until it ends or the client is gone.
-async fn write(mut queue: mpsc::Receiver<bytes::Bytes>, outbox: Outbox) {
+async fn write(mut queue: mpsc::Receiver<Bytes>, outbox: Outbox) {
     while let Some(message) = queue.recv().await {
         if outbox.send(message).await.is_err() {
             return;

@@ -1,10 +1,14 @@
 //! The log, on standard error: standard output belongs to the protocol and to results.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::anyhow;
+use toolgate_host::Secrets;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+use crate::config::environment;
 
 /// Starts logging at `level`, a least level or a filter.
 pub fn start(level: &str) -> anyhow::Result<()> {
@@ -16,11 +20,57 @@ pub fn start(level: &str) -> anyhow::Result<()> {
     })?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_writer(|| Log)
+        .with_ansi(io::stderr().is_terminal());
     // A program that embeds us may log already.
     let _ = log.try_init();
     Ok(())
+}
+
+/// What the log does not say: the values of this process's variables that are called a secret.
+static SECRETS: LazyLock<Secrets> = LazyLock::new(secrets);
+
+/// The secrets among this process's variables.
+pub(crate) fn secrets() -> Secrets {
+    let variables = environment();
+    let variables =
+        variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
+    Secrets::among(variables)
+}
+
+/// What was logged while it is held back.
+static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+/// Holds back what is logged until [`let_go`], for clients that wait for a line of their own first.
+pub fn hold() {
+    *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+}
+
+/// Lets out what was held back.
+pub fn let_go() {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // Nobody need read the log.
+    let _ = io::stderr().write_all(&held.unwrap_or_default());
+}
+
+/// Standard error, unless it is held back.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A line comes whole.
+        let line = String::from_utf8_lossy(bytes);
+        let line = SECRETS.redacted(&line);
+        match &mut *HELD.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(held) => held.write_all(line.as_bytes())?,
+            None => io::stderr().write_all(line.as_bytes())?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// What `level` lets through. A word alone must be a level: as a filter it would name a module, and

@@ -1,24 +1,30 @@
 //! Builds a host from settings: the one place that knows every room.
 
+use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use toolgate_contract::{AnyTool, Effects, with_icons};
+use toolgate_contract::{AnyTool, Effects, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
     Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy,
-    Settings, job_resources, job_tools,
+    Rate, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
-use toolgate_toolsets::world::{Processes, Root};
-use toolgate_toolsets::{assets, commands, exec, files, icons, prompts, skills};
+use toolgate_toolsets::world::{Fetch, Processes, Root};
+use toolgate_toolsets::{
+    assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
+};
 
 use crate::config::{self, Config, EffectsMax, environment, state_folder};
+use crate::enveloping;
 use crate::exchange::SessionBounds;
 use crate::lines::LineBounds;
 use crate::offer::Served;
+use crate::telemetry;
 
 /// How many messages may wait for a client at a WebSocket before it is too slow.
 const SOCKET_MESSAGES: usize = 256;
@@ -33,6 +39,8 @@ pub struct Workspace {
     processes: Processes,
     http_sse: bool,
     card: Option<Card>,
+    zyra_body_bytes_max: Option<usize>,
+    keys: bool,
 }
 
 impl Workspace {
@@ -52,10 +60,16 @@ impl Workspace {
             let icons = icons::of(tool.spec().id.toolset());
             with_icons(tool, icons)
         };
-        let gate = gate(tools.into_iter().map(pictured).collect(), library, config)?;
-        let host = Host::new(gate, jobs).with_job_tools(&handle);
+        let schemas = enveloping::schemas(root, config)?;
+        let tools = tools.into_iter().map(pictured).collect();
+        let catalog = Catalog::with_schemas(tools, schemas.clone())?;
+        let gate = gate(catalog, library, config)?;
+        let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
+        let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, card(&config.server));
-        Ok(Self { host: Arc::new(host), processes, http_sse, card })
+        let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
+        let keys = !config.keys.is_empty();
+        Ok(Self { host: Arc::new(host), processes, http_sse, card, zyra_body_bytes_max, keys })
     }
 
     /// The same to look at: nothing is called there, so no audit log is opened.
@@ -63,6 +77,7 @@ impl Workspace {
         destination(&config.audit.to)?;
         let mut config = config.clone();
         "off".clone_into(&mut config.audit.to);
+        "off".clone_into(&mut config.envelope.log_dir);
         Self::open(root, &config)
     }
 
@@ -85,6 +100,8 @@ impl Workspace {
             skills: false,
             http_sse: self.http_sse,
             card: self.card.clone(),
+            zyra_body_bytes_max: self.zyra_body_bytes_max,
+            keys: self.keys,
         };
         Served::new(self.host.clone(), facts)
     }
@@ -102,14 +119,13 @@ pub(crate) fn card(server: &config::Server) -> Option<Card> {
     server.card.clone().map(|name| Card { name, url: server.url.clone() })
 }
 
-/// The gate before `tools` and `library`, under `config`.
+/// The gate before `catalog` and `library`, under `config`.
 pub(crate) fn gate(
-    tools: Vec<Arc<dyn AnyTool>>,
+    catalog: Catalog,
     mut library: Library,
     config: &Config,
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
-    let catalog = Catalog::new(tools)?;
     let policy =
         Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?
             .with_confirm(&config.tools.confirm)?;
@@ -128,7 +144,11 @@ pub(crate) fn gate(
         limits.programs,
         limits.waiting,
         Duration::from_millis(limits.wait_ms),
-    );
+    )
+    .with_rates(&rates(&limits.rate))?;
+    if !ids.is_empty() {
+        slots.check(&ids)?;
+    }
     let settings = Settings {
         deadline: Duration::from_millis(limits.deadline_ms),
         job_deadline: Duration::from_millis(config.jobs.deadline_ms),
@@ -137,7 +157,22 @@ pub(crate) fn gate(
         output_check: config.validation.output,
         page_size: limits.page_size,
     };
-    Ok(Gate::new(catalog, policy, slots, audit, settings).with_library(library))
+    Ok(Gate::new(catalog, policy, slots, audit, settings)
+        .with_library(library)
+        .with_secrets(telemetry::secrets()))
+}
+
+/// How often each caller may call what.
+fn rates(rules: &[config::Rate]) -> Vec<Rate> {
+    let rules = rules.iter().filter_map(|rule| {
+        Some(Rate {
+            tools: rule.tools.clone(),
+            calls: NonZeroU32::new(rule.calls)?,
+            per: Duration::from_millis(rule.in_ms),
+            burst: NonZeroU32::new(rule.burst.unwrap_or(rule.calls))?,
+        })
+    });
+    rules.collect()
 }
 
 /// What the toolsets over a folder offer.
@@ -155,13 +190,24 @@ fn toolsets(root: &Path, processes: &Processes, config: &Config) -> anyhow::Resu
         // It need not be there yet.
         Some(folder.strip_prefix(real(root)).ok()?.to_str()?.to_owned())
     });
-    packs.chain(jobs).for_each(|inside| files.protect(&inside));
+    let log = enveloping::log_folder(&config.envelope)?;
+    let log = log.and_then(|folder| beneath(root, &folder));
+    // As they are named, and where they lie.
+    let schemas = enveloping::schema_folders(&config.envelope);
+    let real = config.envelope.schemas.iter().filter_map(|named| beneath(root, &root.join(named)));
+    let schemas = schemas.chain(real);
+    packs.chain(jobs).chain(log).chain(schemas).for_each(|inside| files.protect(&inside));
     let root = Root::open(root)
         .with_context(|| format!("the folder {} cannot be served", root.display()))?;
     let mut tools = files::tools(&root, &files);
     let programs = exec::Programs::new(&root, processes, &config.exec);
     tools.extend(programs.tools());
-    tools.extend(commands::tools(&programs, declared));
+    tools.extend(git::tools(&programs, &config.git));
+    tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
+    let declared = commands::tools(&programs, declared);
+    let engine = search::Engine::new(&root, &config.search, &files);
+    tools.extend(engine.iter().flat_map(search::tools));
+    tools.extend(docs::tools(&root, &config.docs, engine.as_ref()));
     let mut library = Library::default();
     if config.resources.files {
         library.resources.push(files::resources(&root, &files));
@@ -171,10 +217,26 @@ fn toolsets(root: &Path, processes: &Processes, config: &Config) -> anyhow::Resu
         library.resources.push(skills.clone());
         library.skills.push(skills);
     }
-    if let Some(assets) = assets::Assets::new(&root, &config.assets) {
-        library.resources.push(assets);
+    if let Some(assets) = assets::Assets::open(&root, &config.assets)? {
+        tools.extend(assets::tools(&assets, &config.assets, &Fetch::default()));
+        library.resources.extend(assets::Source::new(&assets).map(|source| source as _));
     }
-    Ok(Toolsets { tools, library })
+    Ok(Toolsets { tools: displaced(tools, declared), library })
+}
+
+/// `tools` and `declared`, of which one takes the place of a tool that has its name: it was asked
+/// for, by whoever declared it.
+fn displaced(
+    mut tools: Vec<Arc<dyn AnyTool>>,
+    declared: Vec<Arc<dyn AnyTool>>,
+) -> Vec<Arc<dyn AnyTool>> {
+    let name = |tool: &Arc<dyn AnyTool>| fold(tool.spec().id.as_str());
+    let names: HashSet<String> = declared.iter().map(name).collect();
+    for gone in tools.extract_if(.., |tool| names.contains(&name(tool))) {
+        tracing::info!("a declared command takes the place of the tool `{}`", gone.spec().id);
+    }
+    tools.extend(declared);
+    tools
 }
 
 /// How the jobs over the folder `root` are kept; `None` if they are not.

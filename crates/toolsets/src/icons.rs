@@ -9,10 +9,17 @@ pub fn of(toolset: &str) -> Vec<Icon> {
         "exec" => {
             "<rect x='3' y='4' width='18' height='16' rx='2'/><path d='m7 9 3 3-3 3M12 15h5'/>"
         }
+        "git" => {
+            "<circle cx='6' cy='5' r='2'/><circle cx='6' cy='19' r='2'/><circle cx='18' cy='8' r='2'/>\
+             <path d='M6 7v10M18 10c0 4-6 3-11 7'/>"
+        }
+        "ci" => "<circle cx='12' cy='12' r='9'/><path d='m8 12 3 3 5-6'/>",
         "jobs" => "<circle cx='12' cy='12' r='9'/><path d='M12 7v5l3 2'/>",
         "prompts" => "<path d='M4 5h16v11h-9l-4 4v-4H4zM8 9h8M8 12h5'/>",
         "skills" => "<path d='M12 6c-2-2-5-2-8-2v14c3 0 6 0 8 2 2-2 5-2 8-2V4c-3 0-6 0-8 2zv14'/>",
         "assets" => "<path d='M8 4c-3 0-1 7-4 8 3 1 1 8 4 8M16 4c3 0 1 7 4 8-3 1-1 8-4 8'/>",
+        "search" => "<circle cx='11' cy='11' r='7'/><path d='m16 16 5 5M8 11h6'/>",
+        "docs" => "<path d='M5 3h14v18H5zM9 8h6M9 12h6M9 16h3'/>",
         // Command lines that somebody declared.
         _ => "<path d='M13 3 5 13h6l-1 8 8-10h-6z'/>",
     };
@@ -31,7 +38,19 @@ mod tests {
 
     #[test]
     fn every_toolset_has_a_small_picture_without_scripts() {
-        for toolset in ["files", "exec", "jobs", "prompts", "skills", "assets", "visualize"] {
+        for toolset in [
+            "files",
+            "exec",
+            "git",
+            "ci",
+            "jobs",
+            "prompts",
+            "skills",
+            "assets",
+            "search",
+            "docs",
+            "visualize",
+        ] {
             let icons = of(toolset);
             let source = icons[0].src.strip_prefix("data:image/svg+xml;base64,").unwrap();
             let source = String::from_utf8(STANDARD.decode(source).unwrap()).unwrap();

@@ -1,8 +1,12 @@
 //! The tools built in: a folder is a toolset, a file is a tool.
 
 pub mod exec;
+pub mod git;
+pub mod ci;
 pub mod commands;
 pub mod files;
+pub mod search;
+pub mod docs;
 pub mod prompts;
 pub mod skills;
 pub mod assets;
@@ -13,3 +17,5 @@ mod looked;
 mod media;
 mod places;
 pub mod world;
+
+pub use places::check_folder;

@@ -32,7 +32,10 @@ pub(crate) fn in_uri(path: impl AsRef<[u8]>) -> String {
 }
 
 /// Refuses `folder`, which the setting `setting` names, where it is none of the workspace.
-pub(crate) fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
+///
+/// # Errors
+/// When it is empty or leads out, in a sentence that names the setting.
+pub fn check_folder(setting: &str, folder: &str) -> Result<(), String> {
     let mut depth = 0_usize;
     let is_inside = Path::new(folder).components().all(|part| match part {
         Component::Normal(_) => {

@@ -8,6 +8,7 @@ mod patience;
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{BoxFuture, Frame, Head, Reply};
+use toolgate_contract::{BoxFuture, Caller, Frame, Head, Reply};
 
 use crate::websocket::{Talk, converse};
 pub use admission::Admission;
@@ -44,19 +45,85 @@ pub trait Exchange: Send + Sync + 'static {
     fn serves(&self, path: &str) -> bool;
     /// Where something is served.
     fn paths(&self) -> Vec<&str>;
+    /// Who sends what begins with `head`, from `peer`; by default whoever reaches the address may.
+    /// Asked before the body is read.
+    fn sender<'a>(&'a self, _head: &'a Head, _peer: SocketAddr) -> BoxFuture<'a, Sender> {
+        Box::pin(async { Sender::Known(Caller::http()) })
+    }
     /// Answers one message. Dropped when the client goes away first.
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing>;
-    /// What to answer at `path` to a message of more than `limit` bytes.
-    fn too_large(&self, path: &str, limit: usize) -> Reply;
+    /// What to answer to a message that did not come as one that can be read; `None` leaves it to
+    /// the transport.
+    fn unread<'a>(&'a self, head: &'a Head, why: &'a Unread) -> BoxFuture<'a, Option<Reply>>;
+    /// Whether `/healthz` is answered like any other path; else the transport answers it.
+    fn answers_health(&self) -> bool {
+        false
+    }
+}
+
+/// Why a message cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unread {
+    /// It is larger than it may be.
+    TooLarge {
+        /// The cap in bytes.
+        limit: usize,
+    },
+    /// It did not arrive in time.
+    Late,
+    /// It did not arrive whole.
+    Broken,
+    /// It is not of a kind that is read here.
+    Unfit(String),
+}
+
+impl Unread {
+    /// A sentence for whoever sent it.
+    pub fn told(&self) -> String {
+        match self {
+            Self::TooLarge { limit } => format!("the body is larger than {limit} bytes"),
+            Self::Late => "the body did not arrive in time".to_owned(),
+            Self::Broken => "the body did not arrive whole".to_owned(),
+            Self::Unfit(why) => why.clone(),
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Late => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken => StatusCode::BAD_REQUEST,
+            Self::Unfit(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+}
+
+/// Who sent a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sender {
+    /// Somebody who may.
+    Known(Caller),
+    /// Nobody known.
+    Nobody {
+        /// Whether they said who they are.
+        said: bool,
+    },
+    /// Somewhere that has said too often who it is not.
+    Guesser {
+        /// How long it is to wait.
+        retry_after: Duration,
+    },
 }
 
 /// One message as it came.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The message.
+    /// The message; of one from nobody known without its body, where that is long or cannot be read.
     pub frame: Frame,
     /// Whether the client asks for a conversation (a WebSocket), and so may be answered with one.
     pub upgrade: bool,
+    /// Who sent it.
+    pub sender: Sender,
 }
 
 /// What goes back.
@@ -142,10 +209,11 @@ pub async fn serve(
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
                 connections.spawn(async move {
-                    abort.run_until_cancelled(serve_connection(door, stream, shutdown)).await;
+                    let served = serve_connection(door, stream, peer, shutdown);
+                    abort.run_until_cancelled(served).await;
                     drop(place);
                 });
             }
@@ -166,11 +234,17 @@ pub async fn serve(
 }
 
 /// Answers the requests of one client, and talks with it if that is what they come to.
-async fn serve_connection(door: Arc<Door>, stream: TcpStream, shutdown: CancellationToken) {
+async fn serve_connection(
+    door: Arc<Door>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    shutdown: CancellationToken,
+) {
     // Without this an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let stream = Patient::new(stream, door.bounds.write_time_max);
-    let Some(Agreed { talk, upgrade }) = serve_requests(&door, stream, &shutdown).await else {
+    let Some(Agreed { talk, upgrade }) = serve_requests(&door, stream, peer, &shutdown).await
+    else {
         return;
     };
     let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Patient>>()) {
@@ -184,6 +258,7 @@ async fn serve_connection(door: Arc<Door>, stream: TcpStream, shutdown: Cancella
 async fn serve_requests(
     door: &Arc<Door>,
     stream: Patient,
+    peer: SocketAddr,
     shutdown: &CancellationToken,
 ) -> Option<Agreed> {
     let agreed = Arc::new(Mutex::new(None));
@@ -191,7 +266,7 @@ async fn serve_requests(
         let agreed = agreed.clone();
         service_fn(move |request| {
             let (door, agreed) = (door.clone(), agreed.clone());
-            async move { Ok::<_, Infallible>(door.answer(request, &agreed).await) }
+            async move { Ok::<_, Infallible>(door.answer(request, peer, &agreed).await) }
         })
     };
     let connection = http1::Builder::new()
@@ -234,6 +309,7 @@ impl Door {
     async fn answer(
         &self,
         request: Request<IncomingBody>,
+        peer: SocketAddr,
         agreed: &Mutex<Option<Agreed>>,
     ) -> Response<Sent> {
         if let Err(refusal) = self.admission.check(&request) {
@@ -242,7 +318,7 @@ impl Door {
         let visitor = Visitor::of(&request);
         let mut response = match &visitor {
             Some(visitor) if visitor.only_asks() => whole(Reply::empty(204)),
-            Some(_) | None => self.answer_admitted(request, agreed).await,
+            Some(_) | None => self.answer_admitted(request, peer, agreed).await,
         };
         if let Some(visitor) = visitor {
             visitor.allow(response.headers_mut());
@@ -253,10 +329,11 @@ impl Door {
     async fn answer_admitted(
         &self,
         mut request: Request<IncomingBody>,
+        peer: SocketAddr,
         agreed: &Mutex<Option<Agreed>>,
     ) -> Response<Sent> {
         let path = request.uri().path();
-        if path == "/healthz" {
+        if path == "/healthz" && !self.exchange.answers_health() {
             return plain(StatusCode::OK, "ok\n");
         }
         if !self.exchange.serves(path) {
@@ -264,21 +341,28 @@ impl Door {
             let why = format!("nothing is served at {path}; what is: {paths}\n");
             return plain(StatusCode::NOT_FOUND, &why);
         }
-        if let Some(refusal) = unreadable(request.method(), request.headers()) {
-            return refusal;
-        }
         let asked = match Asked::by(&request) {
             Ok(asked) => asked,
             Err(misasked) => return misasked.refusal(),
         };
         let upgrade = hyper::upgrade::on(&mut request);
         let (parts, body) = request.into_parts();
-        let (body, _room) = match self.read(body).await {
-            Ok(read) => read,
-            Err(unread) => return self.refuse(parts.uri.path(), &unread),
+        let unfit = unreadable(&parts.method, &parts.headers);
+        let head = head(parts);
+        let sender = self.exchange.sender(&head, peer).await;
+        let (body, _room) = match (&sender, unfit) {
+            (Sender::Known(_), Some(unfit)) => return self.refuse(&head, &unfit).await,
+            (Sender::Known(_), None) => match self.read(body).await {
+                Ok((body, room)) => (body, Some(room)),
+                Err(unread) => return self.refuse(&head, &unread).await,
+            },
+            (Sender::Nobody { .. } | Sender::Guesser { .. }, Some(_)) => (Bytes::new(), None),
+            (Sender::Nobody { .. } | Sender::Guesser { .. }, None) => {
+                (self.glance(body).await, None)
+            }
         };
-        let frame = Frame { head: head(parts), body };
-        let incoming = Incoming { frame, upgrade: asked.is_some() };
+        let frame = Frame { head, body };
+        let incoming = Incoming { frame, upgrade: asked.is_some(), sender };
         match (self.exchange.exchange(incoming).await, asked) {
             (Outgoing::Whole(reply), _) => whole(reply),
             (Outgoing::Events(events), _) => streamed(events, self.bounds.keep_alive),
@@ -294,11 +378,10 @@ impl Door {
         }
     }
 
-    fn refuse(&self, path: &str, unread: &Unread) -> Response<Sent> {
-        match unread {
-            Unread::TooLarge => whole(self.exchange.too_large(path, self.bounds.body_bytes_max)),
-            Unread::Late => plain(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"),
-            Unread::Broken => plain(StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
+    async fn refuse(&self, head: &Head, unread: &Unread) -> Response<Sent> {
+        match self.exchange.unread(head, unread).await {
+            Some(reply) => whole(reply),
+            None => plain(unread.status(), &format!("{}\n", unread.told())),
         }
     }
 
@@ -309,32 +392,39 @@ impl Door {
         let length = body.size_hint().exact().map_or(Ok(max), usize::try_from);
         let length = length.unwrap_or(usize::MAX);
         if length > max {
-            return Err(Unread::TooLarge);
+            return Err(Unread::TooLarge { limit: max });
         }
         let room = u32::try_from(kib(length)).unwrap_or(u32::MAX);
         let whole = async {
             let room = self.room.acquire_many(room).await.map_err(|_| Unread::Broken)?;
             match Limited::new(body, max).collect().await {
                 Ok(body) => Ok((body.to_bytes(), room)),
-                Err(err) if err.is::<LengthLimitError>() => Err(Unread::TooLarge),
+                Err(err) if err.is::<LengthLimitError>() => Err(Unread::TooLarge { limit: max }),
                 Err(_) => Err(Unread::Broken),
             }
         };
         timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
     }
+
+    /// The body of a message from nobody known, if it is short; it takes no room from others.
+    async fn glance(&self, body: IncomingBody) -> Bytes {
+        let max = GLANCE_BYTES_MAX.min(self.bounds.body_bytes_max);
+        if body.size_hint().lower() > max as u64 {
+            return Bytes::new();
+        }
+        let whole = timeout(self.bounds.body_time_max, Limited::new(body, max).collect()).await;
+        whole.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default()
+    }
 }
+
+/// How much of a body is read that comes from nobody known: enough to find its id.
+const GLANCE_BYTES_MAX: usize = 64 << 10;
 
 /// How many bodies of the largest size there is room for at once.
 const BODIES_IN_ROOM: usize = 8;
 
 fn kib(bytes: usize) -> usize {
     bytes / 1024 + 1
-}
-
-enum Unread {
-    TooLarge,
-    Late,
-    Broken,
 }
 
 fn head(parts: Parts) -> Head {
@@ -344,7 +434,7 @@ fn head(parts: Parts) -> Head {
 }
 
 /// The refusal of a body that is not plain JSON.
-fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Response<Sent>> {
+fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Unread> {
     if method != Method::POST {
         return None;
     }
@@ -352,12 +442,11 @@ fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Response<Sent>> {
     let kind = text(CONTENT_TYPE).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        let why = format!("the content type is `{kind}`; send application/json\n");
-        return Some(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why));
+        let why = format!("the content type is `{kind}`; send application/json");
+        return Some(Unread::Unfit(why));
     }
     let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
     (!encoding.eq_ignore_ascii_case("identity")).then(|| {
-        let why = format!("the content encoding is `{encoding}`; send the body as it is\n");
-        plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why)
+        Unread::Unfit(format!("the content encoding is `{encoding}`; send the body as it is"))
     })
 }

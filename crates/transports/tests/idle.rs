@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, Reply};
-use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, serve};
+use toolgate_contract::{BoxFuture, Head, Reply};
+use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, Unread, serve};
 use toolgate_transports::websocket::{Close, Socket, Talk};
 
 const SOCKETS: usize = 1_000;
@@ -40,8 +40,8 @@ impl Exchange for Listens {
         Box::pin(async { Outgoing::Socket(Box::new(Self)) })
     }
 
-    fn too_large(&self, _path: &str, _limit: usize) -> Reply {
-        Reply::empty(413)
+    fn unread<'a>(&'a self, _head: &'a Head, _why: &'a Unread) -> BoxFuture<'a, Option<Reply>> {
+        Box::pin(async { None })
     }
 }
 

@@ -131,6 +131,25 @@ impl Dialect for Mcp {
                 .with_status(503)
                 .reply(true)
                 .with_header("retry-after", "1"),
+            Refused::Unauthorized { said } => {
+                let (why, challenge) = if *said {
+                    ("nobody is known by this key", "Bearer error=\"invalid_token\"")
+                } else {
+                    ("send your key as `Authorization: Bearer KEY` or `X-API-Key: KEY`", "Bearer")
+                };
+                Failure::invalid_request(None, why)
+                    .with_status(401)
+                    .reply(true)
+                    .with_header("www-authenticate", challenge)
+            }
+            Refused::Throttled { retry_after } => {
+                let why = "too many wrong keys came from where you are; wait";
+                let wait = retry_after.as_millis().div_ceil(1000).max(1).to_string();
+                Failure::invalid_request(None, why)
+                    .with_status(429)
+                    .reply(true)
+                    .with_header("retry-after", wait)
+            }
             // Without the id: it belongs to the request that is still in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
@@ -514,6 +533,8 @@ impl McpConversation {
             events,
             asking,
             beside,
+            within: None,
+            via: None,
         }))
     }
 

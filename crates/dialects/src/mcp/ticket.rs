@@ -77,6 +77,7 @@ impl Ticket for McpTicket {
             (answer, Asked::Library { want, .. }, _) => self.shelved(*want, &answer),
             (
                 Answer::Tools(_)
+                | Answer::Everything { .. }
                 | Answer::Output(_)
                 | Answer::Job(_)
                 | Answer::Jobs(_)

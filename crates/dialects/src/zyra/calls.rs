@@ -10,10 +10,10 @@ use toolgate_contract::{
     ToolPage,
 };
 
-use super::rest::seconds;
+use super::rest::{seconds, status};
 use super::watch::Follow;
 use super::words::{Printed, download, parameters, parts, spell, wording};
-use super::{FAILED, NAME};
+use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
     Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, METHOD_NOT_FOUND, notification, success,
@@ -34,6 +34,14 @@ pub(crate) enum Over {
 
 /// Reads one message.
 pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
+    let limit = match over {
+        Over::Http => facts.zyra_body_bytes_max,
+        Over::WebSocket => None,
+    };
+    if let Some(limit) = limit.filter(|limit| body.len() > *limit) {
+        let why = format!("Request too large: {} bytes (limit {limit})", body.len());
+        return failed(id_in(body).as_ref(), &Failure::new(TOO_LARGE, why));
+    }
     let fields = match parse(body) {
         Ok(Value::Object(fields)) => fields,
         Ok(
@@ -56,6 +64,11 @@ pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
     };
     read_fields(facts, over, id.as_ref(), fields)
         .unwrap_or_else(|failure| failed(id.as_ref(), &failure))
+}
+
+/// The id of the message in `body`, if it is one and has one.
+fn id_in(body: &[u8]) -> Option<Id> {
+    Id::read(parse(body).ok()?.get("id")?)
 }
 
 fn failed(id: Option<&Id>, failure: &Failure) -> Reading {
@@ -116,9 +129,7 @@ fn read_request(
     match method {
         "initialize" => Ok(initialize(facts, over, id)),
         "ping" => said(json!({})),
-        "statusReport" | "status/report" => {
-            said(json!({ "status": "ok", "version": facts.version }))
-        }
+        "statusReport" | "status/report" => said(status(facts)),
         "prompts/list" => said(json!({ "prompts": [] })),
         "resources/list" => said(json!({ "resources": [] })),
         "tools/list" | "listTools" => {
@@ -228,6 +239,8 @@ fn ask(request: Request, ticket: CallTicket, on_leave: OnLeave) -> Reading {
         events,
         asking: Asking::Nobody,
         beside: Beside::default(),
+        within: None,
+        via: None,
     })
 }
 

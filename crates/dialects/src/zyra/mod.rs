@@ -8,11 +8,12 @@ mod words;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Method;
 use toolgate_contract::{Body, Frame, Head, Reply};
 
 use self::calls::{Over, read_message};
-use self::places::{PATHS, Place, place, probes};
+use self::places::{OWN_PATHS, PATHS, Place, place, probes, single};
 use crate::rpc::{Failure, INTERNAL_ERROR};
 use crate::{Conversation, Dialect, Facts, Key, Reading, Refused, Upgrade};
 
@@ -22,6 +23,9 @@ const NAME: &str = "zyra";
 const FAILED: i32 = -32000;
 /// The code of a request that was too large to be read.
 const TOO_LARGE: i32 = -32001;
+
+/// The status that RFC 6455 has for who may not talk.
+const POLICY_VIOLATION: u16 = 1008;
 
 /// The dialect.
 pub struct Zyra {
@@ -42,6 +46,10 @@ impl Dialect for Zyra {
 
     fn paths(&self) -> &'static [&'static str] {
         PATHS
+    }
+
+    fn own_paths(&self) -> &'static [&'static str] {
+        OWN_PATHS
     }
 
     fn claims(&self, head: &Head) -> bool {
@@ -77,11 +85,53 @@ impl Dialect for Zyra {
                     .with_status(503)
                     .with_header("retry-after", "1")
             }
+            Refused::Unauthorized { .. } => rest::detail(401, "Unauthorized: invalid API key"),
+            Refused::Throttled { retry_after } => {
+                rest::detail(429, "Too many failed attempts; wait")
+                    .with_header("retry-after", rest::seconds(*retry_after))
+            }
             // Without the id: it belongs to the request that is still in flight.
             Refused::Repeated { key: Key(id) } => {
                 let why = format!("the id {id} is in flight already; this request was not run");
                 Reply::json(Failure::invalid_request(why).written(None))
             }
+        }
+    }
+
+    /// A browser cannot send headers with a WebSocket.
+    fn credential(&self, head: &Head) -> Option<String> {
+        let Head::Http { path, query, .. } = head else { return None };
+        match place(path)? {
+            Place::Talk | Place::Watch(_) => single(query, "api_key").ok().flatten(),
+            Place::Calls
+            | Place::Progress(_)
+            | Place::Job(_)
+            | Place::Download(_)
+            | Place::Manifest(_)
+            | Place::Health => None,
+        }
+    }
+
+    fn is_open(&self, head: &Head) -> bool {
+        place(head.path()) == Some(Place::Health)
+    }
+
+    /// Without a key there is no socket; who says a wrong one is told so on it.
+    fn turn_away_socket(&self, head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
+        let socket = matches!(place(head.path()), Some(Place::Talk | Place::Watch(_)));
+        match why {
+            Refused::Unauthorized { said: true } if socket => {
+                let told = Bytes::from_static(br#"{"error":"Unauthorized"}"#);
+                Ok(Upgrade::Close(told, POLICY_VIOLATION))
+            }
+            Refused::Unauthorized { said: false } if socket => {
+                Err(rest::detail(403, "Unauthorized: no API key"))
+            }
+            Refused::Unauthorized { .. }
+            | Refused::Throttled { .. }
+            | Refused::TooLarge { .. }
+            | Refused::Busy { .. }
+            | Refused::Repeated { .. } => Err(self.refuse(why)),
         }
     }
 
@@ -99,7 +149,8 @@ impl Dialect for Zyra {
                     | Place::Progress(_)
                     | Place::Job(_)
                     | Place::Download(_)
-                    | Place::Manifest(_),
+                    | Place::Manifest(_)
+                    | Place::Health,
                 ),
             ) => Err(rest::detail(400, "there is no WebSocket here")),
             (_, None) => Err(rest::nothing_here(path)),
@@ -122,7 +173,7 @@ impl Conversation for ZyraConversation {
                 };
                 match (place, method.as_str()) {
                     (Place::Calls, "POST") => read_message(&self.facts, Over::Http, &frame.body),
-                    (place, method) => rest::read(place, method, query),
+                    (place, method) => rest::read(&self.facts, place, method, query),
                 }
             }
         }

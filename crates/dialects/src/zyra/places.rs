@@ -17,6 +17,24 @@ pub(crate) const PATHS: &[&str] = &[
     "/ws/mcp",
     "/v1/ws/jobs/",
     "/ws/jobs/",
+    "/v1/health",
+    "/health",
+];
+
+/// The same on a listener of its own, where `/mcp` is nobody else's.
+pub(crate) const OWN_PATHS: &[&str] = &[
+    "/mcp",
+    "/v1/mcp",
+    "/v1/mcp/progress/",
+    "/mcp/progress/",
+    "/v1/jobs/",
+    "/jobs/",
+    "/v1/ws/mcp",
+    "/ws/mcp",
+    "/v1/ws/jobs/",
+    "/ws/jobs/",
+    "/v1/health",
+    "/health",
 ];
 
 /// Whether it is a Zyra client that asks at `/mcp`: MCP's own have nothing to look for there but a
@@ -53,6 +71,8 @@ pub(crate) enum Place {
     Talk,
     /// A job's life over a WebSocket.
     Watch(String),
+    /// Whether the server is there.
+    Health,
 }
 
 /// What `path` stands for, with or without `/v1` before it.
@@ -67,6 +87,7 @@ pub(crate) fn place(path: &str) -> Option<Place> {
         ["jobs", id, "manifest"] => Place::Manifest(decoded(id)),
         ["ws", "mcp"] => Place::Talk,
         ["ws", "jobs", id] => Place::Watch(decoded(id)),
+        ["health"] => Place::Health,
         _ => return None,
     })
 }
@@ -96,10 +117,16 @@ mod tests {
 
     #[test]
     fn every_path_that_is_served_stands_for_something() {
-        for path in PATHS {
+        for path in PATHS.iter().chain(OWN_PATHS) {
             let whole = if path.ends_with('/') { format!("{path}x") } else { (*path).to_owned() };
             assert!(place(&whole).is_some(), "{path}");
         }
+    }
+
+    #[test]
+    fn alone_it_is_served_at_every_path_and_one_more() {
+        let more: Vec<_> = OWN_PATHS.iter().filter(|path| !PATHS.contains(path)).collect();
+        assert_eq!((more, OWN_PATHS.len()), (vec![&"/mcp"], PATHS.len() + 1));
     }
 
     #[test]

@@ -16,14 +16,15 @@ use super::places::{Place, single};
 use super::watch;
 use super::words::{Printed, output_file, parameters, spell, wording};
 use crate::rpc::written;
-use crate::{Accepts, Ask, Asking, Key, OnLeave, Reading, Ticket};
+use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading, Ticket};
 
 /// What the wire says that the server is.
 const ABOUT: &str = "Zyra MCP server for domain-specific data visualization";
 
 /// Reads a request for what is at `place`.
-pub(crate) fn read(place: Place, method: &str, query: &str) -> Reading {
+pub(crate) fn read(facts: &Facts, place: Place, method: &str, query: &str) -> Reading {
     match (place, method) {
+        (Place::Health, "GET" | "HEAD") => Reading::Reply(json_reply(&status(facts))),
         (Place::Calls, "GET" | "HEAD" | "OPTIONS") => {
             ask(Request::ListTools { after: None }, View::Discovery)
         }
@@ -51,11 +52,16 @@ pub(crate) fn read(place: Place, method: &str, query: &str) -> Reading {
             let reply = detail(426, "there is a WebSocket here, and nothing else");
             Reading::Reply(reply.with_header("upgrade", "websocket"))
         }
-        (Place::Manifest(_) | Place::Download(_) | Place::Progress(_), _) => {
+        (Place::Manifest(_) | Place::Download(_) | Place::Progress(_) | Place::Health, _) => {
             Reading::Reply(only("GET, HEAD"))
         }
         (Place::Talk | Place::Watch(_), _) => Reading::Reply(only("GET")),
     }
+}
+
+/// That it is there, and in which version.
+pub(crate) fn status(facts: &Facts) -> Value {
+    json!({ "status": "ok", "version": facts.version })
 }
 
 /// A request about the job `id`; what is no job's id names no job.
@@ -107,6 +113,8 @@ fn ask(request: Request, view: View) -> Reading {
         events: Accepts::Message,
         asking: Asking::Nobody,
         beside: Beside::default(),
+        within: None,
+        via: None,
     })
 }
 

@@ -54,7 +54,7 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
         None => Head::Line,
     };
     match zyra.upgrade(&head) {
-        Ok(Upgrade::Converse) => {}
+        Ok(Upgrade::Converse | Upgrade::Close(..)) => {}
         Ok(Upgrade::Watch(watching)) => watched(&*watching.ticket)?,
         Err(reply) => written(&reply)?,
     }

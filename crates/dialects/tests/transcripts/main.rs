@@ -11,6 +11,10 @@ mod words;
 mod shelf;
 mod chance;
 mod chance_zyra;
+mod chance_envelope;
+mod chance_mira;
+mod chance_synesthetic;
+mod chance_workstation;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -158,6 +162,106 @@ fn a_zyra_job_is_watched_on_a_socket_of_its_own() {
 }
 
 #[test]
+fn a_synesthetic_method_is_a_tool_and_its_output_the_result() {
+    check("synesthetic/calls.txt");
+}
+
+#[test]
+fn a_synesthetic_id_comes_back_to_the_byte() {
+    check("synesthetic/ids.txt");
+}
+
+#[test]
+fn what_is_no_request_of_synesthetic_is_refused_and_the_next_is_read() {
+    check("synesthetic/malformed.txt");
+}
+
+#[test]
+fn every_refusal_is_spelled_in_synesthetic() {
+    check("synesthetic/refusals.txt");
+}
+
+#[test]
+fn synesthetic_over_http_is_a_request_and_its_answer() {
+    check("synesthetic/http.txt");
+}
+
+#[test]
+fn the_four_methods_of_mira_s_contract_are_tools_in_its_own_words() {
+    check("mira/calls.txt");
+}
+
+#[test]
+fn a_mira_client_that_stays_connected_is_told_what_a_program_prints() {
+    check("mira/streaming.txt");
+}
+
+#[test]
+fn mira_s_tools_are_listed_with_its_keys_and_no_others() {
+    check("mira/listing.txt");
+}
+
+#[test]
+fn what_is_no_request_of_mira_is_refused_and_the_next_is_read() {
+    check("mira/malformed.txt");
+}
+
+#[test]
+fn a_mira_answer_over_http_has_status_200_whatever_it_says() {
+    check("mira/http.txt");
+}
+
+#[test]
+fn every_refusal_is_spelled_in_mira() {
+    check("mira/refusals.txt");
+}
+
+#[test]
+fn an_envelope_is_asked_for_by_path_or_by_method() {
+    check("envelope/asked.txt");
+}
+
+#[test]
+fn every_refusal_is_enveloped() {
+    check("envelope/refusals.txt");
+}
+
+#[test]
+fn what_cannot_be_read_over_http_is_refused_in_an_envelope() {
+    check("envelope/bodies.txt");
+}
+
+#[test]
+fn what_is_no_message_is_refused_in_an_envelope_and_the_next_is_read() {
+    check("envelope/malformed.txt");
+}
+
+#[test]
+fn the_workstation_contract_has_nineteen_tools_and_answers_in_text() {
+    check("workstation/contract.txt");
+}
+
+#[test]
+fn every_refusal_is_spelled_in_the_workstation_contract() {
+    check("workstation/refusals.txt");
+}
+
+#[test]
+fn a_client_of_mcp_is_given_blocks_by_the_workstation_contract() {
+    check("workstation/mcp.txt");
+}
+
+#[test]
+fn the_workstation_contract_has_two_paths_to_look_at() {
+    check("workstation/places.txt");
+}
+
+#[test]
+fn what_is_no_message_of_the_workstation_contract_is_refused_and_the_next_is_read() {
+    check("workstation/malformed.txt");
+}
+
+#[test]
 fn a_task_of_2025_11_25_is_asked_for_with_a_parameter() {
     check("mcp/tasks-2025-11-25.txt");
 }
@@ -215,7 +319,7 @@ fn what_comes_beside_a_call_is_passed_on() {
 #[test]
 fn no_transcript_is_forgotten() {
     let tests = include_str!("main.rs");
-    for dialect in ["mcp", "zyra"] {
+    for dialect in ["mcp", "zyra", "synesthetic", "mira", "envelope", "workstation"] {
         for entry in fs::read_dir(folder().join(dialect)).expect("the folder of transcripts") {
             let name = entry.expect("an entry").file_name();
             let call = format!("check(\"{dialect}/{}\")", name.to_string_lossy());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use toolgate_contract::{Answer, Frame, Head, Question, Reply};
+use toolgate_contract::{Answer, Frame, Head, Question, Reply, Request, Via};
 use toolgate_dialects::mcp::Mcp;
 use toolgate_dialects::{
     Conversation, Dialect, Facts, Heard, Key, ListenTicket, Listening, Pace, Reading, Ticket,
@@ -14,7 +14,7 @@ use toolgate_dialects::{
 };
 
 use crate::shelf::{read, read_change, read_interest};
-use crate::telling::{asked, interested, written};
+use crate::telling::{asked, interested, sealed, written};
 use crate::words::{read_event, read_job, read_outcome, read_refused, read_watched};
 
 /// The transcript with what the dialect says now in place of what it said.
@@ -133,7 +133,7 @@ pub(crate) enum Over {
 /// The answer to one message.
 enum Part {
     Said(Option<Reply>),
-    Owed(Arc<dyn Ticket>),
+    Owed(Arc<dyn Ticket>, Option<Via>),
 }
 
 impl Stage {
@@ -234,6 +234,9 @@ impl Stage {
         match self.dialect.upgrade(head) {
             Ok(Upgrade::Converse) => vec!["? talk over a WebSocket".to_owned()],
             Ok(Upgrade::Watch(watching)) => vec![self.watch(watching)],
+            Ok(Upgrade::Close(said, code)) => {
+                vec![format!("< {}, and closes with {code}", String::from_utf8_lossy(&said))]
+            }
             Err(reply) => written(Over::Http, Some(&reply)),
         }
     }
@@ -254,6 +257,9 @@ impl Stage {
     /// What the dialect makes of what the host says to the oldest ask.
     fn hear(&mut self, said: &str) -> Vec<String> {
         let (kind, rest) = said.split_once(' ').unwrap_or((said, ""));
+        if kind == "turned_away" {
+            return self.turn_away(rest);
+        }
         if kind == "refused" {
             return written(Over::Http, Some(&self.dialect.refuse(&read_refused(rest))));
         }
@@ -276,10 +282,10 @@ impl Stage {
         }
         let mut parts = self.open.iter_mut().flat_map(|open| &mut open.parts);
         let owed = parts.find_map(|part| match part {
-            Part::Owed(ticket) => Some((ticket.clone(), part)),
+            Part::Owed(ticket, via) => Some((ticket.clone(), via.clone(), part)),
             Part::Said(_) => None,
         });
-        let (ticket, part) = owed.unwrap_or_else(|| panic!("`= {said}` answers nothing"));
+        let (ticket, via, part) = owed.unwrap_or_else(|| panic!("`= {said}` answers nothing"));
         if kind == "question" {
             let (id, question) = rest.split_once(' ').expect("question ID QUESTION");
             let question: Question = read(question);
@@ -295,7 +301,13 @@ impl Stage {
             Ok(Answer::Job(job)) => ticket.follow(job).map(|watch| (watch, job.clone())),
             Ok(_) | Err(_) => None,
         };
-        *part = Part::Said(ticket.reply(outcome));
+        *part = Part::Said(match via {
+            None => ticket.reply(outcome),
+            Some(via) => {
+                let came = outcome.map(|answer| ticket.data(&answer));
+                ticket.enveloped(&sealed(via, came))
+            }
+        });
         let mut told = self.answers();
         if let Some((watch, job)) = follows {
             told.push("? follow the job".to_owned());
@@ -304,6 +316,25 @@ impl Stage {
             self.watch = Some(watch);
         }
         told
+    }
+
+    /// What comes of a frame that is turned away: `METHOD PATH WHY`, or `line WHY`.
+    fn turn_away(&mut self, said: &str) -> Vec<String> {
+        let (word, rest) = said.split_once(' ').expect("line, or a method");
+        let (head, over, why) = if word == "line" {
+            (Head::Line, Over::Line, rest)
+        } else {
+            let (path, why) = rest.split_once(' ').expect("a path, and why");
+            let method = Method::from_str(word).expect("a method");
+            let (path, query) = (path.to_owned(), String::new());
+            (Head::Http { method, path, query, headers: HeaderMap::new() }, Over::Http, why)
+        };
+        let frame = Frame { head, body: Bytes::new() };
+        let mut told = Vec::new();
+        let parts = vec![part(self.dialect.turn_away(&frame, &read_refused(why)), &mut told)];
+        let told = told.into_iter().flat_map(|line| self.meant(line)).collect::<Vec<_>>();
+        self.open.push(Open { over, batch: false, parts });
+        told.into_iter().chain(self.answers()).collect()
     }
 
     /// What the dialect tells of changes to whoever listens.
@@ -339,7 +370,7 @@ impl Stage {
         for Open { over, batch, parts } in self.open.extract_if(.., whole) {
             let mut replies = parts.into_iter().filter_map(|part| match part {
                 Part::Said(reply) => reply,
-                Part::Owed(_) => None,
+                Part::Owed(..) => None,
             });
             let reply = if batch {
                 Some(self.line.join(replies.by_ref().collect()))
@@ -383,6 +414,8 @@ fn facts(without: &str) -> Arc<Facts> {
         http_sse: has("http_sse"),
         card: has("card")
             .then(|| toolgate_dialects::Card { name: "com.example/tools".to_owned(), url: None }),
+        zyra_body_bytes_max: (!has("long requests")).then_some(100),
+        keys: !has("anonymous callers"),
     })
 }
 
@@ -411,7 +444,13 @@ fn part(reading: Reading, told: &mut Vec<Saying>) -> Part {
         }
         Reading::Ask(ask) => {
             line(asked(&ask));
-            Part::Owed(ask.ticket)
+            match (&ask.request, &ask.via) {
+                // The host has nothing else to say to it.
+                (Request::Refuse(why) | Request::RefuseCall { why, .. }, Some(via)) => {
+                    Part::Said(ask.ticket.enveloped(&sealed(*via.clone(), Err(why.clone()))))
+                }
+                _ => Part::Owed(ask.ticket, ask.via.map(|via| *via)),
+            }
         }
         Reading::Unwatch { uri, reply } => {
             line(format!("? watch the resource {uri} no more"));

@@ -1,9 +1,10 @@
 //! How a transcript writes what is asked of the server and what goes out.
 
 use http::StatusCode;
+use serde_json::Value;
 use toolgate_contract::{
-    Askable, Beside, Body, Completing, CompletingOf, Interest, JobTerms, Kind, Reply, Request,
-    ResourceMark, Which,
+    Askable, Beside, Body, CallError, Completing, CompletingOf, Envelope, EnvelopeError, Interest,
+    JobTerms, Kind, Meta, Reply, Request, ResourceMark, Via, Which, canonical_bytes,
 };
 use toolgate_dialects::{Accepts, Ask, Asking, Key, OnLeave};
 
@@ -11,7 +12,7 @@ use crate::stage::Over;
 
 /// What is asked, and in brackets the rest of the ask.
 pub(crate) fn asked(ask: &Ask) -> String {
-    let Ask { key: Key(key), request, ticket, on_leave, events, asking, beside } = ask;
+    let Ask { key: Key(key), request, ticket, on_leave, events, asking, beside, within, via } = ask;
     let leaving = match on_leave {
         OnLeave::Cancels => "leaving cancels it",
         OnLeave::Continues => "leaving does not end it",
@@ -23,13 +24,60 @@ pub(crate) fn asked(ask: &Ask) -> String {
     };
     let hears = if ticket.listens() { "hears events" } else { "hears no events" };
     let (asking, beside) = (how_asked(asking), came_beside(beside));
-    format!("? {}  [key {key}, {leaving}, {takes}, {hears}{asking}{beside}]", wanted(request))
+    let within = within.map(|within| format!(", within {} ms", within.as_millis()));
+    let within = within.unwrap_or_default();
+    let via = via.as_deref().map_or_else(String::new, came_by);
+    format!(
+        "? {}  [key {key}, {leaving}, {takes}, {hears}{asking}{beside}{within}{via}]",
+        wanted(request)
+    )
+}
+
+fn came_by(via: &Via) -> String {
+    let Via { transport, route, method, payload, tool, prompt, io } = via;
+    let named = tool.iter().chain(prompt).map(|name| format!(" {name}")).collect::<String>();
+    let io = io.as_ref().map(|io| format!(" io {io}")).unwrap_or_default();
+    format!(", enveloped {transport} {route} {method}{named} {payload}{io}")
+}
+
+/// The envelope of a call that came by `via`, by a server whose ids are letters and whose time
+/// stands still.
+pub(crate) fn sealed(via: Via, came: Result<Value, CallError>) -> Envelope {
+    let (data, error) = match came {
+        Ok(data) => (Some(data), None),
+        Err(why) => (None, Some(EnvelopeError::of(&why))),
+    };
+    Envelope {
+        ok: error.is_none(),
+        meta: Meta {
+            request_id: "r".to_owned(),
+            trace_id: "t".to_owned(),
+            span_id: "s".to_owned(),
+            schema_version: Envelope::VERSION.to_owned(),
+            deterministic: false,
+            transport: via.transport.to_owned(),
+            route: via.route,
+            method: via.method,
+            duration_ms: 0.5,
+            status: if error.is_none() { "ok" } else { "error" }.to_owned(),
+            attempt: 0,
+            input_bytes: canonical_bytes(&via.payload),
+            output_bytes: data.as_ref().map_or(0, canonical_bytes),
+            tool_id: via.tool,
+            prompt_id: via.prompt,
+        },
+        data,
+        error,
+    }
 }
 
 fn wanted(request: &Request) -> String {
     match request {
         Request::ListTools { after: None } => "list the tools".to_owned(),
         Request::ListTools { after: Some(tool) } => format!("list the tools after {tool}"),
+        Request::Discover => "discover".to_owned(),
+        Request::Refuse(why) => format!("refuse: {why}"),
+        Request::RefuseCall { tool, why } => format!("refuse to call {tool}: {why}"),
         Request::CallTool { tool, input } => format!("call {tool} {input}"),
         Request::StartJob { tool, input, terms } => {
             format!("start {tool} {input}{}", on_terms(terms))

@@ -50,6 +50,13 @@ pub(crate) fn read_outcome(kind: &str, rest: &str) -> Result<Answer, CallError> 
     }
     match kind {
         "tools" => Ok(Answer::Tools(read_page(rest))),
+        "everything" => {
+            let (tools, prompts) = rest.split_once(" with ").expect("tools with prompts");
+            let Some(Answer::Prompts(page)) = read_answer("prompts", prompts) else {
+                panic!("`{prompts}` are no prompts")
+            };
+            Ok(Answer::Everything { tools: read_page(tools).tools, prompts: page.prompts })
+        }
         "job" => Ok(Answer::Job(Box::new(read_job(rest)))),
         "jobs" => Ok(Answer::Jobs(read_jobs(rest))),
         "artefact" => Ok(Answer::Artefact(read_artefact(rest))),
@@ -229,12 +236,18 @@ pub(crate) fn read_error(text: &str) -> CallError {
     }
 }
 
-/// `too_large BYTES`, `busy TEXT` or `repeated KEY`.
+/// `too_large BYTES`, `busy TEXT`, `repeated KEY`, `unauthorized KEY` (`-` is none) or
+/// `throttled SECONDS`.
 pub(crate) fn read_refused(text: &str) -> Refused {
     match text.split_once(' ').expect("why, and what") {
         ("too_large", limit) => Refused::TooLarge { limit: limit.parse().expect("bytes") },
         ("busy", message) => Refused::Busy { message: read_text(message) },
         ("repeated", key) => Refused::Repeated { key: Key(key.to_owned()) },
+        ("unauthorized", key) => Refused::Unauthorized { said: key != "-" },
+        ("throttled", seconds) => {
+            let seconds = seconds.parse().expect("seconds");
+            Refused::Throttled { retry_after: Duration::from_secs(seconds) }
+        }
         (why, _) => panic!("a server does not refuse because `{why}`"),
     }
 }
@@ -316,6 +329,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         title: title.into(),
         about: format!("About {id}."),
         effects,
+        ruled_as: None,
         idempotent,
         deadline: None,
         at_once: None,

@@ -17,6 +17,7 @@ fn call() -> Call {
         job: None,
         asker: Asker::nobody(),
         beside: Beside::default(),
+        within: None,
     }
 }
 

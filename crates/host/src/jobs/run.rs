@@ -132,6 +132,7 @@ impl Inner {
             job: Some(live.id),
             asker: Asker::again(can, given).asking_by(asks),
             beside: Beside::default(),
+            within: None,
         };
         let work = async {
             let outcome = pipeline::run(&self.gate, call, slot).await;
@@ -262,6 +263,7 @@ impl Inner {
             job: Some(id),
             asker: Asker::nobody(),
             beside: Beside::default(),
+            within: None,
         };
         pipeline::refuse(&self.gate, &call, why).await;
     }

@@ -45,6 +45,8 @@ pub(super) struct Args {
     /// Call it at a running server instead of in this process; what it may do is for that to say
     #[arg(long, conflicts_with_all = ["read_only", "config"])]
     url: Option<String>,
+    #[command(flatten)]
+    key: remote::KeyArgs,
     /// The folder to work in
     #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
     root: PathBuf,
@@ -118,9 +120,9 @@ async fn at_server(
     input: Value,
     stop: CancellationToken,
 ) -> anyhow::Result<Result<Output, String>> {
-    let follow = follow(args);
+    let (remote, follow) = (args.key.remote(url)?, follow(args));
     let outcome = tokio::select! {
-        outcome = remote::call(url, &args.tool, input, follow.as_ref()) => outcome,
+        outcome = remote::call(&remote, &args.tool, input, follow.as_ref()) => outcome,
         () = stop.cancelled() => Ok(Err(CallError::Canceled.to_string())),
     };
     if let Some(follow) = follow {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use toolgate::config;
 use toolgate::wiring::Workspace;
 
@@ -28,7 +29,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
     config::check_listen(loaded.config.server.listen)?;
     // What is only seen when rooms are wired: patterns, folders, schemas.
-    Workspace::look(&args.path, &loaded.config)?;
+    let served = Workspace::look(&args.path, &loaded.config)?.served();
+    served.dialects_over_http(&loaded.config)?;
+    for own in &loaded.config.listen {
+        config::check_listen(own.addr)
+            .with_context(|| format!("in the [[listen]] of {}", own.dialect))?;
+        served.dialect(&own.dialect).context("in a [[listen]]")?;
+    }
     let from = match &loaded.file {
         Some(file) => format!("{} is sound; with it and the environment:", file.display()),
         None => "there is no toolgate.toml here, and none is needed; the settings are:".to_owned(),

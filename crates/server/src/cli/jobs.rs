@@ -49,6 +49,8 @@ pub(super) struct Args {
     /// Ask this server to stop it
     #[arg(long, requires = "cancel")]
     url: Option<String>,
+    #[command(flatten)]
+    key: remote::KeyArgs,
     /// Write a file that the job left, or `all` of them in a zip
     #[arg(long, value_name = "NAME", requires = "id", conflicts_with_all = ["no_follow", "json"])]
     get: Option<String>,
@@ -133,7 +135,8 @@ async fn cancel(
 ) -> anyhow::Result<Result<ExitCode, CallError>> {
     let id = job.id.to_string();
     if let Some(url) = &args.url {
-        let outcome = remote::call(url, "jobs_cancel", json!({ "job_id": id }), None).await?;
+        let remote = args.key.remote(url)?;
+        let outcome = remote::call(&remote, "jobs_cancel", json!({ "job_id": id }), None).await?;
         return Ok(match outcome {
             Ok(output) => {
                 complain(&output.text.body);

@@ -9,10 +9,17 @@ mod follow;
 mod jobs;
 mod tools;
 mod check_config;
+mod enveloping;
+mod check;
+mod diff_logs;
+mod schemas;
 mod import;
+mod validate;
+mod key;
 mod reference;
 mod shape;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,10 +59,20 @@ enum Command {
     Jobs(jobs::Args),
     /// List the tools on offer
     Tools(tools::Args),
+    /// Hold an asset in a file against its schema
+    Validate(validate::Args),
     /// Write a pack of commands from what a program says of itself
     Import(import::Args),
+    /// Make a key for a caller over HTTP
+    Key(key::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
+    /// Go through the envelope contract once and say whether it holds
+    Check(check::Args),
+    /// Say where one log of envelopes differs from another
+    DiffLogs(diff_logs::Args),
+    /// List, print or write the schemas that envelopes and calls are held against
+    Schemas(schemas::Args),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  toolgate completions bash > ~/.local/share/bash-completion/completions/toolgate"
@@ -105,14 +122,19 @@ impl Folder {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match Cli::parse_from(words()).command {
         Command::Serve(args) => serve::run(&args),
         Command::Stdio(args) => stdio::run(&args),
         Command::Call(args) => call::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Tools(args) => tools::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::DiffLogs(args) => diff_logs::run(&args),
+        Command::Schemas(args) => schemas::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
@@ -124,6 +146,18 @@ pub(crate) fn main() -> ExitCode {
         complain(&format!("{err:#}"));
         ExitCode::from(2)
     })
+}
+
+/// The words of the command line. Synesthetic's has `--validate PATH` for `validate PATH`.
+fn words() -> impl Iterator<Item = OsString> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if let Some(first) = words.get(1).and_then(|word| word.to_str()) {
+        let path = first.strip_prefix("--validate=").map(OsString::from);
+        if first == "--validate" || path.is_some() {
+            words.splice(1..2, [OsString::from("validate")].into_iter().chain(path));
+        }
+    }
+    words.into_iter()
 }
 
 /// Says on standard error what went wrong.

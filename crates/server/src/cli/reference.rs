@@ -41,7 +41,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn tool_pages() -> anyhow::Result<String> {
-    let host = Workspace::look(Path::new("."), &config::Config::default())?.host;
+    let mut config = config::Config::default();
+    config.assets.owner.always = true;
+    let host = Workspace::look(Path::new("."), &config)?.host;
     let mut page = String::from(
         "# Tools\n\n<!-- Written by `cargo xtask codegen` from the tools themselves; edit those. -->\n",
     );

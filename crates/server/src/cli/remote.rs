@@ -4,16 +4,17 @@ mod events;
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{Request, Uri};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use toolgate::config;
 use toolgate_contract::{Ending, Output, Text, ToolId, fold};
 use toolgate_dialects::mcp::{Era, Revision};
 
@@ -25,21 +26,65 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(900);
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// The environment variable that a key is read from where none is named.
+const KEY_VARIABLE: &str = "TOOLGATE_KEY";
 /// What the progress of the call is called.
 const PROGRESS_TOKEN: u64 = 1;
 
-/// Calls `tool` at the MCP endpoint `url`: its output, or why there is none. What the server says
+/// Where a running server is, and as whom it is called.
+pub(super) struct Remote<'a> {
+    /// Its MCP endpoint.
+    pub(super) url: &'a str,
+    /// The caller's key there.
+    key: Option<Key>,
+}
+
+/// A key, and the environment variable that it was read from.
+struct Key {
+    value: String,
+    variable: String,
+}
+
+/// Where the key for a running server is.
+#[derive(clap::Args)]
+pub(super) struct KeyArgs {
+    /// The environment variable with your key there, instead of TOOLGATE_KEY
+    #[arg(long, value_name = "NAME", requires = "url")]
+    key_env: Option<String>,
+}
+
+impl KeyArgs {
+    /// The server at `url`, with the key to say there.
+    pub(super) fn remote<'a>(&self, url: &'a str) -> anyhow::Result<Remote<'a>> {
+        let variable = self.key_env.as_deref().unwrap_or(KEY_VARIABLE);
+        let environment = config::environment();
+        let found =
+            environment.into_iter().find(|(key, value)| key == variable && !value.is_empty());
+        let key = match (found, &self.key_env) {
+            (None, None) => None,
+            (None, Some(name)) => bail!("--key-env names {name}, and there is no such variable"),
+            (Some((_, value)), _) => match value.into_string() {
+                Ok(value) => Some(Key { value, variable: variable.to_owned() }),
+                Err(_) => bail!("what is in {variable} can be no key"),
+            },
+        };
+        Ok(Remote { url, key })
+    }
+}
+
+/// Calls `tool` at the server `remote`: its output, or why there is none. What the server says
 /// of it on the way is shown in `follow`. Dropped, the call is called off.
 pub(super) async fn call(
-    url: &str,
+    remote: &Remote<'_>,
     tool: &str,
     input: Value,
     follow: Option<&Follow>,
 ) -> anyhow::Result<Result<Output, String>> {
     // An id is spelled as MCP spells it; any other name is the server's own.
     let name = ToolId::new(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()));
+    let Remote { url, key } = remote;
     let endpoint = Endpoint::read(url)?;
-    let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(&name, input, follow)).await;
+    let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(key.as_ref(), &name, input, follow)).await;
     let answer = answer.with_context(|| format!("{url} did not answer"))??;
     if let Some(error) = answer.get("error") {
         let message = error["message"].as_str().unwrap_or("the server refused the call");
@@ -80,6 +125,7 @@ impl Endpoint {
     /// Makes one call and gives back the JSON-RPC message that answers it.
     async fn ask(
         &self,
+        key: Option<&Key>,
         tool: &str,
         input: Value,
         follow: Option<&Follow>,
@@ -105,7 +151,17 @@ impl Endpoint {
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", revision)
             .header("mcp-method", "tools/call")
-            .header("mcp-name", tool)
+            .header("mcp-name", tool);
+        let request = match key {
+            None => request,
+            Some(Key { value, variable }) => {
+                let credential = HeaderValue::try_from(format!("Bearer {value}"));
+                let credential =
+                    credential.map_err(|_| anyhow!("what is in {variable} can be no key"))?;
+                request.header(AUTHORIZATION, credential)
+            }
+        };
+        let request = request
             .body(Full::new(Bytes::from(body.to_string())))
             .with_context(|| format!("`{tool}` cannot be the name of a tool"))?;
 
@@ -121,6 +177,15 @@ impl Endpoint {
         tokio::spawn(connection);
         let response = sender.send_request(request).await.context("the server broke off")?;
         let status = response.status();
+        if status == StatusCode::UNAUTHORIZED {
+            match key {
+                None => bail!(
+                    "{server} wants a key; put yours into the variable {KEY_VARIABLE}, or name \
+                     another with --key-env"
+                ),
+                Some(Key { variable, .. }) => bail!("{server} does not know the key in {variable}"),
+            }
+        }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let streams = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
         let mut body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);

@@ -1,17 +1,22 @@
 //! `toolgate serve`: a folder over HTTP.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
+use toolgate::config::{Config, Listen};
 use toolgate::wiring::Workspace;
-use toolgate::{config, memory, serve_http, shutdown};
-use toolgate_contract::{Caller, fold};
+use toolgate::{Listeners, Served, config, memory, serve_http, shutdown};
+use toolgate_contract::Caller;
+use toolgate_dialects::Dialect;
 use toolgate_host::Host;
 
+use super::enveloping::Enveloping;
 use super::{Folder, run_to_end};
 
 #[derive(clap::Args)]
@@ -27,50 +32,86 @@ pub(super) struct Args {
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
     path: PathBuf,
     /// The address to listen at, instead of `server.listen`
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    #[arg(long, value_name = "ADDRESS", value_parser = config::address)]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    enveloping: Enveloping,
     #[command(flatten)]
     folder: Folder,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut loaded = args.folder.load_to_serve(&args.path)?;
+    args.enveloping.put(&mut loaded.config);
     if let Some(listen) = args.listen {
         loaded.config.server.listen = listen;
     }
     config::check_listen(loaded.config.server.listen)?;
+    if loaded.config.listen.iter().any(|own| own.dialect == "synesthetic") {
+        // Who serves it alone wants its tools, whatever there is for them to list.
+        loaded.config.assets.owner.always = true;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     run_to_end(runtime, async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
-        let listener = listen(loaded.config.server.listen).await?;
+        let served = workspace.served();
+        served.dialects_over_http(&loaded.config)?;
+        let addr = loaded.config.server.listen;
+        let listener = listen(addr, &format!("--listen {}:0", addr.ip())).await?;
+        let own = own_listeners(&served, &loaded.config).await?;
         let stop = shutdown::on_signal()?;
         announce(&workspace.host, args, loaded.file.as_deref(), listener.local_addr()?);
+        announce_own(&own)?;
         memory::let_go_of_start();
-        serve_http(&workspace.served(), listener, &loaded.config, stop).await?;
+        serve_http(&served, Listeners { all: listener, own }, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// An address as people write it: `127.0.0.1:8000`, `localhost:8000`, `:8000` or `8000`.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix("localhost").unwrap_or(text);
-    let port = port.strip_prefix(':').unwrap_or(port).parse::<u16>();
-    port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
-        .or_else(|_| text.parse())
-        .map_err(|_| "write an address and a port such as 127.0.0.1:8000, or a port".to_owned())
-}
-
-async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Listens at `addr`, which `said` says.
+async fn listen(addr: SocketAddr, said: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(addr).await {
         Ok(listener) => Ok(listener),
         Err(err) if err.kind() == std::io::ErrorKind::AddrInUse => bail!(
-            "something listens at {addr} already; give another address, e.g. --listen {}:0 for \
-             any free port",
-            addr.ip()
+            "something listens at {addr} already; give another address, e.g. {said} for any free \
+             port"
         ),
         Err(err) => Err(err).with_context(|| format!("cannot listen at {addr}")),
     }
+}
+
+/// A listener for each dialect that has one of its own.
+async fn own_listeners(
+    served: &Served,
+    config: &Config,
+) -> anyhow::Result<Vec<(TcpListener, Arc<dyn Dialect>)>> {
+    let mut own = Vec::new();
+    for Listen { addr, dialect } in &config.listen {
+        config::check_listen(*addr)?;
+        if dialect == "zyra" && config.contracts.zyra_off {
+            bail!(
+                "[[listen]] serves zyra at {addr}, and ZYRA_ENABLE_MCP says that it is not served"
+            );
+        }
+        let spoken = served.dialect(dialect)?;
+        let said = format!("`addr = \"{}:0\"` in the [[listen]] of {dialect}", addr.ip());
+        own.push((listen(*addr, &said).await?, spoken));
+    }
+    Ok(own)
+}
+
+/// Says where a dialect is served on its own, in a line each.
+#[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
+fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)]) -> anyhow::Result<()> {
+    for (listener, dialect) in own {
+        eprintln!(
+            "toolgate: serving {} alone at http://{}/",
+            dialect.name(),
+            listener.local_addr()?
+        );
+    }
+    Ok(())
 }
 
 /// Says what is served and how to connect, at length to a person, in a line to a log.
@@ -85,9 +126,14 @@ fn announce(host: &Host, args: &Args, config: Option<&Path>, addr: SocketAddr) {
     }
     let tools = host.tools(&Caller::http()).tools;
     let config = config.map(|file| format!("  config {}\n", file.display())).unwrap_or_default();
-    let names: Vec<_> = tools.iter().map(|tool| fold(tool.spec().id.as_str())).collect();
+    let mut toolsets: BTreeMap<&str, usize> = BTreeMap::new();
+    for tool in &tools {
+        *toolsets.entry(tool.spec().id.toolset()).or_default() += 1;
+    }
+    let toolsets: Vec<_> =
+        toolsets.into_iter().map(|(toolset, count)| format!("{toolset} {count}")).collect();
     eprintln!(
-        "toolgate {version} serves {folder}{how}\n  at     {url}\n{config}  tools  {count}: {names}\n\n\
+        "toolgate {version} serves {folder}{how}\n  at     {url}\n{config}  tools  {count}: {toolsets}; `toolgate tools` lists them\n\n\
          Connect an agent:\n\
          \x20 Claude Code   claude mcp add --transport http toolgate {url}\n\
          \x20 Cursor        in .cursor/mcp.json: {{\"mcpServers\":{{\"toolgate\":{{\"url\":\"{url}\"}}}}}}\n\
@@ -95,7 +141,7 @@ fn announce(host: &Host, args: &Args, config: Option<&Path>, addr: SocketAddr) {
          ctrl-c stops it.",
         version = env!("CARGO_PKG_VERSION"),
         folder = folder.display(),
-        count = names.len(),
-        names = names.join(" "),
+        count = tools.len(),
+        toolsets = toolsets.join(", "),
     );
 }

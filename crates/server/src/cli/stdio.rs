@@ -1,12 +1,20 @@
 //! `toolgate stdio`: a folder to whoever started this process.
 
+mod status;
+
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
+use tokio_util::sync::CancellationToken;
+use toolgate::config::Config;
+use toolgate::ready::ReadyFile;
 use toolgate::wiring::Workspace;
-use toolgate::{memory, serve_stdio, shutdown};
+use toolgate::{Served, memory, serve_stdio, shutdown};
 
+use self::status::Status;
+use super::enveloping::Enveloping;
 use super::{Folder, complain, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
@@ -14,6 +22,7 @@ use super::{Folder, complain, run_to_end, small_runtime};
 Examples:
   claude mcp add toolgate -- toolgate stdio ~/src/app
   printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}' | toolgate stdio
+  toolgate stdio --dialect synesthetic
 
 Messages are lines of JSON. Nothing else is written to standard output; the log goes to
 standard error. It ends when its input does.")]
@@ -25,17 +34,31 @@ pub(super) struct Args {
     #[arg(long, default_value = "mcp", value_name = "NAME")]
     dialect: String,
     #[command(flatten)]
+    enveloping: Enveloping,
+    #[command(flatten)]
     folder: Folder,
 }
 
+/// A server that is ready to read its first line.
+struct Opened {
+    config: Config,
+    workspace: Workspace,
+    served: Served,
+    stop: CancellationToken,
+    /// There once the server is ready, where somebody waits for it.
+    ready: Arc<OnceLock<ReadyFile>>,
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let loaded = args.folder.load_to_serve(&args.path)?;
+    let status = Status::of(&args.dialect);
+    status.begins();
     run_to_end(small_runtime()?, async {
-        let workspace = Workspace::open(&args.path, &loaded.config)?;
-        let served = workspace.served();
-        // Before a person is told to wait.
-        served.dialect(&args.dialect)?;
-        let stop = shutdown::on_signal()?;
+        let opened = match open(args, status) {
+            Ok(opened) => opened,
+            Err(err) => return status.not_set_up(err),
+        };
+        let Opened { config, workspace, served, stop, ready } = opened;
+        status.is_ready(&args.path, &config, &ready);
         if std::io::stdin().is_terminal() {
             complain(
                 "waiting for messages on standard input, a line of JSON each; an agent starts \
@@ -43,8 +66,31 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             );
         }
         memory::let_go_of_start();
-        serve_stdio(&served, &args.dialect, &loaded.config, stop).await?;
+        let over = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
-        Ok(ExitCode::SUCCESS)
+        if let Some(file) = ready.get() {
+            file.remove();
+        }
+        status.ended();
+        over.map(|()| ExitCode::SUCCESS)
     })
+}
+
+/// All that can go wrong before the first line.
+fn open(args: &Args, status: Status) -> anyhow::Result<Opened> {
+    let mut config = args.folder.load_to_serve(&args.path)?.config;
+    args.enveloping.put(&mut config);
+    status.check(&mut config)?;
+    let workspace = Workspace::open(&args.path, &config)?;
+    let served = workspace.served();
+    // Before a person is told to wait.
+    served.dialect(&args.dialect)?;
+    let ready = Arc::new(OnceLock::<ReadyFile>::new());
+    let last = ready.clone();
+    let stop = shutdown::on_signal_or(move || {
+        if let Some(file) = last.get() {
+            file.remove();
+        }
+    })?;
+    Ok(Opened { config, workspace, served, stop, ready })
 }

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use http::Uri;
 
-use toolgate_toolsets::commands;
+use toolgate_toolsets::{check_folder, commands};
 
 use super::setting::{ENV_PREFIX, Setting, settings};
-use super::{Config, FILE_NAME};
+use super::{Config, FILE_NAME, Rate, contracts, keys};
 
 /// Variables of ours that are not settings.
-const ENV_OTHER: [&str; 3] = ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY"];
+const ENV_OTHER: [&str; 4] =
+    ["TOOLGATE_CONFIG", "TOOLGATE_ROOT", "TOOLGATE_READ_ONLY", "TOOLGATE_KEY"];
 
 /// A configuration and where it came from.
 pub struct Loaded {
@@ -60,13 +61,16 @@ pub fn load(
     }
     let mut table: toml::Table = toml::from_str(&text)?;
 
-    let mut config: Config = table.clone().try_into()?;
+    contracts::put(&mut table, &settings, &env)?;
+
+    let mut config: Config = table.clone().try_into().context("in the contracts' environment")?;
     for setting in &settings {
         let Some((_, value)) = env.iter().find(|(name, _)| *name == setting.env) else { continue };
         setting.put(&mut table, value)?;
         config = table.clone().try_into().with_context(|| format!("in {}", setting.env))?;
     }
     let warnings = unknown_variables(&settings, &env);
+    contracts::put_beside(&mut config, &env)?;
     check(&config)?;
     config.source = file.clone().map(|file| commands::Source { file, text });
     Ok(Loaded { config, file, warnings })
@@ -84,13 +88,13 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
     Some(state.join("toolgate"))
 }
 
-/// Refuses to listen where callers would need credentials.
+/// Refuses to listen where callers would send credentials unencrypted.
 pub fn check_listen(listen: SocketAddr) -> anyhow::Result<()> {
     if !listen.ip().is_loopback() {
         bail!(
-            "server.listen is {listen}, which is reached from other machines, and callers there \
-             need credentials, which this version does not have. Listen on 127.0.0.1 and put a \
-             reverse proxy that authenticates, or an SSH tunnel, before it"
+            "server.listen is {listen}, which is reached from other machines, and what they send \
+             would come unencrypted, credentials too: there is no TLS in this version. Listen on \
+             127.0.0.1 and put a reverse proxy with TLS, or an SSH tunnel, before it"
         );
     }
     Ok(())
@@ -122,6 +126,13 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("server.keep_alive_ms", server.keep_alive_ms, 1, DAY_MS),
         ("server.drain_ms", server.drain_ms, 0, DAY_MS),
         ("exec.timeout_ms", config.exec.timeout_ms, 1, 600_000),
+        ("git.timeout_ms", config.git.timeout_ms, 1, 600_000),
+        ("ci.timeout_ms", config.ci.timeout_ms, 1, 600_000),
+        ("ci.output_bytes", config.ci.output_bytes as u64, 1, 1 << 20),
+        ("ci.failures_max", config.ci.failures_max as u64, 1, 10_000),
+        ("search.files_max", config.search.files_max as u64, 1, MANY),
+        ("search.text_bytes_max", config.search.text_bytes_max, 1, 1 << 32),
+        ("docs.bytes_max", config.docs.bytes_max, 1, 1 << 30),
         ("jobs.running", jobs.running as u64, 1, MANY),
         ("jobs.queued", jobs.queued as u64, 1, MANY),
         ("jobs.deadline_ms", jobs.deadline_ms, 1, 365 * DAY_MS),
@@ -133,6 +144,21 @@ fn check(config: &Config) -> anyhow::Result<()> {
     for (name, value, least, most) in ranges {
         if !(least..=most).contains(&value) {
             bail!("{name} is {value}; it may be {least} to {most}");
+        }
+    }
+    keys::check(config)?;
+    for Rate { tools, calls, in_ms, burst } in &limits.rate {
+        let ranges = [
+            ("calls", u64::from(*calls), MANY),
+            ("in_ms", *in_ms, DAY_MS),
+            ("burst", u64::from(burst.unwrap_or(*calls)), MANY),
+        ];
+        if let Some((name, value, most)) =
+            ranges.iter().find(|(_, value, most)| !(1..=*most).contains(value))
+        {
+            bail!(
+                "{name} of the rule over `{tools}` in limits.rate is {value}; it may be 1 to {most}"
+            );
         }
     }
     if let Some(name) = server.card.as_deref().filter(|name| !is_worldwide(name)) {
@@ -155,6 +181,10 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     let (prompts, skills, assets) = (&config.prompts, &config.skills, &config.assets);
     let checked = prompts.check().and_then(|()| skills.check()).and_then(|()| assets.check());
+    let checked = checked.and_then(|()| config.search.check()).and_then(|()| {
+        let mut folders = config.envelope.schemas.iter();
+        folders.try_for_each(|folder| check_folder("envelope.schemas", folder))
+    });
     checked.map_err(|why| anyhow!(why))
 }
 

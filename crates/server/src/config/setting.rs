@@ -28,6 +28,10 @@ pub(super) fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     for (section, body) in &sections {
         for (name, schema) in body["properties"].as_object().into_iter().flatten() {
+            // No variable says a list of tables.
+            if tables(schema).is_some() {
+                continue;
+            }
             settings.push(Setting {
                 path: [section.clone(), name.clone()],
                 env: format!("{ENV_PREFIX}{section}_{name}").to_uppercase(),
@@ -49,6 +53,14 @@ impl Setting {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 toml::Value::Array(items.map(|item| item.to_owned().into()).collect())
             }
+            Some("object") => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                let named = items.map(|item| {
+                    let (name, value) = item.split_once('=')?;
+                    Some((name.trim().to_owned(), value.trim().to_owned().into()))
+                });
+                toml::Value::Table(named.collect::<Option<_>>().with_context(bad)?)
+            }
             _ => toml::Value::String(text.to_owned()),
         };
         let [section, name] = &self.path;
@@ -69,6 +81,7 @@ impl Setting {
             Some("boolean") => value.is_bool(),
             Some("string") => value.is_str(),
             Some("array") => value.is_array(),
+            Some("object") => value.is_table(),
             Some(_) | None => true,
         }
     }
@@ -83,6 +96,7 @@ impl Setting {
             Some("integer") => "a whole number".to_owned(),
             Some("boolean") => "true or false".to_owned(),
             Some("array") => "a list of texts".to_owned(),
+            Some("object") => "a table of texts".to_owned(),
             Some(_) | None => "a text".to_owned(),
         }
     }
@@ -98,6 +112,9 @@ impl Setting {
         }
         match self.schema["type"].as_str() {
             Some("array") => "list of strings; in the environment separated by commas".to_owned(),
+            Some("object") => {
+                "table of strings; in the environment `name=value`, separated by commas".to_owned()
+            }
             Some(kind) => kind.to_owned(),
             // What may be missing is a string where it is not.
             None => "string".to_owned(),
@@ -126,27 +143,70 @@ pub fn reference() -> String {
          [config.schema.json](config.schema.json) is its JSON Schema. `toolgate check-config` says \
          whether a file is sound and prints the settings in force.\n",
     );
-    let mut section = String::new();
-    let about = schema();
-    for setting in settings() {
-        let [head, name] = &setting.path;
-        if *head != section {
-            section.clone_from(head);
-            let text = about["properties"][head]["description"].as_str().unwrap_or_default();
-            let _ = write!(page, "\n## [{head}]\n\n{text}\n");
+    let mut settings = settings();
+    for (section, body) in schema()["properties"].as_object().into_iter().flatten() {
+        if let Some(fields) = tables(body) {
+            write_tables(&mut page, section, body, fields);
+            continue;
         }
-        let text = setting.schema["description"].as_str().unwrap_or_default();
-        let _ = write!(
-            page,
-            "\n### `{name}`\n\n{text}\n\n- type: {}\n- default: {}\n- environment: `{}`\n",
-            setting.kind(),
-            if setting.default.is_null() {
-                "none".to_owned()
-            } else {
-                format!("`{}`", setting.default)
-            },
-            setting.env
-        );
+        let of_it = settings.extract_if(.., |setting| setting.path[0] == *section);
+        let of_it: Vec<Setting> = of_it.collect();
+        if !of_it.is_empty() {
+            let _ = write!(page, "\n## [{section}]\n\n{}\n", about(body));
+        }
+        for setting in of_it {
+            let _ = write!(
+                page,
+                "\n### `{}`\n\n{}\n\n- type: {}\n- default: {}\n- environment: `{}`\n",
+                setting.path[1],
+                about(&setting.schema),
+                setting.kind(),
+                shown(&setting.default),
+                setting.env
+            );
+        }
+        for (name, inner) in body["properties"].as_object().into_iter().flatten() {
+            if let Some(fields) = tables(inner) {
+                write_tables(&mut page, &format!("{section}.{name}"), inner, fields);
+            }
+        }
     }
     page
+}
+
+/// A list of tables, `[[path]]`, and what stands in each.
+fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
+    let _ = write!(page, "\n## [[{path}]]\n\n{}\n", about(body));
+    let required = fields["required"].as_array().map_or(&[][..], Vec::as_slice);
+    for (name, schema) in fields["properties"].as_object().into_iter().flatten() {
+        let field = Setting {
+            path: [path.to_owned(), name.clone()],
+            env: String::new(),
+            schema: schema.clone(),
+            default: schema["default"].clone(),
+        };
+        let default = match required.iter().any(|required| required == name) {
+            true => "none; it must be said".to_owned(),
+            false => shown(&field.default),
+        };
+        let _ = write!(
+            page,
+            "\n### `{name}`\n\n{}\n\n- type: {}\n- default: {default}\n",
+            about(schema),
+            field.kind(),
+        );
+    }
+}
+
+/// What stands in each table, where `schema` is of a list of tables.
+fn tables(schema: &Value) -> Option<&Value> {
+    Some(&schema["items"]).filter(|items| items["properties"].is_object())
+}
+
+fn about(schema: &Value) -> &str {
+    schema["description"].as_str().unwrap_or_default()
+}
+
+fn shown(default: &Value) -> String {
+    if default.is_null() { "none".to_owned() } else { format!("`{default}`") }
 }

@@ -117,3 +117,31 @@ fn a_setting_of_another_type_is_told_what_it_must_be() {
     let err = from("", &[("TOOLGATE_EXEC_SHELL", "no")]).err().expect("refused");
     assert_eq!(format!("{err:#}"), "TOOLGATE_EXEC_SHELL is `no`; it must be true or false");
 }
+
+#[test]
+fn a_list_of_tables_is_in_the_reference_and_no_variable_says_it() {
+    let page = reference();
+    for told in ["## [[listen]]", "## [[keys]]", "### `sha256`", "must be said"] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(!page.contains("TOOLGATE_KEYS"), "{page}");
+    assert!(schema()["properties"]["keys"]["items"]["properties"]["sha256"].is_object());
+}
+
+#[test]
+fn a_key_is_read_from_the_file_and_from_zyra_s_environment_as_its_digest() {
+    let ci = Key::of("ci", "a");
+    let file = format!("[[keys]]\nname = \"ci\"\nsha256 = \"{}\"\n", ci.sha256);
+    let env = [("ZYRA_API_KEY", "devkey"), ("DATAVIZHUB_API_KEY", "old")];
+    let config = from(&file, &env).expect("sound").config;
+    assert_eq!(config.keys, [ci, Key::of("zyra", "devkey")]);
+    assert!(!format!("{config:?}").contains("devkey"));
+    for (text, told) in [
+        ("[[keys]]\nname = \"ci\"\nkey = \"devkey\"\n", "line 3"),
+        ("[[keys]]\nname = \"ci\"\nsha256 = \"devkey\"\n", "`toolgate key ci`"),
+        ("[server]\nkey_headers = [\"a b\"]\n", "server.key_headers"),
+    ] {
+        let err = format!("{:#}", from(text, &[]).err().expect(text));
+        assert!(err.contains(told), "{text}: {err}");
+    }
+}

@@ -18,21 +18,26 @@ fn checkout() -> PathBuf {
 
 /// Each driver with the interpreter it needs.
 #[derive(Clone, Copy)]
-enum Driver {
+pub(crate) enum Driver {
     Python,
     PythonTasks,
     PythonLibrary,
     Inspector,
     TypeScript,
+    /// Those of the workstation contract.
+    PythonWorkstation,
+    TypeScriptWorkstation,
 }
 
 impl Driver {
-    fn command(self) -> Command {
+    pub(crate) fn command(self) -> Command {
         let (program, script) = match self {
             Self::Python => ("python/bin/python", "python_client.py"),
             Self::PythonTasks => ("python/bin/python", "python_tasks.py"),
             Self::PythonLibrary => ("python/bin/python", "python_library.py"),
             Self::TypeScript => ("node/node_modules/.bin/node", "typescript.mjs"),
+            Self::PythonWorkstation => ("python/bin/python", "python_workstation.py"),
+            Self::TypeScriptWorkstation => ("node/node_modules/.bin/node", "workstation.mjs"),
             Self::Inspector => ("node/node_modules/.bin/node", "inspector.mjs"),
         };
         let program = checkout().join(".tools").join(program);
@@ -73,8 +78,9 @@ fn check_all(driver: Driver, words: [&str; 2]) {
     passes(command);
 }
 
+/// Runs `driver`; all it checks must hold.
 #[track_caller]
-fn passes(mut driver: Command) {
+pub(crate) fn passes(mut driver: Command) {
     let home = TempDir::with_prefix("toolgate-home-").unwrap();
     driver.env_clear().env("PATH", path()).env("HOME", home.path());
     // Its own modules are compiled nowhere in the repository.

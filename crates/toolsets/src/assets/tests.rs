@@ -6,74 +6,115 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_contract::{
-    Caller, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Resources,
+    AnyTool, Caller, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Resources,
 };
 
-use super::read::missing;
-use super::{Assets, Settings};
-use crate::world::Root;
+use super::{Assets, Owner, Settings, Source, tools};
+use crate::world::{Fetch, Root};
 
-fn bench(settings: &Settings) -> (TempDir, Option<Arc<Assets>>) {
-    let dir = TempDir::new().unwrap();
-    let put = |path: &str, text: &str| {
-        let path = dir.path().join(path);
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self { dir: TempDir::new().unwrap() };
+        bench.put("schemas/shader.schema.json", "{\"version\": \"0.7.0\"}");
+        bench.put("schemas/tone.json", "{\"type\": \"object\"}");
+        bench.put("schemas/readme.md", "");
+        bench.put("schemas/.json", "");
+        bench.put("examples/sub/a b.json", "[1]");
+        symlink("/etc/hostname", bench.dir.path().join("schemas/out.json")).unwrap();
+        bench
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
-    };
-    put("schemas/shader.schema.json", "{}");
-    put("schemas/tone.json", "{\"type\": \"object\"}");
-    put("schemas/readme.md", "");
-    put("schemas/.json", "");
-    put("examples/sub/a b.json", "[1]");
-    symlink("/etc/hostname", dir.path().join("schemas/out.json")).unwrap();
-    let assets = Assets::new(&Root::open(dir.path()).unwrap(), settings);
-    (dir, assets)
+    }
+
+    fn open(&self, settings: &Settings) -> Option<Arc<Assets>> {
+        Assets::open(&Root::open(self.dir.path()).unwrap(), settings).unwrap()
+    }
+
+    fn source(&self, settings: &Settings) -> Option<Arc<Source>> {
+        Source::new(&*self.open(settings)?)
+    }
 }
 
 fn both() -> Settings {
-    Settings { schemas: Some("schemas".to_owned()), examples: Some("examples".to_owned()) }
+    let folder = |name: &str| Some(name.to_owned());
+    Settings { schemas: folder("schemas"), examples: folder("examples"), ..Settings::default() }
 }
 
 fn ctx() -> Ctx {
     Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
+/// What the tool `verb` gives for `input`.
+async fn call(
+    bench: &Bench,
+    settings: &Settings,
+    verb: &str,
+    input: Value,
+) -> Result<Value, Fault> {
+    let tools = tools(&bench.open(settings).unwrap(), settings, &Fetch::default());
+    let is_it = |tool: &&Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
+    let tool = tools.iter().find(is_it).unwrap();
+    tool.run(&ctx(), input).await.map(|output| output.value).map_err(|err| err.fault)
+}
+
 #[tokio::test]
-async fn without_folders_there_are_no_assets() {
-    assert!(bench(&Settings::default()).1.is_none());
-    let nowhere = Settings { schemas: Some("nowhere".to_owned()), examples: None };
-    let (_dir, assets) = bench(&nowhere);
-    assert!(assets.unwrap().list(&ctx(), None, 10).await.unwrap().is_empty());
+async fn where_nothing_is_named_and_nothing_stands_there_are_no_assets() {
+    let bench = Bench::new();
+    assert!(bench.open(&Settings::default()).is_none());
+    let nowhere = Settings { schemas: Some("nowhere".to_owned()), ..Settings::default() };
+    assert!(bench.source(&nowhere).unwrap().list(&ctx(), None, 10).await.unwrap().is_empty());
+    let backend = Settings { backend_url: Some("http://x".to_owned()), ..Settings::default() };
+    assert!(bench.open(&backend).is_some() && bench.source(&backend).is_none());
+    let always =
+        Settings { owner: Owner { always: true, ..Owner::default() }, ..Settings::default() };
+    assert!(bench.open(&always).is_some() && bench.source(&always).is_none());
+    bench.put("libs/synesthetic-schemas/jsonschema/a.schema.json", "{}");
+    let list = call(&bench, &Settings::default(), "list_schemas", json!({})).await.unwrap();
+    assert_eq!(list["schemas"][0]["path"], "libs/synesthetic-schemas/jsonschema/a.json");
 }
 
 #[test]
-fn a_folder_that_is_none_of_the_workspace_is_refused() {
+fn a_setting_that_cannot_be_meant_is_refused() {
     both().check().unwrap();
     Settings::default().check().unwrap();
     let refused = |settings: Settings, start: &str| {
         let wrong = settings.check().unwrap_err();
         assert!(wrong.starts_with(start), "{wrong}");
     };
-    let folder = |folder: &str| Some(folder.to_owned());
-    refused(Settings { schemas: folder("../x"), ..both() }, "`assets.schemas` names `../x`");
-    refused(Settings { examples: folder(""), ..both() }, "`assets.examples` names an empty");
-}
-
-#[test]
-fn a_folder_without_assets_has_its_reason() {
-    let (dir, _) = bench(&both());
-    let root = Root::open(dir.path()).unwrap();
-    assert_eq!(missing(&root, "schemas"), None);
-    assert!(missing(&root, "nosuch").unwrap().contains("nosuch"));
-    assert_eq!(missing(&root, "schemas/tone.json").as_deref(), Some("it is no folder"));
+    let some = |text: &str| Some(text.to_owned());
+    refused(Settings { schemas: some("../x"), ..both() }, "`assets.schemas` names `../x`");
+    refused(Settings { examples: some(""), ..both() }, "`assets.examples` names an empty");
+    for (url, why) in [
+        ("ftp://x", "begins neither"),
+        ("x", "begins neither"),
+        ("http://a:b@x", "has a user name"),
+        ("https://x?y=1", "has a query"),
+        ("http://", "is no URL"),
+    ] {
+        let start = format!("`assets.backend_url` is `{url}`, which {why}");
+        refused(Settings { backend_url: some(url), ..both() }, &start);
+    }
+    Settings { backend_url: some(""), ..both() }.check().unwrap();
+    let odd =
+        Settings { backend_url: some("http://x/api"), backend_assets_path: some("a b"), ..both() };
+    refused(odd, "`assets.backend_url` is `http://x/api`, which cannot have the path");
 }
 
 #[tokio::test]
 async fn schemas_and_examples_are_listed_and_read_by_name() {
-    let (_dir, assets) = bench(&both());
-    let assets = assets.unwrap();
+    let bench = Bench::new();
+    let assets = bench.source(&both()).unwrap();
     assert_eq!(assets.guard().effects, Effects::Reads);
     assert_eq!(assets.guard().id.as_str(), "assets.get_schema");
     let list = assets.list(&ctx(), None, 10).await.unwrap();
@@ -95,8 +136,7 @@ async fn schemas_and_examples_are_listed_and_read_by_name() {
 
 #[tokio::test]
 async fn a_name_is_completed_among_its_own_kind() {
-    let (_dir, assets) = bench(&both());
-    let assets = assets.unwrap();
+    let assets = Bench::new().source(&both()).unwrap();
     let offered = async |template: &str| {
         let asked = Completing {
             of: CompletingOf::Template(template.to_owned()),
@@ -111,4 +151,254 @@ async fn a_name_is_completed_among_its_own_kind() {
     assert_eq!(offered(&templates[0]).await, ["sub/a%20b"]);
     assert_eq!(offered(&templates[1]).await, ["shader", "tone"]);
     assert!(offered("asset://other/{+name}").await.is_empty());
+}
+
+#[tokio::test]
+async fn what_the_owner_says_comes_first_and_may_be_anywhere() {
+    let (bench, outside) = (Bench::new(), TempDir::new().unwrap());
+    fs::write(outside.path().join("x.schema.json"), "{}").unwrap();
+    symlink("x.schema.json", outside.path().join("y.schema.json")).unwrap();
+    symlink(bench.dir.path().join("schemas/tone.json"), outside.path().join("z.json")).unwrap();
+    let folder = outside.path().to_str().unwrap().to_owned();
+    let owner = Owner { schemas: Some(folder.clone()), ..Owner::default() };
+    let settings = Settings { owner, ..both() };
+    let list = call(&bench, &settings, "list_schemas", json!({})).await.unwrap();
+    let listed = |name: &str| json!({ "name": name, "version": "", "path": format!("{folder}/{name}.json") });
+    assert_eq!(list["schemas"], json!([listed("x"), listed("y")]));
+    let owner = Owner { examples: Some(format!("{folder}/x.schema.json")), ..Owner::default() };
+    let settings = Settings { owner, ..both() };
+    let root = Root::open(bench.dir.path()).unwrap();
+    let wrong = Assets::open(&root, &settings).err().unwrap().to_string();
+    assert!(wrong.starts_with("the folder of examples `") && wrong.contains("x.schema.json"));
+}
+
+#[tokio::test]
+async fn what_changes_after_the_start_is_not_seen() {
+    let bench = Bench::new();
+    let assets = bench.open(&both()).unwrap();
+    bench.put("schemas/shader.schema.json", "{\"version\": \"2\"}");
+    bench.put("schemas/late.json", "{}");
+    fs::remove_dir_all(bench.dir.path().join("examples")).unwrap();
+    let told = |assets: &Assets| -> Vec<_> {
+        assets.schemas().map(|schema| (schema.name.clone(), schema.version())).collect()
+    };
+    let pair = |name: &str, version: &str| (name.to_owned(), version.to_owned());
+    assert_eq!(told(&assets), [pair("shader", "0.7.0"), pair("tone", "")]);
+    assert!(assets.example("sub/a b.json").is_some());
+    let again = bench.open(&both()).unwrap();
+    assert_eq!(told(&again), [pair("late", ""), pair("shader", "2"), pair("tone", "")]);
+}
+
+#[tokio::test]
+async fn too_much_in_a_folder_is_said() {
+    let bench = Bench::new();
+    let file = fs::File::create(bench.dir.path().join("examples/large.json")).unwrap();
+    file.set_len(33 << 20).unwrap();
+    let root = Root::open(bench.dir.path()).unwrap();
+    let wrong = Assets::open(&root, &both()).err().unwrap().to_string();
+    assert!(wrong.starts_with("the assets in `examples` have more than 33554432 bytes"), "{wrong}");
+}
+
+#[tokio::test]
+async fn an_example_is_found_by_each_of_its_paths_and_no_other() {
+    let bench = Bench::new();
+    bench.put("examples/Tone.json", "{\"$schemaRef\": \"x/tone.json\", \"a\": 1}");
+    bench.put("examples/broken.json", "{");
+    let absolute = bench.dir.path().canonicalize().unwrap().join("examples/Tone.json");
+    let absolute = absolute.to_str().unwrap();
+    for path in
+        ["Tone.json", "./Tone.json", "examples/Tone.json", "./examples//Tone.json", absolute]
+    {
+        let given = call(&bench, &both(), "get_example", json!({ "path": path })).await.unwrap();
+        let example = json!({ "$schemaRef": "x/tone.json", "a": 1 });
+        let said = json!({ "ok": true, "example": example, "schema": "tone", "validated": true });
+        assert_eq!(given, said, "{path}");
+    }
+    for path in ["", ".", "Tone", "../examples/Tone.json", "/etc/passwd", "broken.json", "sub"] {
+        let given = call(&bench, &both(), "get_example", json!({ "path": path })).await;
+        assert_eq!(given, Err(Fault::NotFound), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_refers_to_others_by_id_by_file_and_by_where_it_is_published() {
+    let bench = Bench::new();
+    bench.put("version.json", "{\"schemaVersion\": \"0.7.3\"}");
+    let refers = |to: &str| json!({ "properties": { "a": { "$ref": to } } }).to_string();
+    bench.put("schemas/file.json", &refers("tone.json"));
+    bench.put("schemas/sub/up.json", &refers("../tone.json"));
+    bench.put("schemas/id.json", &refers("https://elsewhere/n"));
+    bench.put("schemas/n.schema.json", "{\"$id\": \"https://elsewhere/n\", \"type\": \"object\"}");
+    let published = "https://schemas.synesthetic.dev/0.7.3/tone.json";
+    bench.put("schemas/published.json", &refers(published));
+    bench.put("schemas/lost.json", &refers("https://elsewhere/lost"));
+    bench.put("schemas/odd.json", "{\"type\": 7}");
+    let assets = bench.open(&both()).unwrap();
+    for name in ["file", "sub/up", "id", "published"] {
+        assert_eq!(assets.validate(&json!({ "a": {} }), name), [], "{name}");
+        let wrong = assets.validate(&json!({ "a": [1] }), name);
+        assert_eq!((wrong[0].path.as_str(), wrong.len()), ("/a", 1), "{name}");
+        assert_eq!(wrong[0].msg, "[1] is not of type 'object'", "{name}");
+    }
+    for (name, why) in
+        [("lost", "https://elsewhere/lost"), ("odd", "7"), ("", "no schema is named ``")]
+    {
+        let wrong = assets.validate(&json!({ "a": {} }), name);
+        assert_eq!((wrong[0].path.as_str(), wrong.len()), ("", 1), "{name}");
+        let msg = &wrong[0].msg;
+        assert!(msg.starts_with("schema_load_failed: ") && msg.contains(why), "{msg}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_is_read_as_2020_12_whatever_it_says() {
+    let bench = Bench::new();
+    for draft in ["http://json-schema.org/draft-07/schema#", "https://nobody/knows"] {
+        let schema = json!({ "$schema": draft, "prefixItems": [{ "type": "null" }] });
+        bench.put("schemas/old.json", &schema.to_string());
+        let wrong = bench.open(&both()).unwrap().validate(&json!([1]), "old");
+        assert_eq!(wrong[0].msg, "1 is not of type 'null'");
+        let given = call(&bench, &both(), "get_schema", json!({ "name": "old" })).await.unwrap();
+        assert_eq!(given, json!({ "ok": true, "schema": schema, "version": "" }));
+    }
+}
+
+#[tokio::test]
+async fn numbers_come_as_they_were_written() {
+    let bench = Bench::new();
+    let asked = json!({ "base": { "a": 1, "b": 2.0 }, "new": { "a": 1.0, "b": 2.0 } });
+    let given = call(&bench, &both(), "diff_assets", asked).await.unwrap();
+    let op = json!({ "op": "replace", "path": "/a", "value": 1.0 });
+    assert_eq!(given.to_string(), json!({ "ok": true, "patch": [op] }).to_string());
+}
+
+#[tokio::test]
+async fn every_outcome_is_as_its_schema_says() {
+    let bench = Bench::new();
+    bench.put("schemas/none.json", "false");
+    let sent = Settings { backend_url: Some("http://127.0.0.1:1".to_owned()), ..both() };
+    let asset = json!({ "schema": "tone" });
+    for (settings, verb, input) in [
+        (both(), "list_schemas", json!({})),
+        (both(), "list_examples", json!({})),
+        (both(), "get_schema", json!({ "name": "tone" })),
+        (both(), "get_example", json!({ "path": "sub/a b.json" })),
+        (both(), "validate_asset", json!({ "asset": {}, "schema": "tone" })),
+        (both(), "validate_asset", json!({ "asset": 1, "schema": "tone" })),
+        (
+            both(),
+            "diff_assets",
+            json!({ "base": { "a": 1, "b": 1 }, "new": { "b": 2, "c": null } }),
+        ),
+        (both(), "populate_backend", json!({ "asset": asset })),
+        (sent.clone(), "populate_backend", json!({ "asset": asset })),
+        (sent, "populate_backend", json!({ "asset": {}, "validate_first": true })),
+    ] {
+        let output = call(&bench, &settings, verb, input).await.unwrap();
+        assert_eq!(output.as_object().unwrap().keys().next().unwrap(), "ok", "{verb}");
+        let tools = tools(&bench.open(&settings).unwrap(), &settings, &Fetch::default());
+        let tool = tools.iter().find(|tool| tool.spec().id.as_str().ends_with(verb)).unwrap();
+        let schema = tool.spec().output_schema.clone().unwrap();
+        let wrong = jsonschema::validate(&schema, &output).err().map(|err| err.to_string());
+        assert_eq!(wrong, None, "{verb}: {output}");
+    }
+}
+
+/// The tool `verb` over the bench.
+fn tool(bench: &Bench, verb: &str) -> Arc<dyn AnyTool> {
+    let tools = tools(&bench.open(&both()).unwrap(), &both(), &Fetch::default());
+    let is_it = |tool: &Arc<dyn AnyTool>| tool.spec().id.as_str() == format!("assets.{verb}");
+    tools.into_iter().find(is_it).unwrap()
+}
+
+/// An asset that takes a while, for each tool that looks at one.
+fn laborious() -> [(&'static str, Value); 3] {
+    let many: Vec<Value> = (0..20_000).map(|at| json!({ "a": at })).collect();
+    [
+        ("validate_asset", json!({ "asset": many, "schema": "tone" })),
+        ("diff_assets", json!({ "base": { "a": many }, "new": { "a": many } })),
+        ("get_example", json!({ "path": "large.json" })),
+    ]
+}
+
+#[tokio::test]
+async fn what_takes_long_is_done_beside_the_calls_and_ends_where_nobody_wants_it() {
+    let bench = Bench::new();
+    bench
+        .put("examples/large.json", &json!({ "schema": "tone", "a": vec![0; 20_000] }).to_string());
+    for (verb, input) in laborious() {
+        let (tool, ctx) = (tool(&bench, verb), ctx());
+        // On a busy machine the work may be over before it is first looked at, but not every time.
+        let mut waits = false;
+        for _ in 0..20 {
+            waits |= tokio::select! {
+                biased;
+                _ = tool.run(&ctx, input.clone()) => false,
+                () = std::future::ready(()) => true,
+            };
+        }
+        assert!(waits, "{verb} kept the thread to itself");
+        ctx.cancel.cancel();
+        let err = tool.run(&ctx, input).await.expect_err("a refusal");
+        assert_eq!(err.fault, Fault::Canceled, "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn a_patch_that_is_too_long_is_refused() {
+    let bench = Bench::new();
+    let new: BTreeMap<String, u8> = (0..1_000).map(|at| (at.to_string(), 0)).collect();
+    let long = "k".repeat(200_000);
+    let input = json!({ "base": { &long: {} }, "new": { &long: new } });
+    assert!(input.to_string().len() < 500_000);
+    assert_eq!(call(&bench, &both(), "diff_assets", input).await, Err(Fault::TooLarge));
+}
+
+#[tokio::test]
+async fn no_more_errors_are_told_than_an_answer_holds() {
+    let bench = Bench::new();
+    bench.put("schemas/nulls.json", &json!({ "items": { "type": "null" } }).to_string());
+    let lengthy = json!({ "items": { "allOf": vec![json!({ "type": "null" }); 20] } });
+    bench.put("schemas/lengthy.json", &lengthy.to_string());
+    bench.put("schemas/nameless.json", &json!({ "propertyNames": false }).to_string());
+    let names: BTreeMap<String, u8> = (0..10_001).map(|at| (at.to_string(), 0)).collect();
+    let told = async |asset: Value, schema: &str| -> Vec<(String, String)> {
+        let input = json!({ "asset": asset, "schema": schema });
+        let given = call(&bench, &both(), "validate_asset", input).await.unwrap();
+        assert_eq!((&given["ok"], &given["reason"]), (&json!(false), &json!("validation_failed")));
+        let text = |error: &Value, key: &str| error[key].as_str().unwrap().to_owned();
+        let errors = given["errors"].as_array().unwrap();
+        let errors: Vec<_> = errors.iter().map(|it| (text(it, "path"), text(it, "msg"))).collect();
+        assert!(errors.is_sorted());
+        errors
+    };
+    // As many as there may be are told, and nothing else.
+    let all = told(json!(vec![0; 10_000]), "nulls").await;
+    assert_eq!((all.len(), all[0].0.as_str()), (10_000, "/0"));
+    assert!(all.iter().all(|(_, msg)| msg == "0 is not of type 'null'"));
+    let long = vec!["x".repeat(10_000); 100];
+    for (asset, schema) in [
+        (json!(vec![0; 10_001]), "nulls"),
+        (json!(vec![0; 50_000]), "nulls"),
+        (json!(names), "nameless"),
+        (json!(long), "lengthy"),
+    ] {
+        let some = told(asset, schema).await;
+        assert!(some.len() > 400 && some.len() <= 10_001, "{schema}: {}", some.len());
+        let more = ("", "more is wrong than is told here");
+        assert_eq!(some.iter().filter(|it| it.0 == more.0 && it.1.starts_with(more.1)).count(), 1);
+        let bytes: usize = some.iter().map(|(path, msg)| path.len() + msg.len()).sum();
+        assert!(bytes < 5 << 20, "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn an_asset_whose_pointers_are_far_longer_than_it_is_refused() {
+    let bench = Bench::new();
+    let asset = |parts: usize| json!({ "k".repeat(100_000): vec![0; parts] });
+    let input = json!({ "asset": asset(1_000), "schema": "tone" });
+    let given = call(&bench, &both(), "validate_asset", input).await;
+    assert_eq!(given, Err(Fault::TooLarge));
+    let input = json!({ "asset": asset(100), "schema": "tone" });
+    assert_eq!(call(&bench, &both(), "validate_asset", input).await.unwrap()["ok"], true);
 }

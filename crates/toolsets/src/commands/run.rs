@@ -54,6 +54,8 @@ impl Command {
             title: declared.title.clone(),
             about: declared.about.clone(),
             effects: declared.effects,
+            // It runs what its owner declared, not what a caller says.
+            ruled_as: None,
             idempotent: declared.idempotent,
             deadline: Some(timeout + BEYOND),
             at_once: declared.at_once,

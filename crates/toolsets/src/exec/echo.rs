@@ -164,7 +164,7 @@ fn last_line(text: &str) -> Option<String> {
 }
 
 /// The characters of `line` without what only tells a terminal how to show them: colours, titles.
-fn plain(line: &str) -> impl Iterator<Item = char> {
+pub(crate) fn plain(line: &str) -> impl Iterator<Item = char> {
     let mut chars = line.chars();
     std::iter::from_fn(move || {
         loop {

@@ -24,10 +24,13 @@ use toolgate_contract::{AnyTool, erase};
 
 use crate::world::{Processes, Root};
 
+pub(crate) use echo::plain;
 pub(crate) use meter::Meter;
 pub(crate) use outcome::Outcome;
+pub(crate) use program::Words;
 pub(crate) use programs::Blamed;
 pub use programs::Programs;
+pub(crate) use run::{Input, TIMEOUT_MS_MAX};
 pub use settings::Settings;
 pub(crate) use start::{PathVariable, bounds, refusal};
 pub(crate) use traced::trace;

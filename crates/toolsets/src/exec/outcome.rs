@@ -14,13 +14,13 @@ use super::shown::Extent;
 pub(crate) struct Outcome {
     /// The exit code; 128 and the signal's number when a signal ended it, -1 when its time was
     /// over.
-    pub(super) exit_code: i32,
+    pub(crate) exit_code: i32,
     /// The signal that ended it, e.g. `SIGSEGV`.
     pub(super) signal: Option<String>,
     /// Whether it was stopped because its time was over.
-    pub(super) timed_out: bool,
+    pub(crate) timed_out: bool,
     /// How long it ran.
-    pub(super) duration_ms: u64,
+    pub(crate) duration_ms: u64,
     /// What it printed to standard output; its beginning and end if that was too much.
     pub(super) stdout: String,
     /// How much that is and how it is written.
@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
     /// How much that is and how it is written.
     pub(super) stderr_extent: Extent,
     /// What to give exec_output to read what was left out; null when nothing was.
-    pub(super) output_id: Option<String>,
+    pub(crate) output_id: Option<String>,
 }
 
 impl Outcome {

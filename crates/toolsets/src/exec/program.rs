@@ -23,6 +23,78 @@ impl Scripts {
     }
 }
 
+/// Whose input is spoken of where a program is refused: what there is to give instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Words {
+    /// `exec.run`'s own: `command`, `args`, `cwd`, `env`, `shell`.
+    Program,
+    /// A command line's, which is split or given to `sh` as it needs: `command`, `args`, `folder`.
+    Line,
+    /// A project's, of which only its folder is given: `project`.
+    Project,
+}
+
+impl Words {
+    /// What says where it is run.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Program => "cwd",
+            Self::Line => "folder",
+            Self::Project => "project",
+        }
+    }
+
+    /// What to do where arguments are in the program's own name.
+    fn apart(self, scripts: Scripts) -> &'static str {
+        match (self, scripts) {
+            (Self::Program, Scripts::Run) => {
+                "pass its arguments separately in `args`, or set `shell` to true"
+            }
+            (Self::Program | Self::Project, _) => "pass its arguments separately in `args`",
+            (Self::Line, _) => "with `args`, `command` is the program alone: leave `args` out",
+        }
+    }
+
+    /// What to use instead of `name`, which only a shell has.
+    fn instead(self, name: &str, scripts: Scripts) -> Option<String> {
+        let env = match self {
+            Self::Program => "give variables in `env`".to_owned(),
+            Self::Line | Self::Project => {
+                "nothing it sets outlasts its own run; begin the line with `env NAME=value`"
+                    .to_owned()
+            }
+        };
+        let instead = match name {
+            "cd" | "pushd" | "popd" => format!("give the directory as `{}`", self.folder()),
+            "export" | "set" | "unset" | "source" | "." => env,
+            "alias" => "name the program itself in `command`".to_owned(),
+            "ulimit" | "umask" => "nothing it sets outlasts its own run".to_owned(),
+            _ => return None,
+        };
+        let script = match (self, scripts) {
+            (Self::Program, Scripts::Run) => ", or run a script with `shell: true`",
+            (Self::Line, Scripts::Run) => ", or put what follows on the same line, after `&&`",
+            (Self::Program | Self::Line, Scripts::Refused) | (Self::Project, _) => "",
+        };
+        Some(format!("{instead}{script}"))
+    }
+
+    /// Why no script is run.
+    pub(super) fn no_scripts(self) -> &'static str {
+        match self {
+            Self::Program => {
+                "scripts may not be run here; name a program in `command`, its arguments in \
+                 `args`, and leave `shell` out"
+            }
+            Self::Line | Self::Project => {
+                "this line needs a shell, and scripts may not be run here; name one program and \
+                 its arguments, without pipes, redirections, globs or variables, or give the \
+                 arguments as they are in `args`"
+            }
+        }
+    }
+}
+
 /// The program `command` names in `cwd`, if it is one of `allow`; empty allows any.
 ///
 /// Where a list says what is allowed, what runs is the file the list names, under the
@@ -33,6 +105,7 @@ pub(super) fn choose(
     path: &str,
     allow: &[String],
     scripts: Scripts,
+    words: Words,
 ) -> Result<Program, ToolError> {
     if command.trim().is_empty() {
         return Err(ToolError::invalid("/command", "the command is empty; name a program"));
@@ -42,7 +115,7 @@ pub(super) fn choose(
     }
     if allow.is_empty() {
         return Program::find(command, cwd, path)
-            .map_err(|missing| absent(command, path, missing, scripts));
+            .map_err(|missing| absent(command, path, missing, scripts, words));
     }
     // The name counts as well as the file: programs of many names (busybox, rustup)
     // are one file that does what its name says.
@@ -53,7 +126,9 @@ pub(super) fn choose(
     }
     let mut allowed = same_name.iter().filter_map(|entry| Program::find(entry, cwd, path).ok());
     if !command.contains('/') {
-        return allowed.next().ok_or_else(|| absent(command, path, Missing::Absent, scripts));
+        return allowed
+            .next()
+            .ok_or_else(|| absent(command, path, Missing::Absent, scripts, words));
     }
     let called = Program::find(command, cwd, path).map_err(|_| refused(command, allow))?;
     let same_file = allowed.find(|program| program.identity == called.identity);
@@ -71,7 +146,13 @@ fn refused(command: &str, allow: &[String]) -> ToolError {
 }
 
 /// Says why there is no program `command`, and what was probably meant.
-fn absent(command: &str, path: &str, missing: Missing, scripts: Scripts) -> ToolError {
+fn absent(
+    command: &str,
+    path: &str,
+    missing: Missing,
+    scripts: Scripts,
+    words: Words,
+) -> ToolError {
     let named = command.escape_debug();
     let message = match missing {
         Missing::NotAFile => format!("`{named}` is not a file; name a program"),
@@ -79,9 +160,9 @@ fn absent(command: &str, path: &str, missing: Missing, scripts: Scripts) -> Tool
             format!("`{named}` is not executable; make it so, or run it by its interpreter")
         }
         Missing::Absent => {
-            let advice = advice(command, path, scripts).unwrap_or_default();
+            let advice = advice(command, path, scripts, words).unwrap_or_default();
             let why = if command.contains('/') {
-                format!("`{named}` does not exist; paths are relative to `cwd`")
+                format!("`{named}` does not exist; paths are relative to `{}`", words.folder())
             } else {
                 format!("no program is named `{named}` in PATH")
             };
@@ -92,35 +173,16 @@ fn absent(command: &str, path: &str, missing: Missing, scripts: Scripts) -> Tool
 }
 
 /// What to do instead, for what is no program.
-fn advice(command: &str, path: &str, scripts: Scripts) -> Option<String> {
+fn advice(command: &str, path: &str, scripts: Scripts, words: Words) -> Option<String> {
     let first = command.split_whitespace().next()?;
-    if let Some(instead) = builtin(first) {
-        let script = match scripts {
-            Scripts::Run => ", or run a script with `shell: true`",
-            Scripts::Refused => "",
-        };
-        return Some(format!("`{first}` is a shell's own: {instead}{script}; "));
+    if let Some(instead) = words.instead(first, scripts) {
+        return Some(format!("`{first}` is a shell's own: {instead}; "));
     }
     if command.contains(char::is_whitespace) {
-        let script = match scripts {
-            Scripts::Run => ", or set `shell` to true",
-            Scripts::Refused => "",
-        };
-        return Some(format!("pass its arguments separately in `args`{script}; "));
+        return Some(format!("{}; ", words.apart(scripts)));
     }
     if command.contains('/') {
         return None;
     }
     nearest(command, path).map(|name| format!("did you mean `{name}`? "))
-}
-
-/// What to use instead of what only a shell has.
-fn builtin(name: &str) -> Option<&'static str> {
-    match name {
-        "cd" | "pushd" | "popd" => Some("give the directory as `cwd`"),
-        "export" | "set" | "unset" | "source" | "." => Some("give variables in `env`"),
-        "alias" => Some("name the program itself in `command`"),
-        "ulimit" | "umask" => Some("nothing it sets outlasts its own run"),
-        _ => None,
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use toolgate_contract::{Ctx, Fault, ToolError};
+use toolgate_contract::{Ctx, Fault, Stream, ToolError};
 
 use super::Settings;
 use super::echo::Echo;
@@ -28,6 +28,9 @@ pub struct Programs {
     pub(crate) settings: Arc<Settings>,
     pub(super) kept: Arc<Kept>,
 }
+
+/// What is shown of a piece that a program printed.
+type Show<'s> = &'s (dyn Fn(Stream, &[u8]) -> Vec<u8> + Send + Sync);
 
 /// Whose fault it is that a program that was found does not start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +62,28 @@ impl Programs {
         blamed: impl Fn(Blamed, String) -> ToolError,
     ) -> Result<Outcome, ToolError> {
         let name = start.program.name.clone();
-        let ended =
-            self.watched(ctx, start, meter).await.map_err(|err| not_run(&name, &err, blamed))?;
+        let ended = self
+            .watched(ctx, start, meter, None)
+            .await
+            .map_err(|err| not_run(&name, &err, blamed))?;
+        match ended.stopped {
+            Some(Stopped::Canceled) => Err(ToolError::canceled()),
+            Some(Stopped::TimedOut) | None => Ok(self.outcome(ctx, ended)),
+        }
+    }
+
+    /// The same, for whoever reads all that the program prints: what `show` makes of it is passed
+    /// on instead.
+    pub(crate) async fn run_read(
+        &self,
+        ctx: &Ctx,
+        start: Start,
+        blamed: impl Fn(Blamed, String) -> ToolError,
+        show: Show<'_>,
+    ) -> Result<Outcome, ToolError> {
+        let name = start.program.name.clone();
+        let ended = self.watched(ctx, start, None, Some(show)).await;
+        let ended = ended.map_err(|err| not_run(&name, &err, blamed))?;
         match ended.stopped {
             Some(Stopped::Canceled) => Err(ToolError::canceled()),
             Some(Stopped::TimedOut) | None => Ok(self.outcome(ctx, ended)),
@@ -73,13 +96,22 @@ impl Programs {
         ctx: &Ctx,
         start: Start,
         meter: Option<Meter<'_>>,
+        show: Option<Show<'_>>,
     ) -> io::Result<Ended> {
         if !ctx.events.is_watched() {
-            return self.processes.run(start, &ctx.cancel, &|_, _| {}).await;
+            let read = |stream, bytes: &[u8]| {
+                if let Some(show) = show {
+                    show(stream, bytes);
+                }
+            };
+            return self.processes.run(start, &ctx.cancel, &read).await;
         }
         let echo = Mutex::new(Echo::new(ctx, meter));
         let echo = || echo.lock().unwrap_or_else(PoisonError::into_inner);
-        let watch = |stream, bytes: &[u8]| echo().take(stream, bytes);
+        let watch = |stream, bytes: &[u8]| match show {
+            Some(show) => echo().take(stream, &show(stream, bytes)),
+            None => echo().take(stream, bytes),
+        };
         let mut run = pin!(self.processes.run(start, &ctx.cancel, &watch));
         let mut tick = interval_at(Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

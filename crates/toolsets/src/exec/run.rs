@@ -10,12 +10,13 @@ use toolgate_contract::{Ctx, Effects, Ending, Text, Tool, ToolError};
 
 use super::confirm::confirm;
 use super::outcome::Outcome;
+use super::program::Words;
 use super::programs::{Blamed, Programs};
 use super::start::start;
 use crate::world::processes::Start;
 
 /// The longest a call may ask for.
-pub(super) const TIMEOUT_MS_MAX: u64 = 600_000;
+pub(crate) const TIMEOUT_MS_MAX: u64 = 600_000;
 
 /// Runs programs.
 pub(super) struct Run {
@@ -24,36 +25,36 @@ pub(super) struct Run {
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Input {
+pub(crate) struct Input {
     /// The program: a name sought in PATH, or a path, relative to `cwd` or absolute. With
     /// `shell`, a script for `sh`.
-    pub(super) command: String,
+    pub(crate) command: String,
     /// Its arguments. Each reaches it as it is: nothing is split, expanded or unquoted. With
     /// `shell`, the script's `$1`, `$2` and so on.
     #[serde(default)]
-    pub(super) args: Vec<String>,
+    pub(crate) args: Vec<String>,
     /// Runs `command` by `sh -c`, for pipes, redirections and globs.
     #[serde(default)]
-    pub(super) shell: bool,
+    pub(crate) shell: bool,
     /// The directory to start in, inside the workspace; its root by default.
     #[serde(default)]
-    pub(super) cwd: Option<String>,
+    pub(crate) cwd: Option<String>,
     /// Variables to add to the environment, which is otherwise nearly empty.
     #[serde(default)]
-    pub(super) env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
     /// What the program reads from standard input; nothing by default.
     #[serde(default)]
-    pub(super) stdin: Option<String>,
+    pub(crate) stdin: Option<String>,
     /// How long it may run before it is stopped with all it started; 60000 unless the server
     /// is set otherwise.
     #[serde(default)]
     #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
-    pub(super) timeout_ms: Option<u64>,
+    pub(crate) timeout_ms: Option<u64>,
     /// How many bytes of each output the result shows: when there is more, its beginning and
     /// end. 32768 unless the server is set otherwise; no more than 1048576, or what it is set to.
     #[serde(default)]
     #[schemars(range(min = 1))]
-    pub(super) max_output_bytes: Option<usize>,
+    pub(crate) max_output_bytes: Option<usize>,
 }
 
 impl Tool for Run {
@@ -76,11 +77,11 @@ impl Tool for Run {
         if self.programs.settings.confirm.is_empty() {
             return Ok(());
         }
-        self.found(ctx, input.clone()).await.map(drop)
+        self.programs.found(ctx, input.clone(), Words::Program).await.map(drop)
     }
 
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Outcome, ToolError> {
-        let start = self.found(ctx, input).await?;
+        let start = self.programs.found(ctx, input, Words::Program).await?;
         let blamed = |blamed, message: String| match blamed {
             Blamed::Program => ToolError::invalid("/command", message),
             Blamed::Arguments => ToolError::invalid("/args", message),
@@ -101,16 +102,35 @@ impl Run {
     pub(super) fn new(programs: &Programs) -> Self {
         Self { programs: programs.clone() }
     }
+}
 
+impl Programs {
     /// What `input` asks for, ready to be started: nobody who is to be asked about it disagrees.
+    /// A refusal is in the caller's own `words`.
     ///
     /// What is asked about is what is started, whatever else has its name by then.
-    async fn found(&self, ctx: &Ctx, input: Input) -> Result<Start, ToolError> {
-        let (programs, trace, cwd) = (self.programs.clone(), ctx.trace.clone(), input.cwd.clone());
-        let start = spawn_blocking(move || start(input, trace.as_ref(), &programs))
-            .await
-            .map_err(|err| ToolError::because("the program could not be looked up", err))??;
-        confirm(ctx, &self.programs, &start, cwd.as_deref()).await?;
+    pub(crate) async fn found(
+        &self,
+        ctx: &Ctx,
+        input: Input,
+        words: Words,
+    ) -> Result<Start, ToolError> {
+        let cwd = input.cwd.clone();
+        let start = self.looked_up(ctx, input, words).await?;
+        confirm(ctx, self, &start, cwd.as_deref()).await?;
         Ok(start)
+    }
+
+    /// The same with nobody asked: for what tells its version and no more.
+    pub(crate) async fn looked_up(
+        &self,
+        ctx: &Ctx,
+        input: Input,
+        words: Words,
+    ) -> Result<Start, ToolError> {
+        let (programs, trace) = (self.clone(), ctx.trace.clone());
+        spawn_blocking(move || start(input, words, trace.as_ref(), &programs))
+            .await
+            .map_err(|err| ToolError::because("the program could not be looked up", err))?
     }
 }

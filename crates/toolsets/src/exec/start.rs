@@ -8,7 +8,7 @@ use std::time::Duration;
 use toolgate_contract::{ToolError, Trace};
 
 use super::Settings;
-use super::program::{Scripts, choose};
+use super::program::{Scripts, Words, choose};
 use super::programs::Programs;
 use super::run::{Input, TIMEOUT_MS_MAX};
 use super::traced::trace;
@@ -20,6 +20,7 @@ const GRACE_MS_MAX: u64 = 5000;
 /// The program `input` asks for, ready to be started as a part of `traced`.
 pub(super) fn start(
     input: Input,
+    words: Words,
     traced: Option<&Trace>,
     programs: &Programs,
 ) -> Result<Start, ToolError> {
@@ -35,11 +36,9 @@ pub(super) fn start(
     }
     let scripts = Scripts::of(settings);
     let (program, args) = match shell {
-        false => (choose(&command, cwd.as_fd(), &path, &settings.allow, scripts)?, args),
+        false => (choose(&command, cwd.as_fd(), &path, &settings.allow, scripts, words)?, args),
         true if !settings.shell => {
-            let message = "scripts may not be run here; name a program in `command`, its arguments \
-                in `args`, and leave `shell` out";
-            return Err(ToolError::not_allowed(message));
+            return Err(ToolError::not_allowed(words.no_scripts()));
         }
         true if command.trim().is_empty() => {
             return Err(ToolError::invalid("/command", "the script is empty"));
@@ -48,7 +47,7 @@ pub(super) fn start(
             return Err(ToolError::invalid("/command", "the script contains a NUL character"));
         }
         true => {
-            let sh = choose("sh", cwd.as_fd(), &path, &settings.allow, scripts)?;
+            let sh = choose("sh", cwd.as_fd(), &path, &settings.allow, scripts, words)?;
             (sh, ["-c".into(), command, "sh".into()].into_iter().chain(args).collect())
         }
     };

@@ -69,7 +69,7 @@ impl Settings {
     }
 
     /// The part of these that the root itself keeps.
-    pub(super) fn rules(&self) -> Rules {
+    pub(crate) fn rules(&self) -> Rules {
         let mut rules = Rules { hashed_bytes_max: self.hashed_bytes_max, ..Rules::default() };
         rules.protected.retain(|name| !self.unprotected.contains(name));
         rules.protected.extend_from_slice(&self.protected);

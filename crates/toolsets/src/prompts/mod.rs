@@ -56,7 +56,8 @@ use sheet::Sheet;
 use written::Written;
 
 /// The prompts that come along, by name.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
+    ("bootstrap", include_str!("shipped/bootstrap.md")),
     ("explain", include_str!("shipped/explain.md")),
     ("find-cause", include_str!("shipped/find-cause.md")),
     ("review", include_str!("shipped/review.md")),

@@ -1,9 +1,11 @@
-//! The world tools are handed: disk, processes and clock. Nothing else here touches them.
+//! The world tools are handed: disk, processes, network and clock. Nothing else here touches them.
 
 pub mod processes;
 pub mod root;
 pub mod watch;
+pub mod fetch;
 
+pub use fetch::Fetch;
 pub use processes::Processes;
 pub use root::{Root, Rules};
 pub use watch::Watcher;

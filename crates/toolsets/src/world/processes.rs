@@ -125,6 +125,14 @@ impl Processes {
         self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
+    /// The operating system and its version, as the kernel tells them.
+    pub fn system(&self) -> String {
+        let told = |name: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
+        let told = ["ostype", "osrelease"].map(|name| told(name).unwrap_or_default());
+        let told = told.map(|text| text.trim().to_owned()).join(" ");
+        if told.trim().is_empty() { std::env::consts::OS.to_owned() } else { told }
+    }
+
     /// Runs a program to its end, or stops it when its time is over or `cancel` is cancelled.
     ///
     /// `watch` sees all it prints as it comes. When this returns nothing the program

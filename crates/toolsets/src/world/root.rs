@@ -22,6 +22,7 @@ mod entries;
 mod ignores;
 mod walk;
 mod tree;
+mod stray;
 mod remove;
 mod rename;
 mod copy;
@@ -54,6 +55,7 @@ pub use place::Parents;
 pub(crate) use remove::Extent;
 pub(crate) use rename::Standing;
 pub(crate) use replace::{Existing, Missing, Outcome, Terms};
+pub(crate) use stray::{Heed, Stray, Why};
 pub(crate) use walk::{Folder, Found, Sight, Start, Walk};
 pub(crate) use work::Watch;
 
@@ -112,6 +114,19 @@ impl Root {
         let room = Arc::new(Semaphore::new(work::AT_ONCE));
         let held = Held { dir, path, locks: Locks::default(), room };
         Ok(Self { held: Arc::new(held), rules: Arc::new(Ruled::new(&Rules::default())) })
+    }
+
+    /// The directory at `path` as a root of its own, which nothing in it leads out of.
+    ///
+    /// # Errors
+    /// When it is missing, not a directory, or not beneath the root.
+    pub fn within(&self, path: &str) -> Result<Self, ToolError> {
+        let dir = self.open_dir(path)?;
+        let path = beneath::whereabouts(dir.as_fd())
+            .map_err(|err| ToolError::because(format!("`{path}` cannot be opened"), err))?;
+        let (locks, room) = (Locks::default(), self.held.room.clone());
+        let held = Held { dir, path, locks, room };
+        Ok(Self { held: Arc::new(held), rules: self.rules.clone() })
     }
 
     /// The same directory under `rules`.

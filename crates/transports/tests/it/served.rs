@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, Head, Reply};
-use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, serve};
+use toolgate_transports::http::{Admission, Bounds, Exchange, Incoming, Outgoing, Unread, serve};
 use toolgate_transports::websocket::{Close, Socket, Talk};
 
 /// Bounds no test meets by chance.
@@ -178,8 +178,8 @@ impl Exchange for Room {
         })
     }
 
-    fn too_large(&self, _path: &str, _limit: usize) -> Reply {
-        Reply::empty(413)
+    fn unread<'a>(&'a self, _head: &'a Head, _why: &'a Unread) -> BoxFuture<'a, Option<Reply>> {
+        Box::pin(async { None })
     }
 }
 

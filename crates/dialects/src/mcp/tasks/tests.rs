@@ -35,6 +35,8 @@ pub(crate) fn facts() -> Facts {
         skills: true,
         http_sse: false,
         card: None,
+        zyra_body_bytes_max: None,
+        keys: false,
     }
 }
 

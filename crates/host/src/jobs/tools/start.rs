@@ -49,6 +49,7 @@ impl Tool for Start {
             job: None,
             asker: ctx.asker.clone(),
             beside: Beside { mirrored: None, trace: ctx.trace.clone() },
+            within: None,
         };
         // What a job asks while it runs is told to whoever has words for jobs, not by these tools.
         let (terms, later) = (JobTerms::default(), AskLater::Never);

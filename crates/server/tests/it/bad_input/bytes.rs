@@ -135,6 +135,27 @@ fn an_id_that_is_in_flight_is_refused_by_name_and_the_first_call_is_answered() {
 }
 
 #[test]
+fn a_call_whose_id_is_in_flight_is_in_the_log_of_envelopes_as_every_call_is() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).set("envelope_log_dir", workspace.path("runs").display());
+    let mut stdio = launch.stdio();
+    let wait = json!({ "command": "until [ -e go ]; do sleep 0.02; done", "shell": true });
+    stdio.send(&call(7, "exec_run", wait));
+    stdio.send(&call(7, "files_read", json!({ "path": "README.md" })));
+    assert!(refusal(&stdio.receive()).contains("the id 7 is in flight"));
+    let log = workspace.path("runs/mcp_server/envelope_validation.latest.jsonl");
+    let logged = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("it is logged", || logged().contains("files_read"));
+    let logged = logged();
+    let line = logged.lines().find(|line| line.contains("files_read")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["metadata"]["toolId"], "files_read");
+    assert_eq!(line["error"]["details"]["reason"], "conflict");
+    workspace.put("go", "");
+    stdio.answer(7);
+}
+
+#[test]
 fn an_id_in_flight_in_an_http_session_is_refused_by_name_and_the_first_call_is_answered() {
     let workspace = Workspace::new();
     let client = Client::http(Launch::over(&workspace), "2025-11-25");

@@ -8,8 +8,16 @@ use crate::support::{
     Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
 };
 
-const READS: [&str; 10] = [
+const READS: [&str; 22] = [
     "exec_output",
+    "ci_detect",
+    "git_blame",
+    "git_branches",
+    "git_current_branch",
+    "git_diff",
+    "git_log",
+    "git_show",
+    "git_status",
     "files_exists",
     "files_info",
     "files_list",
@@ -19,9 +27,19 @@ const READS: [&str; 10] = [
     "jobs_get",
     "jobs_list",
     "jobs_output",
+    "docs_load_fetch",
+    "docs_render",
+    "docs_search",
+    "search_semantic",
 ];
 const ADDS: [&str; 1] = ["files_mkdir"];
-const CHANGES: [&str; 7] = [
+const CHANGES: [&str; 13] = [
+    "git_add",
+    "git_checkout",
+    "git_commit",
+    "git_restore",
+    "git_stash",
+    "git_unstage",
     "files_copy",
     "files_delete",
     "files_edit",
@@ -30,7 +48,8 @@ const CHANGES: [&str; 7] = [
     "jobs_cancel",
     "jobs_start",
 ];
-const RUNS: [&str; 1] = ["exec_run"];
+const RUNS: [&str; 7] =
+    ["ci_build", "ci_diagnostics", "ci_lint", "ci_restore", "ci_run", "ci_test", "exec_run"];
 
 /// Exactly `offered` is listed; each of the others is as unknown as what never was.
 fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
@@ -57,7 +76,7 @@ fn check(tune: impl Fn(Launch) -> Launch, offered: &[&[&str]]) {
 /// Arguments that would leave a trace.
 fn arguments(tool: &str) -> Value {
     match tool {
-        "exec_run" => json!({ "command": "touch", "args": ["ran"] }),
+        "exec_run" | "ci_run" => json!({ "command": "touch", "args": ["ran"] }),
         "files_mkdir" => json!({ "path": "made" }),
         "files_write" => json!({ "path": "README.md", "content": "", "overwrite": true }),
         "files_edit" => {
@@ -90,9 +109,15 @@ fn the_most_a_tool_may_do_decides() {
 #[test]
 fn what_is_denied_is_not_offered_whatever_is_allowed() {
     check(
-        |launch| launch.set("tools_deny", "exec.*, files.delete, jobs.start"),
+        |launch| {
+            launch.set(
+                "tools_deny",
+                "exec.*, ci.[!d]*, ci.diagnostics, git.*, files.delete, jobs.start",
+            )
+        },
         &[
-            &READS[1..],
+            &["ci_detect"],
+            &READS[9..],
             &ADDS,
             &["files_copy", "files_edit", "files_move", "files_write", "jobs_cancel"],
         ],
@@ -103,17 +128,46 @@ fn what_is_denied_is_not_offered_whatever_is_allowed() {
 }
 
 #[test]
+fn whoever_is_to_run_nothing_is_offered_nothing_that_runs_what_it_says() {
+    let left = [&READS[1..], &ADDS, &CHANGES, &["ci_diagnostics"]];
+    check(|launch| launch.set("tools_deny", "exec.*"), &left);
+    // What is allowed is allowed by its own name.
+    let both = |launch: Launch| launch.set("tools_allow", "ci.*").set("tools_deny", "exec_run");
+    check(both, &[&["ci_detect", "ci_diagnostics"]]);
+    let ci = |launch: Launch| launch.set("tools_allow", "ci.run,files.read");
+    check(ci, &[&["ci_run", "files_read"]]);
+}
+
+#[test]
+fn who_is_asked_before_programs_run_is_asked_before_command_lines_run() {
+    let workspace = Workspace::new().file("Makefile", "build:\n\ttouch ran\n");
+    over_both_with(&workspace, &[("tools_confirm", "exec.run")], |client| {
+        for (tool, input) in [("ci_run", arguments("ci_run")), ("ci_build", json!({}))] {
+            let said = refusal(&client.call(tool, input));
+            assert!(said.contains(&format!("`{}`", tool.replacen('_', ".", 1))), "{said}");
+            assert!(said.contains("tools.confirm"), "{said}");
+        }
+        assert!(!workspace.root().join("ran").exists());
+    });
+}
+
+#[test]
 fn only_what_is_allowed_is_offered() {
-    check(|launch| launch.set("tools_allow", "files.read,exec.run"), &[&["files_read"], &RUNS]);
+    check(
+        |launch| launch.set("tools_allow", "files.read,exec.run"),
+        &[&["files_read", "exec_run"]],
+    );
 }
 
 #[test]
 fn what_is_not_offered_is_not_started_as_a_job_either() {
     let workspace = Workspace::new();
     over_both_with(&workspace, &[("tools_deny", "exec.*")], |client| {
-        let start = json!({ "tool": "exec_run", "arguments": arguments("exec_run") });
-        let said = refusal(&client.call("jobs_start", start));
-        assert!(said.contains("no tool is named `exec_run`"), "{said}");
+        for tool in ["exec_run", "ci_run"] {
+            let start = json!({ "tool": tool, "arguments": arguments(tool) });
+            let said = refusal(&client.call("jobs_start", start));
+            assert!(said.contains(&format!("no tool is named `{tool}`")), "{said}");
+        }
         assert_eq!(structured(&client.call("jobs_list", json!({})))["jobs"], json!([]));
     });
     let served = Launch::over(&workspace).arg("--read-only").served();

@@ -41,6 +41,14 @@ fn representative(
         ("files_search", json!({ "text": "small", "context": 2 })),
         ("files_search", json!({ "glob": "*.md" })),
         ("files_search", json!({ "text": ".", "limit": 1 })),
+        ("search_semantic", json!({ "query": "workspace", "include_vectors": true })),
+        ("search_semantic", json!({ "query": "nowhere", "tags": ["none"], "rerank": false })),
+        ("docs_load_fetch", json!({ "path": "README.md" })),
+        (
+            "docs_render",
+            json!({ "title": "T", "template": "{{ body }}", "body": "b", "frontMatter": { "a": 1 } }),
+        ),
+        ("docs_search", json!({ "query": "small", "topK": 1 })),
         ("files_move", json!({ "source": "new/a.txt", "destination": "b.txt" })),
         ("files_copy", json!({ "source": "b.txt", "destination": "c.txt" })),
         ("files_copy", json!({ "source": "src", "destination": "src2", "recursive": true })),
@@ -50,6 +58,27 @@ fn representative(
         ("files_delete", json!({ "path": "b.txt" })),
         ("files_delete", json!({ "path": "new" })),
         ("files_mkdir", json!({ "path": "src" })),
+        ("git_status", json!({ "repo": "repository" })),
+        ("git_add", json!({ "repo": "repository", "paths": ["."] })),
+        ("git_commit", json!({ "repo": "repository", "message": "m", "allow_empty": true })),
+        ("git_log", json!({ "repo": "repository" })),
+        ("git_show", json!({ "repo": "repository", "ref": "HEAD" })),
+        ("git_show", json!({ "repo": "repository", "file": "Makefile" })),
+        ("git_diff", json!({ "repo": "repository", "ref": "HEAD" })),
+        ("git_blame", json!({ "repo": "repository", "path": "Makefile" })),
+        ("git_branches", json!({ "repo": "repository" })),
+        ("git_current_branch", json!({ "repo": "repository" })),
+        ("git_unstage", json!({ "repo": "repository" })),
+        ("git_checkout", json!({ "repo": "repository", "ref": "main" })),
+        ("git_restore", json!({ "repo": "repository", "paths": ["."] })),
+        ("git_stash", json!({ "repo": "repository", "action": "list" })),
+        ("ci_detect", json!({})),
+        ("ci_build", json!({ "project": "repository", "kind": "make" })),
+        ("ci_test", json!({ "project": "repository", "kind": "make" })),
+        ("ci_lint", json!({ "project": "repository", "kind": "make" })),
+        ("ci_restore", json!({ "project": "repository", "kind": "npm", "args": ["--offline"] })),
+        ("ci_run", json!({ "command": "printf x" })),
+        ("ci_diagnostics", json!({})),
         ("exec_run", json!({ "command": "printf", "args": ["x"] })),
         ("exec_run", json!({ "command": "echo no >&2; exit 3", "shell": true })),
         ("exec_run", json!({ "command": "kill -9 $$", "shell": true })),
@@ -72,8 +101,15 @@ fn every_tools_structured_content_satisfies_its_own_output_schema() {
     let workspace = Workspace::new()
         .file("src/main.rs", "fn main() {}\n")
         .file("blob", [0, 159, 146, 150].repeat(20))
+        .file("repository/Makefile", "build:\n\ttrue\ntest:\n\tfalse\nlint:\n\ttrue\n")
+        .file("repository/package.json", "{}")
         .link("link", "README.md")
         .link("dangling", "nowhere");
+    for words in ["init -q -b main", "config user.name Ada", "config user.email ada@example.org"] {
+        let mut git = std::process::Command::new("git");
+        git.args(words.split(' ')).current_dir(workspace.path("repository"));
+        assert!(git.status().unwrap().success(), "git {words}");
+    }
     over_both(&workspace, |client| {
         let tools = client.tools();
         let schema = |name: &str| {
@@ -120,7 +156,9 @@ fn every_schema_is_a_schema_of_an_object_without_references_elsewhere() {
                 assert!(jsonschema::draft202012::meta::is_valid(schema), "{which} of {tool}");
                 assert!(!schema.to_string().contains("\"$ref\":\"http"), "{tool}");
             }
-            for (name, argument) in tool["inputSchema"]["properties"].as_object().unwrap() {
+            for (name, argument) in
+                tool["inputSchema"]["properties"].as_object().into_iter().flatten()
+            {
                 let about = argument["description"].as_str().unwrap_or_default();
                 assert!(!about.is_empty(), "`{name}` of {} says nothing", tool["name"]);
             }

@@ -42,6 +42,24 @@ fn a_request_without_its_session_is_a_bad_request() {
 }
 
 #[test]
+fn a_session_is_known_in_the_dialect_that_it_was_begun_in_and_in_no_other() {
+    let served = served();
+    let open = |path: &str| {
+        let opened = served.send(&Post::mcp(&initialize(0, "2025-06-18")).to(path));
+        assert_eq!(opened.status, 200, "{path}: {opened:?}");
+        opened.header("mcp-session-id").unwrap().to_owned()
+    };
+    let paths = ["/mcp", "/workstation"];
+    let ids = paths.map(open);
+    for (at, path) in paths.iter().enumerate() {
+        for (of, id) in ids.iter().enumerate() {
+            let response = served.send(&ping(id).malformed().to(path));
+            assert_eq!(response.status, if at == of { 200 } else { 404 }, "{path}: {response:?}");
+        }
+    }
+}
+
+#[test]
 fn a_session_nobody_has_is_not_found() {
     let served = served();
     let id = served.session("2025-11-25");

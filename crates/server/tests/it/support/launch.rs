@@ -89,9 +89,7 @@ impl Launch {
 
     /// `toolgate serve` at a free port.
     pub(crate) fn served(self) -> Served {
-        let mut command = self.command("serve", &["--listen", "127.0.0.1:0"]);
-        command.stdin(Pipe::null()).stdout(Pipe::null());
-        let server = self.start(command);
+        let server = self.serving(&["--listen", "127.0.0.1:0"]);
         let addr = wait_for("the server says where it listens", || {
             assert!(server.is_running(), "the server ended: {}", server.log());
             let log = server.log();
@@ -99,6 +97,13 @@ impl Launch {
             rest.split_once("/mcp\n")?.0.parse().ok()
         });
         Served { addr, server }
+    }
+
+    /// `toolgate serve` with these flags and no others, wherever it listens, if it does.
+    pub(crate) fn serving(self, flags: &[&str]) -> Server {
+        let mut command = self.command("serve", flags);
+        command.stdin(Pipe::null()).stdout(Pipe::null());
+        self.start(command)
     }
 
     fn command(&self, word: &str, more: &[&str]) -> Command {

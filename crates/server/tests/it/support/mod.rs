@@ -16,7 +16,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
-pub(crate) use commands::{began, go, ran};
+pub(crate) use commands::{COMMANDS, began, go, ran};
 pub(crate) use launch::{Launch, Server, binary, path};
 pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
@@ -27,7 +27,7 @@ pub(crate) use socket::{Ended, Socket};
 pub(crate) use stdio::Stdio;
 pub(crate) use wire::{Connection, Head, Post, Response, Served, closed};
 pub(crate) use workspace::Workspace;
-pub(crate) use zyra::{accepted, zyra};
+pub(crate) use zyra::{accepted, check_command, zyra};
 
 /// How long anything may take that takes no time: long, since other tests run beside this one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);

@@ -56,7 +56,7 @@ impl Deref for Served {
 }
 
 /// A request, and how to change it.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Post {
     method: String,
     target: String,

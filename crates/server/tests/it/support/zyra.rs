@@ -20,6 +20,21 @@ pub(crate) fn zyra() -> PathBuf {
     zyra
 }
 
+/// Checks a discovered command: its name as Zyra spells names, its schema a schema of an object.
+#[track_caller]
+pub(crate) fn check_command(command: &Value) {
+    let name = command["name"].as_str().unwrap();
+    let (stage, verb) = name.split_once('-').unwrap_or_else(|| panic!("no stage: {name}"));
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    assert!(!stage.is_empty() && stage.chars().all(|c| c.is_ascii_lowercase()), "{name}");
+    assert!(!verb.is_empty() && verb.chars().all(fits), "{name}");
+    assert!(!command["description"].as_str().unwrap().is_empty(), "{name}");
+    let schema = &command["parameters"];
+    assert_eq!(schema["type"], "object", "{command}");
+    assert!(schema["properties"].is_object(), "{command}");
+    assert!(jsonschema::meta::is_valid(schema), "{command}");
+}
+
 impl Served {
     /// Sends one request to `/v1/mcp`.
     #[track_caller]

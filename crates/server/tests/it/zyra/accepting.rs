@@ -10,21 +10,24 @@ use crate::support::{Launch, Workspace, accepted, go};
 const AT_ONCE: Duration = Duration::from_millis(200);
 
 #[test]
-fn a_job_is_accepted_within_200_ms() {
+fn s4_12_a_job_is_accepted_within_200_ms() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     // The first opens the store.
-    let quickest = (0..5).map(|nth| {
-        let begun = Instant::now();
-        served.begin("work-wait", json!({ "name": nth.to_string() }));
-        begun.elapsed()
-    });
-    let quickest = quickest.min().unwrap();
-    assert!(quickest < AT_ONCE, "{quickest:?}");
+    served.begin("work-wait", json!({ "name": "first" }));
+    let mut took: Vec<_> = (0..9)
+        .map(|nth| {
+            let begun = Instant::now();
+            served.begin("work-wait", json!({ "name": nth.to_string() }));
+            begun.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    assert!(took[took.len() / 2] < AT_ONCE, "half of them took longer: {took:?}");
 }
 
 #[test]
-fn an_accepted_job_is_found_at_every_address_it_is_told_with_v1_and_without() {
+fn s4_10_12_42_49_an_accepted_job_is_found_at_every_address_it_is_told_with_v1_and_without() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let params = accepted("draw-one", json!({}));
@@ -61,7 +64,7 @@ fn an_accepted_job_is_found_at_every_address_it_is_told_with_v1_and_without() {
 }
 
 #[test]
-fn every_spelling_of_a_tool_starts_a_job_of_it() {
+fn s4_52_every_spelling_of_a_tool_starts_a_job_of_it() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -72,7 +75,7 @@ fn every_spelling_of_a_tool_starts_a_job_of_it() {
 }
 
 #[test]
-fn what_cannot_be_a_job_is_refused_as_a_call_is() {
+fn s4_22_what_cannot_be_a_job_is_refused_as_a_call_is() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     for (params, said) in [

@@ -19,15 +19,18 @@ fn job(id: u64, tool: &str, arguments: Value) -> Value {
 }
 
 #[test]
-fn a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
+fn s4_35_36_37_41_a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
     let workspace = Workspace::with_commands();
     for target in ["/v1/ws/mcp", "/ws/mcp"] {
         let (_served, mut socket) = open(&workspace, target);
         let answer = socket.ask(&rpc(1, "initialize", json!({})));
         let result = &answer["result"];
-        assert_eq!(result["protocolVersion"], "2025-06-18", "{answer}");
-        assert_eq!(result["capabilities"], json!({ "tools": { "listChanged": true } }));
-        assert_eq!(result["serverInfo"]["name"], "zyra");
+        let expected = json!({
+            "protocolVersion": "2025-06-18",
+            "serverInfo": { "name": "zyra", "version": env!("CARGO_PKG_VERSION") },
+            "capabilities": { "tools": { "listChanged": true } },
+        });
+        assert_eq!((&answer["id"], result), (&json!(1), &expected));
         let initialized =
             json!({ "jsonrpc": "2.0", "method": "notifications/initialized", "params": {} });
         assert_eq!(socket.receive(), initialized);
@@ -53,7 +56,7 @@ fn a_conversation_begins_with_a_handshake_and_goes_on_with_lists_and_calls() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_and_the_socket_stays() {
+fn s4_34_what_is_no_request_is_refused_and_the_socket_stays() {
     let (_served, mut socket) = open(&Workspace::new(), "/v1/ws/mcp");
     for (text, code) in [
         ("{", -32700),
@@ -73,7 +76,14 @@ fn what_is_no_request_is_refused_and_the_socket_stays() {
     }
     let answer = socket.ask(&rpc(1, "no/such", json!({})));
     assert_eq!(answer["error"]["code"], -32601);
-    assert_eq!(socket.ask(&rpc(2, "statusReport", json!({})))["result"]["status"], "ok");
+    // Request after request, also such as wait for no answer.
+    for id in 0..50 {
+        socket.send(&rpc(id, "statusReport", json!({})));
+    }
+    for id in 0..50 {
+        let answer = socket.receive();
+        assert_eq!((&answer["id"], &answer["result"]["status"]), (&json!(id), &json!("ok")));
+    }
 }
 
 /// The progress told of `id` until its end.
@@ -88,7 +98,7 @@ fn progress(socket: &mut Socket, id: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_job_is_accepted_then_told_from_nought_to_its_end_on_the_same_socket() {
+fn s4_37_38_39_40_43_a_job_is_accepted_then_told_from_nought_to_its_end_on_the_same_socket() {
     for (code, status) in [(0, "succeeded"), (7, "failed")] {
         let workspace = Workspace::with_commands();
         let (served, mut socket) = open(&workspace, "/v1/ws/mcp");
@@ -125,7 +135,7 @@ fn a_job_is_accepted_then_told_from_nought_to_its_end_on_the_same_socket() {
 }
 
 #[test]
-fn jobs_side_by_side_are_told_apart() {
+fn s4_38_jobs_side_by_side_are_told_apart() {
     let workspace = Workspace::with_commands();
     let (_served, mut socket) = open(&workspace, "/v1/ws/mcp");
     for id in 0..4 {

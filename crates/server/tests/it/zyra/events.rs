@@ -17,7 +17,7 @@ fn waiting() -> (Workspace, Served, String) {
 }
 
 #[test]
-fn events_are_data_lines_of_json_that_end_with_the_job() {
+fn s4_26_27_events_are_data_lines_of_json_that_end_with_the_job() {
     let (workspace, served, id) = waiting();
     for version in ["/v1", ""] {
         let mut connection = served.connect();
@@ -52,7 +52,7 @@ fn events_are_data_lines_of_json_that_end_with_the_job() {
 }
 
 #[test]
-fn every_way_to_end_is_told_as_the_last_event() {
+fn s4_27_every_way_to_end_is_told_as_the_last_event() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -79,7 +79,7 @@ fn watched(served: &Served, target: &str) -> (Duration, Vec<Value>) {
 }
 
 #[test]
-fn the_stream_closes_when_its_time_is_over_and_the_job_goes_on() {
+fn s4_28_the_stream_closes_when_its_time_is_over_and_the_job_goes_on() {
     let (workspace, served, id) = waiting();
     for (query, from_ms, to_ms, least, most) in [
         ("max_ms=600", 600, 1600, 2, 4),
@@ -98,7 +98,7 @@ fn the_stream_closes_when_its_time_is_over_and_the_job_goes_on() {
 }
 
 #[test]
-fn by_default_it_is_told_every_200_ms_for_10_s() {
+fn s4_26_by_default_it_is_told_every_200_ms_for_10_s() {
     let (_workspace, served, id) = waiting();
     let (took, events) = watched(&served, &format!("/v1/mcp/progress/{id}"));
     assert!((Duration::from_secs(10)..Duration::from_secs(12)).contains(&took), "{took:?}");

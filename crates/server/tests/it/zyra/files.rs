@@ -16,7 +16,7 @@ fn drawn(workspace: &Workspace, tool: &str) -> (Served, String) {
 }
 
 #[test]
-fn the_only_file_is_downloaded_with_its_type_and_its_name() {
+fn s4_45_the_only_file_is_downloaded_with_its_type_and_its_name() {
     let workspace = Workspace::with_commands();
     let (served, id) = drawn(&workspace, "draw-one");
     for target in ["download", "download?file=plot.png", "download?zip=0"] {
@@ -33,7 +33,7 @@ fn the_only_file_is_downloaded_with_its_type_and_its_name() {
 }
 
 #[test]
-fn the_manifest_is_what_lies_in_the_workspace() {
+fn s4_46_the_manifest_is_what_lies_in_the_workspace() {
     let workspace = Workspace::with_commands();
     let (served, id) = drawn(&workspace, "draw-many");
     let manifest = served.get(&format!("/v1/jobs/{id}/manifest")).json();
@@ -61,7 +61,7 @@ fn the_manifest_is_what_lies_in_the_workspace() {
 }
 
 #[test]
-fn all_files_are_downloaded_in_a_zip_that_others_read() {
+fn s4_45_all_files_are_downloaded_in_a_zip_that_others_read() {
     let workspace = Workspace::with_commands();
     let (served, id) = drawn(&workspace, "draw-many");
     let folder = TempDir::new().unwrap();
@@ -91,7 +91,7 @@ print(json.dumps({name: z.read(name).hex() for name in sorted(z.namelist())}))";
 }
 
 #[test]
-fn a_job_without_files_leaves_what_it_printed() {
+fn s4_45_a_job_without_files_leaves_what_it_printed() {
     let workspace = Workspace::with_commands();
     go(&workspace);
     let served = Launch::over(&workspace).served();
@@ -105,7 +105,7 @@ fn a_job_without_files_leaves_what_it_printed() {
 }
 
 #[test]
-fn nothing_but_a_jobs_own_files_is_downloaded() {
+fn s4_45_nothing_but_a_jobs_own_files_is_downloaded() {
     let workspace = Workspace::with_commands();
     let (served, id) = drawn(&workspace, "draw-one");
     let traversals = [
@@ -136,7 +136,7 @@ fn nothing_but_a_jobs_own_files_is_downloaded() {
 }
 
 #[test]
-fn a_job_that_failed_or_goes_on_has_nothing_to_download() {
+fn s4_45_a_job_that_failed_or_goes_on_has_nothing_to_download() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
     let id = served.begin("tell-steps", json!({ "name": "a", "code": "1" }));

@@ -8,7 +8,7 @@ const KEYS: [&str; 7] =
     ["job_id", "status", "stdout", "stderr", "exit_code", "output_file", "resolved_input_paths"];
 
 #[test]
-fn a_job_is_told_in_the_same_shape_from_its_beginning_to_its_end() {
+fn s4_44_a_job_is_told_in_the_same_shape_from_its_beginning_to_its_end() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();
@@ -41,7 +41,7 @@ fn a_job_is_told_in_the_same_shape_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_job_nobody_knows_is_not_found_at_any_of_its_paths() {
+fn s4_44_45_46_a_job_nobody_knows_is_not_found_at_any_of_its_paths() {
     let served = Launch::over(&Workspace::new()).served();
     for id in ["0123456789abcdef0123456789abcdef", "abc", "..%2F..%2Fetc", "%00", "a%ff"] {
         for path in ["/jobs/ID", "/jobs/ID/download", "/jobs/ID/manifest"] {
@@ -57,7 +57,7 @@ fn a_job_nobody_knows_is_not_found_at_any_of_its_paths() {
 }
 
 #[test]
-fn a_job_is_cancelled_by_deleting_it() {
+fn s4_47_a_job_is_cancelled_by_deleting_it() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).set("jobs_running", 1).served();
     let marker = Marker::new();

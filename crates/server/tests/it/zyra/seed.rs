@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Served, Workspace, path, zyra};
+use crate::support::{Launch, Served, Workspace, check_command, path, zyra};
 
 /// What the examples draw from, and the map they draw it on: Zyra would fetch it at the first use.
 const PREPARE: &str = "
@@ -20,18 +20,33 @@ for name in ['physical/ne_110m_coastline', 'cultural/ne_110m_admin_0_boundary_li
     (maps / (name + '.prj')).write_text('')
 ";
 
-/// Serves the pack of Zyra's commands over a workspace with the examples' sample.
-fn served(workspace: &Workspace) -> Served {
+/// Serves the pack of Zyra's commands over a workspace with the examples' sample; with `key`, to
+/// whoever has it.
+fn served(workspace: &Workspace, key: Option<&str>) -> Served {
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
     let pack = pack.canonicalize().unwrap();
     let config = format!("[commands]\npacks = [{pack:?}]\nprograms = {{ zyra = {:?} }}\n", zyra());
     workspace.put("toolgate.toml", config);
-    let served = Launch::over(workspace).served();
+    let launch = Launch::over(workspace);
+    let served =
+        key.into_iter().fold(launch, |launch, key| launch.env("ZYRA_API_KEY", key)).served();
     let mut python = Command::new(zyra().with_file_name("python"));
     python.args(["-c", PREPARE]).arg(workspace.root()).arg(served.home());
     assert!(python.status().unwrap().success());
     served
 }
+
+/// A pipeline that Zyra runs.
+const PIPELINE: &str = r#"
+stages:
+  - stage: transform
+    command: metadata
+    args:
+      frames_dir: frames
+      datetime_format: "%Y%m%d%H%M%S"
+      period_seconds: 3600
+      output: frames.json
+"#;
 
 /// What an example prints, run in the folder that is served. All there is to change in it is the
 /// port, which other tests would want at the same time.
@@ -77,6 +92,10 @@ const LIST: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key
 const DISCOVER: &str = r#"curl -sS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
 const DISCOVER_BY_OPTIONS: &str =
     r#"curl -sS -X OPTIONS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp"#;
+const DISCOVER_WITH_KEY: &str =
+    r#"curl -sS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp | jq ."#;
+const DISCOVER_BY_OPTIONS_WITH_KEY: &str =
+    r#"curl -sS -X OPTIONS -H "X-API-Key: $ZYRA_API_KEY" http://127.0.0.1:8000/v1/mcp | jq ."#;
 const CALL_TOOL: &str = r#"curl -sS -H 'Content-Type: application/json' -H 'X-API-Key: $ZYRA_API_KEY' \
     -d '{"jsonrpc":"2.0","method":"callTool","params":{"stage":"visualize","command":"heatmap","args":{"input":"samples/demo.npy","output":"/tmp/heatmap.png"},"mode":"sync"},"id":3}' \
   http://127.0.0.1:8000/v1/mcp"#;
@@ -86,9 +105,19 @@ const TOOLS_CALL: &str = r#"curl -sS -H 'Content-Type: application/json' -H "X-A
 const PROGRESS: &str = r#"curl -N -H "X-API-Key: $ZYRA_API_KEY" \
     "http://127.0.0.1:8000/v1/mcp/progress/$JOB_ID?interval_ms=200""#;
 
+const STATUS_WITH_KEY: &str = r#"curl -sS -H 'Content-Type: application/json' -H "X-API-Key: $ZYRA_API_KEY" \
+    -d '{"jsonrpc":"2.0","method":"statusReport","id":1}' \
+    http://127.0.0.1:8000/v1/mcp | jq ."#;
+const INITIALIZE_WITH_KEY: &str = r#"curl -sS -H 'Content-Type: application/json' -H "X-API-Key: $ZYRA_API_KEY" \
+    -d '{"jsonrpc":"2.0","method":"initialize","id":2}' \
+    http://127.0.0.1:8000/v1/mcp | jq ."#;
+const LIST_WITH_KEY: &str = r#"curl -sS -H 'Content-Type: application/json' -H "X-API-Key: $ZYRA_API_KEY" \
+    -d '{"jsonrpc":"2.0","method":"tools/list","id":3}' \
+    http://127.0.0.1:8000/v1/mcp | jq ."#;
+
 #[test]
-fn what_zyra_s_documentation_asks_is_answered() {
-    let served = served(&Workspace::new());
+fn s4_04_05_08_19_20_52_what_zyra_s_documentation_asks_is_answered() {
+    let served = served(&Workspace::new(), None);
     let status = result(&served, STATUS);
     assert_eq!((&status["status"], status["version"].is_string()), (&json!("ok"), true));
     let opened = result(&served, INITIALIZE);
@@ -99,7 +128,11 @@ fn what_zyra_s_documentation_asks_is_answered() {
     let discovered = printed(&served, DISCOVER, "");
     assert_eq!(printed(&served, DISCOVER_BY_OPTIONS, ""), discovered);
     let discovered: Value = serde_json::from_str(&discovered).unwrap();
-    assert_eq!(discovered["mcp_version"], "0.1");
+    assert_eq!((&discovered["mcp_version"], &discovered["name"]), (&json!("0.1"), &json!("zyra")));
+    let about = "Zyra MCP server for domain-specific data visualization";
+    assert_eq!(discovered["description"], about);
+    let commands = discovered["capabilities"]["commands"].as_array().unwrap();
+    commands.iter().for_each(check_command);
     let names = |items: &Value| -> Vec<String> {
         let items = items.as_array().unwrap().iter();
         items.map(|item| item["name"].as_str().unwrap().to_owned()).collect()
@@ -107,14 +140,34 @@ fn what_zyra_s_documentation_asks_is_answered() {
     let tools = names(&listed["tools"]);
     assert_eq!(names(&discovered["capabilities"]["commands"]), tools);
     let stages = ["acquire", "decimate", "process", "run", "search", "transform", "visualize"];
-    let of_zyra = |name: &&String| stages.iter().any(|it| name.starts_with(&format!("{it}-")));
-    assert_eq!(tools.iter().filter(of_zyra).count(), 26, "{tools:?}");
-    assert!(tools.contains(&"process-decode-grib2".to_owned()));
+    let of_zyra: Vec<_> = commands
+        .iter()
+        .filter(|it| stages.contains(&it["name"].as_str().unwrap().split('-').next().unwrap()))
+        .collect();
+    assert_eq!(of_zyra.len(), 26, "{tools:?}");
+    let grib = of_zyra.iter().find(|it| it["name"] == "process-decode-grib2").unwrap();
+    assert_eq!(grib["parameters"]["properties"]["file_or_url"]["type"], "string", "{grib}");
 }
 
 #[test]
-fn the_heatmap_of_zyra_s_documentation_is_drawn_in_either_spelling_and_as_a_job() {
-    let served = served(&Workspace::new());
+fn s4_30_31_with_a_key_the_examples_that_send_it_are_answered_and_no_others() {
+    let served = served(&Workspace::new(), Some("devkey"));
+    let discovered = printed(&served, DISCOVER_WITH_KEY, "");
+    assert_eq!(printed(&served, DISCOVER_BY_OPTIONS_WITH_KEY, ""), discovered);
+    let discovered: Value = serde_json::from_str(&discovered).unwrap();
+    assert_eq!(discovered["mcp_version"], "0.1");
+    assert_eq!(result(&served, STATUS_WITH_KEY)["status"], "ok");
+    assert_eq!(result(&served, INITIALIZE_WITH_KEY)["serverInfo"]["name"], "zyra");
+    assert!(result(&served, LIST_WITH_KEY)["tools"].is_array());
+    // In single quotes a shell sends the variable's name instead of the key.
+    let refused: Value = serde_json::from_str(&printed(&served, STATUS, "")).unwrap();
+    assert_eq!(refused, json!({ "detail": "Unauthorized: invalid API key" }));
+}
+
+#[test]
+fn s4_09_10_11_21_27_32_45_48_the_heatmap_of_the_documentation_is_drawn_in_either_spelling_and_as_a_job()
+ {
+    let served = served(&Workspace::new(), None);
     let there = Path::new("/tmp/heatmap.png");
     let mut images = Vec::new();
     for example in [CALL_TOOL, TOOLS_CALL] {
@@ -148,8 +201,8 @@ fn the_heatmap_of_zyra_s_documentation_is_drawn_in_either_spelling_and_as_a_job(
 }
 
 #[test]
-fn what_zyra_cannot_do_is_told_with_its_exit_code_and_what_it_printed() {
-    let served = served(&Workspace::new());
+fn s4_23_what_zyra_cannot_do_is_told_with_its_exit_code_and_what_it_printed() {
+    let served = served(&Workspace::new(), None);
     let params = json!({
         "stage": "visualize",
         "command": "heatmap",
@@ -161,4 +214,50 @@ fn what_zyra_cannot_do_is_told_with_its_exit_code_and_what_it_printed() {
     assert_ne!((&data["exit_code"], data["exit_code"].is_i64()), (&json!(0), true), "{error}");
     assert_eq!((&data["stage"], &data["command"]), (&json!("visualize"), &json!("heatmap")));
     assert!(data["stderr"].as_str().unwrap().contains("none.npy"), "{error}");
+}
+
+#[test]
+fn s4_09_a_pipeline_of_zyra_s_is_run() {
+    let workspace = Workspace::new().file("pipeline.yaml", PIPELINE);
+    for hour in ["00", "01"] {
+        workspace.put(&format!("frames/frame_20240101{hour}0000.png"), "");
+    }
+    let served = served(&workspace, None);
+    let params = json!({ "name": "run-run", "arguments": { "config": "pipeline.yaml" } });
+    let result = served.result("tools/call", params);
+    assert_eq!((&result["status"], &result["exit_code"]), (&json!("ok"), &json!(0)), "{result}");
+    let frames: Value = serde_json::from_str(&workspace.read("frames.json")).unwrap();
+    assert_eq!(frames["frame_count_actual"], 2, "{frames}");
+}
+
+#[test]
+fn s4_22_53_a_grib2_file_is_decoded_however_its_argument_is_called() {
+    let workspace = Workspace::new();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/commands/demo.grib2");
+    workspace.put("tests/testdata/demo.grib2", std::fs::read(sample).unwrap());
+    let served = served(&workspace, None);
+    for (name, argument) in [
+        ("process-decode-grib2", "file_or_url"),
+        ("process.decode-grib2", "file"),
+        ("process decode-grib2", "input"),
+        ("process:decode_grib2", "src"),
+    ] {
+        let arguments = json!({ argument: "tests/testdata/demo.grib2" });
+        let result = served.result("tools/call", json!({ "name": name, "arguments": arguments }));
+        assert_eq!(
+            (&result["status"], &result["exit_code"]),
+            (&json!("ok"), &json!(0)),
+            "{result}"
+        );
+        let printed = format!("{}{}", result["stdout"], result["stderr"]);
+        assert!(printed.contains("t2m"), "{argument}: {result}");
+    }
+    let missing = json!({ "name": "process-decode-grib2", "arguments": {} });
+    let unknown = json!({ "file": "a.grib2", "fiel": "b" });
+    let unknown = json!({ "name": "process-decode-grib2", "arguments": unknown });
+    for (params, told) in [(missing, "file_or_url"), (unknown, "fiel")] {
+        let error = served.rpc("tools/call", params).json()["error"].clone();
+        assert_eq!(error["code"], -32602, "{error}");
+        assert!(error["message"].as_str().unwrap().contains(told), "{error}");
+    }
 }

@@ -65,7 +65,7 @@ fn check_whole((told, ended): (Vec<Value>, Ended), id: &str) {
 }
 
 #[test]
-fn all_of_a_job_is_told_to_who_watches_before_it_runs_while_it_runs_and_after() {
+fn s4_24_all_of_a_job_is_told_to_who_watches_before_it_runs_while_it_runs_and_after() {
     let job = Job::new(true, "0");
     let mut before = job.watch("");
     assert_eq!(before.receive(), json!({ "stderr": "listening" }));
@@ -112,7 +112,7 @@ fn a_cancelled_job_is_told_as_that() {
 }
 
 #[test]
-fn each_choice_of_streams_is_told_and_no_more() {
+fn s4_25_each_choice_of_streams_is_told_and_no_more() {
     let job = Job::new(false, "0");
     go(&job.workspace);
     job.served.job_in("succeeded", &job.id);

@@ -99,7 +99,7 @@ async fn those_that_come_along_can_all_be_made_and_say_what_they_are_told() {
     let bench = Bench::new();
     let all = shipped(&bench.root);
     let names: Vec<_> = all.iter().map(|prompt| prompt.spec().name.as_str()).collect();
-    assert_eq!(names, ["explain", "find-cause", "review", "write-tests"]);
+    assert_eq!(names, ["bootstrap", "explain", "find-cause", "review", "write-tests"]);
     for prompt in all {
         let spec = prompt.spec();
         assert!(spec.title.is_some() && spec.about.is_some() && !spec.icons.is_empty());

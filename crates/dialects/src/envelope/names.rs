@@ -1,0 +1,78 @@
+//! How this wire spells tools and prompts.
+
+use toolgate_contract::{CallError, ToolId};
+
+use super::asked::{clipped, invalid};
+
+/// What the id of a tool begins with.
+const TOOL: &str = "mcp.tool:";
+/// What the id of a prompt begins with.
+const PROMPT: &str = "core.generic.";
+/// The version of every prompt: none was changed so that its clients would have to know.
+pub(super) const PROMPT_MAJOR: u32 = 1;
+
+/// Tools that this wire had names for before: its own, and the catalog's.
+const ALIASES: [(&str, &str); 2] =
+    [("exports.render.markdown", "docs.render"), ("vector.query.search", "docs.search")];
+
+/// The id by which this wire knows the catalog's tool `id`.
+pub fn canonical_tool(id: &ToolId) -> String {
+    let alias = ALIASES.iter().find(|(_, ours)| *ours == id.as_str());
+    format!("{TOOL}{}", alias.map_or(id.as_str(), |(theirs, _)| theirs))
+}
+
+/// The catalog's name for the tool that this wire calls `name`, with or without what ids begin with.
+pub fn catalog_name(name: &str) -> &str {
+    let name = name.strip_prefix(TOOL).unwrap_or(name);
+    let alias = ALIASES.iter().find(|(theirs, _)| *theirs == name);
+    alias.map_or(name, |(_, ours)| ours)
+}
+
+/// The id of the prompt `name`.
+pub(super) fn prompt_id(name: &str) -> String {
+    format!("{PROMPT}{name}@{PROMPT_MAJOR}")
+}
+
+/// The prompt's own name in its `id`.
+pub(super) fn prompt_name(id: &str) -> Result<&str, CallError> {
+    let parts = id.rsplit_once('@').and_then(|(path, major)| {
+        let sound = !path.is_empty() && major.bytes().all(|b| b.is_ascii_digit());
+        Some((path, major.parse::<u32>().ok()?)).filter(|_| sound)
+    });
+    let Some((path, major)) = parts else {
+        let why =
+            format!("`{}` is no prompt id; one reads `core.generic.bootstrap@1`", clipped(id));
+        return Err(invalid("/promptId", &why));
+    };
+    let name = path.strip_prefix(PROMPT).filter(|_| major == PROMPT_MAJOR);
+    name.ok_or_else(|| CallError::NotFound {
+        message: format!("no prompt is named `{}`; discovery lists those there are", clipped(id)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_spelled_as_the_wire_did_before() {
+        let spelled = |id| canonical_tool(&ToolId::new(id).expect("an id"));
+        assert_eq!(spelled("files.read"), "mcp.tool:files.read");
+        assert_eq!(spelled("docs.render"), "mcp.tool:exports.render.markdown");
+        for id in ["files.read", "docs.render", "docs.search", "docs.load.fetch"] {
+            assert_eq!(catalog_name(&spelled(id)), id);
+            assert_eq!(catalog_name(&format!("mcp.tool:{id}")), id);
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_known_by_its_domain_and_its_version() {
+        assert_eq!(prompt_name(&prompt_id("bootstrap")), Ok("bootstrap"));
+        for unknown in ["core.generic.bootstrap@2", "other.bootstrap@1", "bootstrap@1"] {
+            assert!(matches!(prompt_name(unknown), Err(CallError::NotFound { .. })), "{unknown}");
+        }
+        for none in ["", "core.generic.bootstrap", "@1", "a@", "a@x", "a@-1", "a@99999999999"] {
+            assert!(matches!(prompt_name(none), Err(CallError::InvalidInput { .. })), "{none}");
+        }
+    }
+}

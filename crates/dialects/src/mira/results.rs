@@ -1,0 +1,150 @@
+//! What tools give back as the contract's results.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use toolgate_contract::{Ending, Output};
+
+use super::calls::{Called, ReadTerms};
+use super::refusals::{Code, Refusal};
+
+/// The result of a call of the contract's.
+///
+/// # Errors
+/// When what was asked for is more than may be given.
+pub(super) fn contracted(called: &Called, output: &Output) -> Result<Value, Refusal> {
+    match called {
+        Called::Read(terms) => read(*terms, &output.value),
+        Called::Write(_) => {
+            Ok(picked(&output.value, &["path", "size", "etag", "mtime", "created", "overwritten"]))
+        }
+        Called::Run { .. } => Ok(ran(&output.value)),
+        Called::Search => Ok(found(&output.value)),
+    }
+}
+
+/// The result of any other tool: its structured result, or else its text.
+///
+/// # Errors
+/// When it failed without a result that says so.
+pub(super) fn any(output: &Output) -> Result<Value, Refusal> {
+    let is_told = output.value.get("exit_code").is_some();
+    if output.ending == Ending::ProgramFailed && !is_told {
+        let why = match output.text.body.as_str() {
+            "" => "the tool failed and does not say why",
+            body => body,
+        };
+        return Err(Refusal::new(Code::Internal, why));
+    }
+    if output.structured && !output.value.is_null() {
+        return Ok(output.value.clone());
+    }
+    let mut result = json!({ "text": output.text.body });
+    if let Some(note) = &output.text.note {
+        result["note"] = json!(note);
+    }
+    Ok(result)
+}
+
+fn read(ReadTerms { bytes_max }: ReadTerms, value: &Value) -> Result<Value, Refusal> {
+    let given = value["bytes"]["length"].as_u64().unwrap_or_default();
+    let is_cut = value["truncated"] == true;
+    if is_cut || bytes_max.is_some_and(|most| given > most) {
+        let size = &value["size"];
+        let part = "ask for a part with `offset` and `length`";
+        let why = match bytes_max {
+            Some(most) => format!(
+                "of a file of {size} bytes more is asked for than `max_bytes` ({most}) or this \
+                 server gives at once; {part}"
+            ),
+            None => format!(
+                "of a file of {size} bytes more is asked for than this server gives at once; \
+                 {part} of at most {given}"
+            ),
+        };
+        return Err(Refusal::new(Code::ContentTooLarge, why).with("size", size.clone()));
+    }
+    let (text, base64) = match value["encoding"] == "base64" {
+        true => (&Value::Null, &value["content"]),
+        false => (&value["content"], &Value::Null),
+    };
+    Ok(json!({
+        "path": value["path"],
+        "content": text,
+        "content_base64": base64,
+        "encoding": value["encoding"],
+        "size": value["size"],
+        "etag": value["etag"],
+        "mtime": value["mtime"],
+    }))
+}
+
+fn ran(value: &Value) -> Value {
+    json!({
+        "exit_code": value["exit_code"],
+        "stdout": printed(value, "stdout"),
+        "stderr": printed(value, "stderr"),
+        "duration_ms": value["duration_ms"],
+        "timed_out": value["timed_out"],
+    })
+}
+
+/// What a program printed, as text whatever it is; where too much was printed, with a line in place
+/// of what is left out, since the contract has no other place to say so.
+fn printed(value: &Value, stream: &str) -> String {
+    let shown = value[stream].as_str().unwrap_or_default();
+    let extent = &value[format!("{stream}_extent")];
+    let bytes: Cow<'_, [u8]> = match extent["encoding"] == "base64" {
+        true => STANDARD.decode(shown).unwrap_or_default().into(),
+        false => shown.as_bytes().into(),
+    };
+    let (Some(from), Some(to)) = (extent["cut"]["from"].as_u64(), extent["cut"]["to"].as_u64())
+    else {
+        return String::from_utf8_lossy(&bytes).into_owned();
+    };
+    let (head, tail) = bytes.split_at(usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len()));
+    let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+    let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+    let rest = match value["output_id"].as_str() {
+        Some(id) => format!(
+            "; exec/output reads them: output_id \"{id}\", stream \"{stream}\", offset {from}"
+        ),
+        None => String::new(),
+    };
+    format!("{head}{end}[{} bytes left out{rest}]\n{tail}", to.saturating_sub(from))
+}
+
+fn found(value: &Value) -> Value {
+    let matches = value["matches"].as_array().into_iter().flatten().map(|found| {
+        let metadata = [
+            "path",
+            "line_start",
+            "line_end",
+            "lang",
+            "commit",
+            "shard_id",
+            "etag",
+            "tags",
+            "snippet",
+        ];
+        let mut one = json!({ "id": found["id"], "score": found["score"] });
+        if let Some(vector) = found.get("vector") {
+            one["vector"] = vector.clone();
+        }
+        one["metadata"] = picked(found, &metadata);
+        one
+    });
+    json!({
+        "matches": matches.collect::<Vec<_>>(),
+        "usage": picked(&value["usage"], &["embedding_model", "embed_time_ms", "rerank_model"]),
+    })
+}
+
+/// Of `value` what has these names.
+fn picked(value: &Value, names: &[&str]) -> Value {
+    let there =
+        names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(*name)?.clone())));
+    Value::Object(there.collect())
+}

@@ -1,0 +1,108 @@
+//! The contract's own schemas: what the parameters of its methods are held against, and listed.
+
+use std::sync::OnceLock;
+
+use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use jsonschema::{Draft, ValidationError, Validator};
+use serde_json::Value;
+use toolgate_contract::Problem;
+
+/// The most problems told of one value.
+const PROBLEMS_MAX: usize = 8;
+/// The most characters of a name that are repeated.
+const NAME_CHARS_MAX: usize = 100;
+
+/// The schemas of one method.
+pub(super) struct Schemas {
+    pub(super) params: Schema,
+    pub(super) result: Schema,
+}
+
+/// One schema, compiled when it is first needed.
+pub(super) struct Schema {
+    text: &'static str,
+    value: OnceLock<Value>,
+    validator: OnceLock<Validator>,
+}
+
+macro_rules! schemas {
+    ($name:literal) => {
+        Schemas {
+            params: Schema::new(include_str!(concat!($name, ".params.schema.json"))),
+            result: Schema::new(include_str!(concat!($name, ".result.schema.json"))),
+        }
+    };
+}
+
+pub(super) static LIST: Schemas = schemas!("tools_list");
+pub(super) static READ: Schemas = schemas!("files_read");
+pub(super) static WRITE: Schemas = schemas!("files_write");
+pub(super) static RUN: Schemas = schemas!("exec_run");
+pub(super) static SEARCH: Schemas = schemas!("vector_search");
+
+impl Schema {
+    const fn new(text: &'static str) -> Self {
+        Self { text, value: OnceLock::new(), validator: OnceLock::new() }
+    }
+
+    /// The schema itself.
+    pub(super) fn value(&self) -> &Value {
+        self.value.get_or_init(|| serde_json::from_str(self.text).expect("a schema is JSON"))
+    }
+
+    fn validator(&self) -> &Validator {
+        self.validator.get_or_init(|| {
+            let options = jsonschema::options().with_draft(Draft::Draft202012).offline();
+            options.build(self.value()).expect("a schema of the contract's")
+        })
+    }
+
+    /// What is wrong with `value`; nothing if it satisfies the schema.
+    pub(super) fn problems(&self, value: &Value) -> Vec<Problem> {
+        let validator = self.validator();
+        if validator.is_valid(value) {
+            return Vec::new();
+        }
+        let problems = validator.iter_errors(value).flat_map(|error| problems(&error));
+        problems.take(PROBLEMS_MAX).collect()
+    }
+}
+
+/// What is wrong with a parameter that there is not.
+const UNKNOWN: &str = "no parameter is called so; tools/list tells those there are";
+
+/// What `error` says, each about what it names; never with a value in it, which may be a secret.
+fn problems(error: &ValidationError<'_>) -> Vec<Problem> {
+    let here = error.instance_path().as_str();
+    let at = |name: &str| format!("{here}/{}", escaped(name));
+    let one = |pointer, message| vec![Problem { pointer, message }];
+    match error.kind() {
+        Kind::Required { property } => {
+            one(at(property.as_str().unwrap_or_default()), "it is missing".to_owned())
+        }
+        Kind::AdditionalProperties { unexpected } => unexpected
+            .iter()
+            .map(|name| Problem { pointer: at(name), message: UNKNOWN.to_owned() })
+            .collect(),
+        Kind::Type { kind: TypeKind::Single(kind) } => {
+            one(here.to_owned(), format!("it must be of type {kind}"))
+        }
+        Kind::Type { kind: TypeKind::Multiple(kinds) } => {
+            let kinds: Vec<_> = kinds.iter().map(|kind| kind.to_string()).collect();
+            one(here.to_owned(), format!("it must be of type {}", kinds.join(" or ")))
+        }
+        Kind::Enum { options } => {
+            let options: Vec<_> =
+                options.as_array().into_iter().flatten().map(Value::to_string).collect();
+            one(here.to_owned(), format!("it must be {}", options.join(" or ")))
+        }
+        Kind::Minimum { limit } => one(here.to_owned(), format!("it must be at least {limit}")),
+        Kind::Maximum { limit } => one(here.to_owned(), format!("it must be at most {limit}")),
+        _ => one(here.to_owned(), error.masked().to_string()),
+    }
+}
+
+fn escaped(name: &str) -> String {
+    let name: String = name.chars().take(NAME_CHARS_MAX).collect();
+    name.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,336 @@
+//! Synesthetic: seven tools by their bare names, a line a request, and every failure a result.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    Answer, Beside, Body, CallError, Event, Frame, Head, Problem, Reply, Request,
+};
+
+use crate::json::parse;
+use crate::rpc::{Failure, INTERNAL_ERROR, written};
+use crate::{Accepts, Ask, Asking, Conversation, Dialect, Key, OnLeave, Reading, Refused, Ticket};
+
+/// What the wire calls its tools, which are those of the toolset `assets`, and their parameters.
+const METHODS: [(&str, &[&str]); 7] = [
+    ("list_schemas", &[]),
+    ("get_schema", &["name"]),
+    ("list_examples", &["component"]),
+    ("get_example", &["path"]),
+    ("validate_asset", &["asset", "schema"]),
+    ("diff_assets", &["base", "new"]),
+    ("populate_backend", &["asset", "validate_first"]),
+];
+
+/// The most bytes of a request.
+const BYTES_MAX: usize = 1 << 20;
+
+/// The dialect.
+pub struct Synesthetic;
+
+impl Dialect for Synesthetic {
+    fn name(&self) -> &'static str {
+        "synesthetic"
+    }
+
+    fn paths(&self) -> &'static [&'static str] {
+        &["/synesthetic"]
+    }
+
+    fn own_paths(&self) -> &'static [&'static str] {
+        &["/"]
+    }
+
+    fn line_bytes_max(&self) -> Option<usize> {
+        Some(BYTES_MAX)
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+
+    fn converse(&self) -> Box<dyn Conversation> {
+        Box::new(SynestheticConversation)
+    }
+
+    /// Over HTTP each request is alone.
+    fn session<'h>(&self, _head: &'h Head) -> Option<&'h str> {
+        None
+    }
+
+    fn unknown_session(&self) -> Reply {
+        let why = "the server is stopping, and nothing more is begun";
+        Reply::json(result(None, &backend_error(503, why))).with_status(503)
+    }
+
+    fn open_session(&self, reply: Reply, _id: &str) -> Reply {
+        reply
+    }
+
+    fn refuse(&self, why: &Refused) -> Reply {
+        match why {
+            // Which limit it is that it is beyond, the wire has no word for.
+            Refused::TooLarge { limit: _ } => too_large(),
+            Refused::Busy { message } => Reply::json(result(None, &backend_error(503, message)))
+                .with_status(503)
+                .with_header("retry-after", "1"),
+            Refused::Unauthorized { .. } => {
+                let why = "who calls must say who they are";
+                Reply::json(result(None, &unsupported(why))).with_status(401)
+            }
+            Refused::Throttled { retry_after } => {
+                let seconds = retry_after.as_secs().max(1).to_string();
+                let why = format!("too many failed attempts; try again in {seconds} s");
+                Reply::json(result(None, &unsupported(&why)))
+                    .with_status(429)
+                    .with_header("retry-after", seconds)
+            }
+            // Without the id: it belongs to the request that is still in flight.
+            Refused::Repeated { key: Key(id) } => {
+                let why = format!("the id {id} is in flight already; this request was not run");
+                Reply::json(Failure::invalid_request(why).written(None))
+            }
+        }
+    }
+}
+
+/// One client's conversation, which has nothing to remember.
+struct SynestheticConversation;
+
+impl Conversation for SynestheticConversation {
+    fn read(&mut self, frame: &Frame) -> Reading {
+        match &frame.head {
+            Head::Http { method, .. } if *method != Method::POST => {
+                Reading::Reply(Reply::empty(405).with_header("allow", "POST"))
+            }
+            Head::Line | Head::Http { .. } => read_line(&frame.body),
+        }
+    }
+
+    /// There are no batches on this wire.
+    fn join(&self, replies: Vec<Reply>) -> Reply {
+        let mut bodies = replies.into_iter().filter(|reply| !matches!(reply.body, Body::Empty));
+        bodies.next().unwrap_or(Reply::empty(204))
+    }
+}
+
+fn read_line(body: &[u8]) -> Reading {
+    // A line as long as that does not come here; a body over HTTP may.
+    if body.len() > BYTES_MAX {
+        return Reading::Reply(too_large());
+    }
+    let mut fields = match parse(body) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        ) => {
+            let why = "a line is one JSON object, one request; there are no batches";
+            return failed(None, &Failure::invalid_request(why));
+        }
+        Err(why) => return failed(None, &Failure::not_json(why)),
+    };
+    let id = match fields.get("id") {
+        None => None,
+        Some(Value::String(_) | Value::Number(_)) => Id::written_in(body),
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
+            let why = "`id` must be a string or a number";
+            return failed(None, &Failure::invalid_request(why));
+        }
+    };
+    // Before anything is found wrong with it: an answer to an answer would have no end.
+    let answers = fields.contains_key("result") || fields.contains_key("error");
+    if answers && !fields.contains_key("method") {
+        return Reading::Reply(Reply::empty(204));
+    }
+    let request = read_fields(&mut fields, id.is_some());
+    match (request, id) {
+        (Ok((method, params)), Some(id)) => ask(id, &method, params),
+        // Nobody would learn how it ended, so it is not run.
+        (Ok(_), None) => Reading::Reply(Reply::empty(204)),
+        (Err(failure), id) => failed(id.as_ref(), &failure),
+    }
+}
+
+/// The method and its parameters.
+fn read_fields(
+    fields: &mut Map<String, Value>,
+    is_request: bool,
+) -> Result<(String, Map<String, Value>), Failure> {
+    if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
+        return Err(Failure::invalid_request("`jsonrpc` must be \"2.0\""));
+    }
+    let method = match fields.remove("method") {
+        Some(Value::String(method)) => method,
+        Some(_) => return Err(Failure::invalid_request("`method` must be a string")),
+        None => return Err(Failure::invalid_request("`method` is missing")),
+    };
+    match fields.remove("params") {
+        None | Some(Value::Null) => Ok((method, Map::new())),
+        Some(Value::Object(params)) => Ok((method, params)),
+        // A notification is never answered, not even with what is wrong with it.
+        Some(_) if !is_request => Ok((method, Map::new())),
+        Some(_) => Err(Failure::invalid_params("`params` must be an object")),
+    }
+}
+
+fn ask(id: Id, method: &str, mut params: Map<String, Value>) -> Reading {
+    let Some((method, known)) = METHODS.into_iter().find(|(one, _)| *one == method) else {
+        return Reading::Reply(Reply::json(result(Some(&id), &not_implemented())));
+    };
+    // What else there is means nothing here.
+    params.retain(|name, _| known.contains(&name.as_str()));
+    Reading::Ask(Ask {
+        key: Key(id.0.get().to_owned()),
+        request: Request::CallTool {
+            tool: format!("assets.{method}"),
+            input: Value::Object(params),
+        },
+        ticket: Arc::new(CallTicket { id, method }),
+        on_leave: OnLeave::Cancels,
+        events: Accepts::Message,
+        asking: Asking::Nobody,
+        beside: Beside::default(),
+        within: None,
+        via: None,
+    })
+}
+
+/// A request's id, as its client wrote it: `1.0` is not `1`, and no number is too long.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Id(Box<RawValue>);
+
+impl Id {
+    /// The id in `body`, which is an object that has one.
+    fn written_in(body: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Named {
+            id: Box<RawValue>,
+        }
+        serde_json::from_slice(body).ok().map(|Named { id }| Self(id))
+    }
+}
+
+/// What is needed to answer one request.
+struct CallTicket {
+    id: Id,
+    method: &'static str,
+}
+
+impl Ticket for CallTicket {
+    fn reply(&self, outcome: Result<Answer, CallError>) -> Option<Reply> {
+        let said = match outcome {
+            Ok(Answer::Output(output)) => output.value,
+            Err(error) => refusal(self.method, &error),
+            Ok(_) => {
+                let failure = Failure::new(INTERNAL_ERROR, "that was not asked for");
+                return Some(Reply::json(error(Some(&self.id), &failure)));
+            }
+        };
+        Some(Reply::json(result(Some(&self.id), &said)))
+    }
+
+    fn event(&self, _event: &Event) -> Option<Bytes> {
+        None
+    }
+
+    fn listens(&self) -> bool {
+        false
+    }
+}
+
+/// A call that has no output, in one of the wire's reasons.
+fn refusal(method: &str, error: &CallError) -> Value {
+    let gets = matches!(method, "get_schema" | "get_example");
+    let message = error.to_string();
+    match error {
+        CallError::UnknownTool { .. } => not_implemented(),
+        // The one failure there is for what gets something, whatever is wrong with its name.
+        CallError::InvalidInput { .. } | CallError::NotFound { .. } if gets => not_found(),
+        CallError::InvalidInput { problems } => invalid(problems),
+        CallError::NotFound { .. }
+        | CallError::Conflict { .. }
+        | CallError::TooLarge { .. }
+        | CallError::Mismatch { .. } => invalid(&[Problem { pointer: String::new(), message }]),
+        CallError::NotAllowed { .. }
+        | CallError::Asks { .. }
+        | CallError::CannotAsk { .. }
+        | CallError::NeedsJob { .. }
+        | CallError::NoJob { .. } => unsupported(&message),
+        CallError::Limited { .. }
+        | CallError::Unavailable { .. }
+        | CallError::TimedOut { .. }
+        | CallError::Canceled
+        | CallError::Interrupted => backend_error(503, &message),
+        CallError::Failed { .. } | CallError::Refused { .. } | CallError::InvalidOutput { .. } => {
+            backend_error(500, &message)
+        }
+    }
+}
+
+fn not_found() -> Value {
+    json!({ "ok": false, "reason": "not_found" })
+}
+
+fn not_implemented() -> Value {
+    unsupported("tool not implemented")
+}
+
+fn unsupported(detail: &str) -> Value {
+    json!({ "ok": false, "reason": "unsupported", "detail": detail })
+}
+
+fn backend_error(status: u16, detail: &str) -> Value {
+    json!({ "ok": false, "reason": "backend_error", "status": status, "detail": detail })
+}
+
+/// In the order of path, then of message.
+fn invalid(problems: &[Problem]) -> Value {
+    let mut told: Vec<_> = problems.iter().map(|it| (&it.pointer, &it.message)).collect();
+    told.sort_unstable();
+    let errors: Vec<_> =
+        told.into_iter().map(|(path, msg)| json!({ "path": path, "msg": msg })).collect();
+    json!({ "ok": false, "reason": "validation_failed", "errors": errors })
+}
+
+/// The answer to a request that was not read: nobody knows its id.
+fn too_large() -> Reply {
+    let why = Problem { pointer: String::new(), message: "payload_too_large".to_owned() };
+    Reply::json(result(None, &invalid(&[why]))).with_status(413)
+}
+
+fn failed(id: Option<&Id>, failure: &Failure) -> Reading {
+    Reading::Reply(Reply::json(error(id, failure)))
+}
+
+/// A result as bytes.
+fn result(id: Option<&Id>, result: &Value) -> Bytes {
+    #[derive(Serialize)]
+    struct Frame<'a> {
+        jsonrpc: &'static str,
+        id: Option<&'a Id>,
+        result: &'a Value,
+    }
+    written(&Frame { jsonrpc: "2.0", id, result })
+}
+
+/// What is no request, as bytes.
+fn error(id: Option<&Id>, failure: &Failure) -> Bytes {
+    #[derive(Serialize)]
+    struct Frame<'a> {
+        jsonrpc: &'static str,
+        id: Option<&'a Id>,
+        error: Error<'a>,
+    }
+    #[derive(Serialize)]
+    struct Error<'a> {
+        code: i32,
+        message: &'a str,
+    }
+    let error = Error { code: failure.code, message: &failure.message };
+    written(&Frame { jsonrpc: "2.0", id, error })
+}

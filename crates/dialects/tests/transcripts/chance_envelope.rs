@@ -1,0 +1,108 @@
+//! Requests nobody wrote: whatever comes, the envelope's dialect reads it and answers in an
+//! envelope.
+
+use http::{HeaderMap, Method};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolgate_contract::{Body, CallError, Frame, Head, Request};
+use toolgate_dialects::Reading;
+
+use crate::chance::json_value;
+use crate::stage::dialect;
+use crate::telling::sealed;
+
+const STATUSES: [u16; 6] = [200, 400, 401, 404, 500, 502];
+
+proptest! {
+    #[test]
+    fn no_request_is_answered_without_an_envelope(
+        method in prop_oneof![Just(Method::GET), Just(Method::POST), Just(Method::HEAD), Just(Method::DELETE)],
+        path in "(/mcp/(tool|prompt|discover)(/(mcp\\.tool:)?[a-z.@%/0-9]{0,12}){0,2}|/.{0,20})",
+        query in "([a-z]{1,3}=[a-z%]{0,3}&?){0,3}",
+        body in proptest::collection::vec(any::<u8>(), 0..100),
+    ) {
+        over_http(method, path, query, body)?;
+    }
+
+    #[test]
+    fn no_body_is_answered_without_an_envelope(body in json_value()) {
+        let path = "/mcp/tool/mcp.tool:files.read".to_owned();
+        over_http(Method::POST, path, String::new(), body.to_string().into_bytes())?;
+    }
+
+    #[test]
+    fn no_line_is_answered_without_an_envelope(
+        method in prop_oneof![
+            Just("mcp.discover"), Just("mcp.prompt.get"), Just("mcp.tool.invoke"), Just("else"),
+        ],
+        params in json_value(),
+        id in json_value(),
+    ) {
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        on_a_line(message.to_string().into_bytes())?;
+    }
+
+    #[test]
+    fn no_bytes_on_a_line_are_answered_without_an_envelope(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        on_a_line(bytes)?;
+    }
+}
+
+fn over_http(
+    method: Method,
+    path: String,
+    query: String,
+    body: Vec<u8>,
+) -> Result<(), TestCaseError> {
+    let is_health = path == "/healthz";
+    let head = Head::Http { method, path, query, headers: HeaderMap::new() };
+    let (status, envelope) = match answered(&Frame { head, body: body.into() })? {
+        Some(answer) => answer,
+        None => return Err(TestCaseError::fail("HTTP owes an answer")),
+    };
+    prop_assert!(STATUSES.contains(&status), "{}", status);
+    prop_assert!(is_health || envelope["meta"]["transport"] == "http", "{}", envelope);
+    prop_assert!(is_health || (envelope["ok"] == true) == (status == 200));
+    Ok(())
+}
+
+fn on_a_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
+    let Some((_, message)) = answered(&Frame::line(bytes))? else { return Ok(()) };
+    let envelope = match message.get("result") {
+        Some(envelope) => envelope,
+        None => {
+            let data = &message["error"]["data"];
+            prop_assert!(data["canonical"] == data["envelope"]["error"]["code"], "{}", message);
+            &data["envelope"]
+        }
+    };
+    prop_assert!(envelope["meta"]["transport"] == "stdio", "{}", message);
+    Ok(())
+}
+
+/// What the frame is answered with, by a host that refuses every call.
+fn answered(frame: &Frame) -> Result<Option<(u16, Value)>, TestCaseError> {
+    let reply = match dialect("envelope").converse().read(frame) {
+        Reading::Reply(reply) => reply,
+        Reading::Ask(ask) => {
+            let why = match ask.request {
+                Request::Refuse(why) | Request::RefuseCall { why, .. } => why,
+                _ => CallError::NotFound { message: "nothing is here".to_owned() },
+            };
+            let via = ask.via.ok_or_else(|| TestCaseError::fail("it came by no way"))?;
+            let reply = ask.ticket.enveloped(&sealed(*via, Err(why)));
+            reply.ok_or_else(|| TestCaseError::fail("it has no envelope"))?
+        }
+        _ => return Err(TestCaseError::fail("it is neither an answer nor an ask")),
+    };
+    match reply.body {
+        Body::Empty => Ok(None),
+        Body::Json(bytes) => {
+            let value = serde_json::from_slice(&bytes);
+            Ok(Some((reply.status, value.map_err(|err| TestCaseError::fail(err.to_string()))?)))
+        }
+        Body::File(_) => Err(TestCaseError::fail("it is a file")),
+    }
+}

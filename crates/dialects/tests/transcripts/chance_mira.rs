@@ -1,0 +1,160 @@
+//! Requests nobody wrote: whatever comes, Mira's dialect reads it and answers as its wire does.
+
+use http::{HeaderMap, Method};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Answer, Body, CallError, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
+};
+use toolgate_dialects::Reading;
+
+use crate::chance::json_value;
+use crate::stage::dialect;
+use crate::words::{read_job, read_page};
+
+const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        http in any::<bool>(),
+    ) {
+        tell(http, bytes)?;
+    }
+
+    #[test]
+    fn no_message_makes_it_panic(message in message(), http in any::<bool>()) {
+        tell(http, message.to_string().into_bytes())?;
+    }
+
+    #[test]
+    fn no_output_makes_it_panic(method in method(), value in json_value(), failed: bool) {
+        let request = json!({
+            "jsonrpc": "2.0", "id": 1, "method": method,
+            "params": { "path": "a", "command": "a", "query": "a" },
+        });
+        let mut mira = dialect("mira").converse();
+        // What they do not have is refused before.
+        for params in [json!({ "path": "a" }), json!({ "command": "a" }), json!({ "query": "a" })] {
+            let mut request = request.clone();
+            request["params"] = params;
+            if let Reading::Ask(ask) = mira.read(&Frame::line(request.to_string())) {
+                let ending = if failed { Ending::ProgramFailed } else { Ending::Done };
+                let output = Output::new(value.clone(), Text::body(ODD), ending);
+                written(&ask.ticket.reply(Ok(Answer::Output(output))).expect("an answer"))?;
+            }
+        }
+    }
+}
+
+/// Reads a frame and answers whatever it asks.
+fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
+    let (path, query) = ("/".to_owned(), String::new());
+    let headers = HeaderMap::new();
+    let head = match http {
+        true => Head::Http { method: Method::POST, path, query, headers },
+        false => Head::Line,
+    };
+    match dialect("mira").converse().read(&Frame { head, body: body.into() }) {
+        Reading::Reply(reply) => written(&reply),
+        Reading::Ask(ask) => {
+            let chunk = Event::Chunk { stream: Stream::Stdout, text: ODD.to_owned() };
+            if let Some(said) = ask.ticket.event(&chunk) {
+                prop_assert!(!http && ask.ticket.listens(), "nobody listens");
+                prop_assert!(serde_json::from_slice::<Value>(&said).is_ok());
+            }
+            let output = Output::new(json!([ODD]), Text::body(ODD), Ending::ProgramFailed);
+            for outcome in [
+                Ok(Answer::Output(output)),
+                Ok(Answer::Tools(read_page("files.read then more"))),
+                Ok(Answer::Job(Box::new(read_job("queued")))),
+                Err(CallError::NotFound { message: ODD.into() }),
+                Err(CallError::Conflict { message: ODD.into(), details: json!([1]) }),
+                Err(CallError::InvalidInput { problems: Vec::new() }),
+            ] {
+                written(&ask.ticket.reply(outcome).expect("every request is answered"))?;
+            }
+            Ok(())
+        }
+        _ => Err(TestCaseError::fail("it reads nothing else")),
+    }
+}
+
+/// Checks that a reply is one that a client of Mira's understands.
+fn written(reply: &Reply) -> Result<(), TestCaseError> {
+    match &reply.body {
+        Body::Empty => prop_assert_eq!(reply.status, 204),
+        Body::Json(bytes) => {
+            prop_assert_eq!(reply.status, 200);
+            let message: Value = serde_json::from_slice(bytes).expect("a message is JSON");
+            prop_assert_eq!(&message["jsonrpc"], "2.0");
+            let id = &message["id"];
+            prop_assert!(id.is_null() || id.is_string() || id.is_number(), "{}", message);
+            match message.get("error") {
+                None => prop_assert!(message.get("result").is_some(), "{}", message),
+                Some(error) => {
+                    prop_assert!(error["data"]["reason"].is_string(), "{}", message);
+                    prop_assert!(error["code"].is_i64() && error["message"].is_string());
+                }
+            }
+        }
+        Body::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
+    }
+    Ok(())
+}
+
+fn message() -> impl Strategy<Value = Value> {
+    let fields = (
+        proptest::option::of(prop_oneof![Just(json!("2.0")), json_value()]),
+        proptest::option::of(prop_oneof![Just(json!(1)), Just(json!("a")), json_value()]),
+        proptest::option::of(prop_oneof![method().prop_map(Value::from), json_value()]),
+        proptest::option::of(prop_oneof![params(), json_value()]),
+    );
+    fields.prop_map(|(version, id, method, params)| {
+        let fields = [("jsonrpc", version), ("id", id), ("method", method), ("params", params)];
+        let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(there.collect())
+    })
+}
+
+fn method() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("tools/list".to_owned()),
+        Just("files/read".to_owned()),
+        Just("files/write".to_owned()),
+        Just("exec/run".to_owned()),
+        Just("vector/search".to_owned()),
+        Just("files/mkdir".to_owned()),
+        ".{0,20}",
+    ]
+}
+
+fn params() -> impl Strategy<Value = Value> {
+    let names = [
+        "path",
+        "encoding",
+        "max_bytes",
+        "etag",
+        "offset",
+        "content",
+        "content_base64",
+        "command",
+        "stream",
+        "env",
+        "args",
+        "query",
+        "filter",
+        "cursor",
+        "limit",
+    ];
+    let value = prop_oneof![
+        Just(json!("base64")),
+        Just(json!(true)),
+        Just(json!(1e300)),
+        Just(json!({ "tags": ["a"] })),
+        json_value(),
+    ];
+    proptest::collection::btree_map(proptest::sample::select(names.to_vec()), value, 0..5)
+        .prop_map(|params| json!(params))
+}

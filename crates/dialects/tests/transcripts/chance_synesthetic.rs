@@ -1,0 +1,86 @@
+//! Lines nobody wrote: whatever comes, Synesthetic's dialect reads it and answers as its wire does.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolgate_contract::{Answer, Body, CallError, Ending, Frame, Output, Reply, Request, Text};
+use toolgate_dialects::Reading;
+
+use crate::chance::json_value;
+use crate::stage::dialect;
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        tell(&bytes)?;
+    }
+
+    #[test]
+    fn every_request_is_answered_with_its_id_and_in_no_space_too_many(
+        id in json_value(), method in method(), params in json_value(), output in json_value(),
+    ) {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        for reply in tell_with(line.to_string().as_bytes(), &output)? {
+            let Body::Json(bytes) = reply.body else { panic!("a request is answered") };
+            let answer: Value = serde_json::from_slice(&bytes).expect("JSON");
+            let compact = answer.to_string();
+            prop_assert_eq!(compact.as_bytes(), &*bytes);
+            let is_id = id.is_string() || id.is_number();
+            prop_assert_eq!(&answer["id"], if is_id { &id } else { &Value::Null });
+            prop_assert_eq!(answer["jsonrpc"].as_str(), Some("2.0"));
+            let has = |key| answer.get(key).is_some();
+            prop_assert!(has("result") != has("error"), "{}", answer);
+        }
+    }
+
+    #[test]
+    fn an_id_is_not_read(digits in "-?[1-9][0-9]{0,60}(\\.[0-9]{1,30})?") {
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"method\":\"nothing\"}}");
+        for reply in tell_with(line.as_bytes(), &Value::Null)? {
+            let Body::Json(bytes) = reply.body else { panic!("a request is answered") };
+            let wanted = format!("{{\"jsonrpc\":\"2.0\",\"id\":{digits},\"result\"");
+            prop_assert!(bytes.starts_with(wanted.as_bytes()), "{bytes:?}");
+        }
+    }
+}
+
+fn tell(line: &[u8]) -> Result<(), TestCaseError> {
+    tell_with(line, &json!({ "ok": true })).map(drop)
+}
+
+/// All that is said to `line`, whether its tool gives `output` or fails.
+fn tell_with(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
+    let frame = Frame::line(line.to_vec());
+    match dialect("synesthetic").converse().read(&frame) {
+        Reading::Reply(reply) => Ok(vec![reply]),
+        Reading::Ask(ask) => {
+            let is_ours = matches!(&ask.request, Request::CallTool { tool, .. } if tool.starts_with("assets."));
+            prop_assert!(is_ours && !ask.ticket.listens());
+            let output = Output::new(output.clone(), Text::body("said"), Ending::Done);
+            let failed = CallError::NotFound { message: "a\nb".to_owned() };
+            let outcomes = [Ok(Answer::Output(output)), Err(failed)];
+            Ok(outcomes.into_iter().filter_map(|outcome| ask.ticket.reply(outcome)).collect())
+        }
+        Reading::Replies(_)
+        | Reading::Cancel { .. }
+        | Reading::Watch(_)
+        | Reading::Batch(_)
+        | Reading::Opened(_)
+        | Reading::Closed(_)
+        | Reading::Listen(_)
+        | Reading::Tidings { .. }
+        | Reading::Unwatch { .. }
+        | Reading::Told { .. } => {
+            Err(TestCaseError::fail("this wire has a request and an answer, and nothing else"))
+        }
+    }
+}
+
+fn method() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!("list_schemas")),
+        Just(json!("get_example")),
+        Just(json!("populate_backend")),
+        Just(json!("explode")),
+        json_value(),
+    ]
+}

@@ -1,0 +1,237 @@
+//! Requests nobody wrote: whatever comes, the workstation's dialect reads it and answers in the
+//! contract's own words.
+
+use http::{HeaderMap, HeaderValue, Method};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Answer, Body, CallError, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
+};
+use toolgate_dialects::Reading;
+
+use crate::chance::json_value;
+use crate::stage::dialect;
+use crate::words::{read_job, read_page};
+
+const ODD: &str = "a\nb\u{2028}\0\u{1f600}";
+
+/// Who sends a message, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    /// A client of the contract, on a line.
+    Line,
+    /// The same, over HTTP.
+    Http,
+    /// A client of MCP, which says so in a header.
+    Mcp,
+    /// One that said so by a handshake, on lines.
+    Opened,
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        sender in sender(),
+    ) {
+        tell(sender, bytes)?;
+    }
+
+    #[test]
+    fn no_json_makes_it_panic(value in json_value(), sender in sender()) {
+        tell(sender, value.to_string().into_bytes())?;
+    }
+
+    #[test]
+    fn no_message_makes_it_panic(message in message(), sender in sender()) {
+        tell(sender, message.to_string().into_bytes())?;
+    }
+
+    #[test]
+    fn no_call_makes_it_panic(
+        name in tool(), arguments in arguments(), value in json_value(), sender in sender(),
+    ) {
+        let params = json!({ "name": name, "arguments": arguments });
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        for ending in [Ending::Done, Ending::ProgramFailed] {
+            let Reading::Ask(ask) = read(sender, call.to_string().into_bytes()) else {
+                return Err(TestCaseError::fail("a call is asked, whatever becomes of it"));
+            };
+            let output = Output::new(value.clone(), Text::body(ODD), ending);
+            let reply = ask.ticket.reply(Ok(Answer::Output(output))).expect("an answer");
+            written(&reply)?;
+            let Body::Json(bytes) = &reply.body else { unreachable!("it is written") };
+            let message: Value = serde_json::from_slice(bytes).expect("a message is JSON");
+            let Some(result) = message.get("result") else { continue };
+            // A string for the contract's clients, and a list of blocks for MCP's.
+            let content = &result["content"];
+            match sender {
+                Sender::Line | Sender::Http => prop_assert!(content.is_string(), "{}", message),
+                Sender::Mcp | Sender::Opened => {
+                    prop_assert!(content[0]["text"].is_string(), "{}", message);
+                }
+            }
+        }
+    }
+}
+
+/// What is read of a message.
+fn read(sender: Sender, body: Vec<u8>) -> Reading {
+    let mut workstation = dialect("workstation").converse();
+    let mut headers = HeaderMap::new();
+    match sender {
+        Sender::Line | Sender::Http => {}
+        Sender::Mcp => {
+            headers.insert("mcp-protocol-version", HeaderValue::from_static("2025-11-25"));
+        }
+        Sender::Opened => {
+            let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#;
+            let opened = workstation.read(&Frame::line(hello));
+            assert!(matches!(opened, Reading::Opened(_)), "it begins as a conversation of MCP");
+        }
+    }
+    let (path, query) = ("/workstation".to_owned(), String::new());
+    let head = match sender {
+        Sender::Http | Sender::Mcp => Head::Http { method: Method::POST, path, query, headers },
+        Sender::Line | Sender::Opened => Head::Line,
+    };
+    workstation.read(&Frame { head, body: body.into() })
+}
+
+/// Reads a message and answers whatever it asks.
+fn tell(sender: Sender, body: Vec<u8>) -> Result<(), TestCaseError> {
+    match read(sender, body) {
+        Reading::Reply(reply) | Reading::Opened(reply) | Reading::Cancel { reply, .. } => {
+            written(&reply)
+        }
+        Reading::Ask(ask) => {
+            let chunk = Event::Chunk { stream: Stream::Stdout, text: ODD.to_owned() };
+            prop_assert!(ask.ticket.event(&chunk).is_none(), "there is one answer on this wire");
+            let output = Output::new(json!([ODD]), Text::body(ODD), Ending::ProgramFailed);
+            let tools = read_page("files.read then more").tools;
+            for outcome in [
+                Ok(Answer::Output(output)),
+                Ok(Answer::Everything { tools, prompts: Vec::new() }),
+                Ok(Answer::Job(Box::new(read_job("queued")))),
+                Err(CallError::NotFound { message: ODD.into() }),
+                Err(CallError::Conflict { message: ODD.into(), details: json!([1]) }),
+                Err(CallError::InvalidInput { problems: Vec::new() }),
+                Err(CallError::UnknownTool { name: ODD.into(), nearest: Some(ODD.into()) }),
+            ] {
+                written(&ask.ticket.reply(outcome).expect("every request is answered"))?;
+            }
+            Ok(())
+        }
+        _ => Err(TestCaseError::fail("it reads nothing else")),
+    }
+}
+
+/// Checks that a reply is one of the contract's.
+fn written(reply: &Reply) -> Result<(), TestCaseError> {
+    let bytes = match &reply.body {
+        Body::Empty => {
+            prop_assert_eq!(reply.status, 202);
+            return Ok(());
+        }
+        Body::Json(bytes) => bytes,
+        Body::File(_) => return Err(TestCaseError::fail("there are no files on this wire")),
+    };
+    prop_assert_eq!(reply.status, 200);
+    prop_assert!(!bytes.contains(&b'\n'), "an answer is a line");
+    let message: Value = serde_json::from_slice(bytes).expect("a message is JSON");
+    prop_assert_eq!(&message["jsonrpc"], "2.0");
+    let id = &message["id"];
+    prop_assert!(id.is_null() || id.is_string() || id.is_number(), "{}", message);
+    let Some(error) = message.get("error") else {
+        prop_assert!(message.get("result").is_some() && !id.is_null(), "{}", message);
+        return Ok(());
+    };
+    prop_assert!(message.get("result").is_none(), "{}", message);
+    let words = match error["code"].as_i64() {
+        Some(-32700) => "Parse error",
+        Some(-32600) => "Invalid Request",
+        Some(-32601) => "Method not found",
+        Some(-32602) => "Invalid params",
+        Some(-32603) => "Internal error",
+        other => return Err(TestCaseError::fail(format!("{other:?} is no code: {message}"))),
+    };
+    prop_assert_eq!(&error["message"], words);
+    let data = &error["data"];
+    prop_assert!(data["reason"].is_string() && data["detail"].is_string(), "{}", message);
+    Ok(())
+}
+
+fn sender() -> impl Strategy<Value = Sender> {
+    proptest::sample::select(vec![Sender::Line, Sender::Http, Sender::Mcp, Sender::Opened])
+}
+
+fn message() -> impl Strategy<Value = Value> {
+    let fields = (
+        proptest::option::weighted(0.9, prop_oneof![9 => Just(json!("2.0")), 1 => json_value()]),
+        proptest::option::weighted(
+            0.9,
+            prop_oneof![4 => Just(json!(1)), 4 => Just(json!("a")), 1 => json_value()],
+        ),
+        proptest::option::weighted(
+            0.9,
+            prop_oneof![9 => method().prop_map(Value::from), 1 => json_value()],
+        ),
+        proptest::option::of(prop_oneof![4 => params(), 1 => json_value()]),
+        proptest::option::weighted(0.1, json_value()),
+    );
+    fields.prop_map(|(version, id, method, params, result)| {
+        let fields = [
+            ("jsonrpc", version),
+            ("id", id),
+            ("method", method),
+            ("params", params),
+            ("result", result),
+        ];
+        let there = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        Value::Object(there.collect())
+    })
+}
+
+fn method() -> impl Strategy<Value = String> {
+    let known = ["initialize", "ping", "tools/list", "tools/call", "notifications/cancelled"];
+    prop_oneof![4 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => ".{0,20}"]
+}
+
+fn tool() -> impl Strategy<Value = String> {
+    let known = [
+        "filesystem/read",
+        "filesystem/write",
+        "filesystem/list",
+        "filesystem/delete",
+        "filesystem/file_exists",
+        "git/status",
+        "git/log",
+        "git/commit",
+        "ci/build",
+        "ci/run",
+        "ci/diagnostics",
+        "exec/run",
+        "files.read",
+    ];
+    prop_oneof![4 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => ".{0,20}"]
+}
+
+fn arguments() -> impl Strategy<Value = Value> {
+    let names = ["path", "content", "repositoryPath", "maxCount", "message", "files", "command"];
+    let value = prop_oneof![Just(json!("a")), Just(json!(1e300)), Just(json!([ODD])), json_value()];
+    proptest::collection::btree_map(proptest::sample::select(names.to_vec()), value, 0..5)
+        .prop_map(|arguments| json!(arguments))
+}
+
+fn params() -> impl Strategy<Value = Value> {
+    let call = (tool(), prop_oneof![arguments(), json_value()])
+        .prop_map(|(name, arguments)| json!({ "name": name, "arguments": arguments }));
+    let names =
+        ["name", "arguments", "_meta", "cursor", "requestId", "protocolVersion", "capabilities"];
+    let any = proptest::collection::btree_map(
+        proptest::sample::select(names.to_vec()),
+        json_value(),
+        0..4,
+    );
+    prop_oneof![call, any.prop_map(|params| json!(params))]
+}

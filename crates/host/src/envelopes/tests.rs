@@ -1,0 +1,180 @@
+//! Envelopes as they are sealed, and the log of them.
+#![allow(clippy::disallowed_methods, reason = "a test looks at the files it made")]
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::schemas::{SchemaFile, SchemaFiles};
+
+fn discover(transport: &'static str) -> Via {
+    Via {
+        transport,
+        route: "discover".to_owned(),
+        method: "mcp.discover".to_owned(),
+        payload: json!({}),
+        tool: None,
+        prompt: None,
+        io: None,
+    }
+}
+
+fn made(settings: EnvelopeSettings) -> Envelopes {
+    Envelopes::new(settings, Arc::default(), None)
+}
+
+/// The envelope of an answer.
+pub(super) fn discovered() -> Envelope {
+    seal(&made(EnvelopeSettings::default()), &discover("stdio"))
+}
+
+fn seal(envelopes: &Envelopes, via: &Via) -> Envelope {
+    let took = Duration::from_micros(1500);
+    envelopes.seal(via, Ok(json!({ "tools": ["é"] })), took, None)
+}
+
+#[test]
+fn the_same_request_has_the_same_ids_where_that_is_wanted_whatever_its_transport() {
+    let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
+    let envelopes = made(settings);
+    let [http, stdio] = ["http", "stdio"].map(|transport| seal(&envelopes, &discover(transport)));
+    assert_eq!(http.meta.request_id, "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
+    assert_eq!(http.meta.duration_ms, 0.0);
+    assert_eq!(Meta { transport: "http".to_owned(), ..stdio.meta }, http.meta);
+    let other = Via { payload: json!({ "a": 1 }), ..discover("http") };
+    assert_ne!(seal(&envelopes, &other).meta.request_id, http.meta.request_id);
+}
+
+#[test]
+fn ids_are_random_else_and_time_passes() {
+    let envelopes = made(EnvelopeSettings::default());
+    let [one, two] = [(), ()].map(|()| seal(&envelopes, &discover("http")).meta);
+    assert_ne!(one.request_id, two.request_id);
+    assert_ne!(one.request_id, one.trace_id);
+    assert_eq!(one.duration_ms, 1.5);
+    assert_eq!((one.input_bytes, one.output_bytes), (2, 16));
+}
+
+#[test]
+fn a_call_without_what_all_calls_have_is_not_admitted() {
+    let envelopes = made(EnvelopeSettings::default());
+    let call =
+        |io: Value| Via { tool: Some("mcp.tool:a.b".to_owned()), io: Some(io), ..discover("http") };
+    let sound = json!({ "tool": "mcp.tool:a.b", "input": {} });
+    assert_eq!(envelopes.admit(&call(sound)), Ok(()));
+    for (io, told) in [
+        (json!({ "tool": "mcp.tool:a.b" }), "`input` is missing"),
+        (json!({ "tool": "mcp.tool:a.c", "input": {} }), "`mcp.tool:a.b`"),
+        (json!({ "tool": "a.b", "input": {} }), "/tool"),
+    ] {
+        let why = envelopes.admit(&call(io)).expect_err("it is refused").to_string();
+        assert!(why.contains(told), "{why}");
+    }
+}
+
+/// Envelopes that can satisfy no schema, with a log in `folder`.
+fn impossible(validation: OutputCheck, folder: &Path) -> Envelopes {
+    let schema = json!({ "required": ["never"] });
+    let file = SchemaFile { path: "envelope.schema.json".to_owned(), schema };
+    let files = SchemaFiles { shared: vec![(Shared::Envelope, file)], tools: Vec::new() };
+    let schemas = SchemaRegistry::new(files).expect("a schema");
+    let settings = EnvelopeSettings { validation, deterministic: true };
+    let log = EnvelopeLog::open(folder, "shadow", true).expect("a log");
+    Envelopes::new(settings, Arc::new(schemas), Some(log))
+}
+
+fn lines(folder: &Path) -> Vec<Value> {
+    let latest = folder.join("mcp_server/envelope_validation.latest.jsonl");
+    let text = fs::read_to_string(latest).expect("a log");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn an_envelope_that_breaks_its_schema_is_served_refused_or_not_looked_at() {
+    for (validation, ok, logged) in [
+        (OutputCheck::Off, true, Value::Null),
+        (OutputCheck::Shadow, true, json!("INVALID_OUTPUT")),
+        (OutputCheck::Enforce, false, json!("INVALID_OUTPUT")),
+    ] {
+        let folder = TempDir::new().expect("a folder");
+        let envelopes = impossible(validation, folder.path());
+        let sealed = seal(&envelopes, &discover("http"));
+        assert_eq!(sealed.ok, ok, "{validation:?}");
+        assert_eq!(sealed.data.is_some(), ok);
+        assert_eq!(sealed.error.map(|why| why.code), (!ok).then_some(Canonical::InvalidOutput));
+        envelopes.flush();
+        let line = &lines(folder.path())[0];
+        assert_eq!(line["error"]["code"], logged);
+        assert_eq!(line["requestId"], sealed.meta.request_id);
+    }
+}
+
+#[test]
+fn a_line_has_17_fields_and_two_runs_without_time_are_alike() {
+    let folder = TempDir::new().expect("a folder");
+    let run = || {
+        let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
+        let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
+        let envelopes = Envelopes::new(settings, Arc::default(), Some(log));
+        seal(&envelopes, &discover("http"));
+        let trace =
+            Trace::of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", None, None);
+        let secret = CallError::NotFound { message: "no file hunter2".to_owned() };
+        envelopes.seal(&discover("stdio"), Err(secret), Duration::ZERO, trace.as_ref());
+        drop(envelopes);
+        let latest = folder.path().join("mcp_server/envelope_validation.latest.jsonl");
+        fs::read_to_string(latest).expect("a log")
+    };
+    let (one, two) = (run(), run());
+    assert_eq!(one, two);
+    let lines = lines(folder.path());
+    assert_eq!(lines.len(), 2);
+    let fields: Vec<_> = lines[0].as_object().expect("an object").keys().collect();
+    assert_eq!(fields.len(), 17, "{fields:?}");
+    assert_eq!(lines[0]["ts"], "2025-01-01T00:00:00Z");
+    assert_eq!(lines[1]["ts"], "2025-01-01T00:00:01Z");
+    assert_eq!(lines[1]["stepId"], 2);
+    assert_eq!(lines[1]["error"]["httpStatus"], 404);
+    assert!(lines[1]["metadata"]["traceparent"].is_string());
+    // What a caller said is in no line.
+    assert!(!one.contains("hunter2"));
+}
+
+#[test]
+fn what_a_caller_calls_things_is_logged_without_secrets_and_not_at_any_length() {
+    let folder = TempDir::new().expect("a folder");
+    let settings = EnvelopeSettings { deterministic: true, ..EnvelopeSettings::default() };
+    let log = EnvelopeLog::open(folder.path(), "shadow", true).expect("a log");
+    let envelopes = Envelopes::new(settings, Arc::default(), Some(log));
+    let known = "deadbeef".repeat(8);
+    let envelopes = envelopes.with_secrets(Secrets::among([("API_KEY", known.as_str())]));
+    let via = Via {
+        method: format!("mira:ghp_{}", "a1B2".repeat(10)),
+        tool: Some(format!("{}{known}", "é".repeat(180))),
+        prompt: Some("long".repeat(100_000)),
+        ..discover("http")
+    };
+    let sealed = seal(&envelopes, &via);
+    envelopes.flush();
+    let line = &lines(folder.path())[0];
+    assert_eq!(line["method"], "mira:[redacted]");
+    assert_eq!(line["metadata"]["toolId"], format!("{}[redacted]", "é".repeat(180)));
+    assert_eq!(line["metadata"]["promptId"], "long".repeat(50));
+    // Whoever called is told what they wrote.
+    assert_eq!(sealed.meta.tool_id, via.tool);
+}
+
+#[test]
+fn the_last_five_files_are_kept() {
+    let folder = TempDir::new().expect("a folder");
+    for _ in 0..7 {
+        drop(EnvelopeLog::open(folder.path(), "shadow", true).expect("a log"));
+    }
+    let names = fs::read_dir(folder.path().join("mcp_server")).expect("a folder");
+    let names = names.map(|entry| entry.expect("an entry").file_name());
+    let (links, files): (Vec<_>, Vec<_>) =
+        names.partition(|name| name.to_string_lossy().contains("latest"));
+    assert_eq!((links.len(), files.len()), (1, 5), "{files:?}");
+}

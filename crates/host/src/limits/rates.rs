@@ -1,0 +1,216 @@
+//! How often each caller may call each tool: a token bucket for each two, as rules say.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use governor::clock::{Clock, MonotonicClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
+use governor::{Quota, RateLimiter};
+use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
+
+use crate::policy::{BadRule, Rule};
+
+/// The setting that rules stand in.
+const SETTING: &str = "limits.rate";
+/// After how many calls the buckets that are full again are looked for and let go.
+const TIDY_EVERY: u32 = 4096;
+
+/// A rule: how often a caller may call each of some tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rate {
+    /// A pattern over tools, e.g. `exec.*`.
+    pub tools: String,
+    /// How many calls in `per`, in the long run.
+    pub calls: NonZeroU32,
+    /// In how long.
+    pub per: Duration,
+    /// How many calls one after the other, by a caller that made none for long.
+    pub burst: NonZeroU32,
+}
+
+/// The rules, and the buckets of each tool that one of them matches.
+pub(super) struct Rates<C: Clock = MonotonicClock> {
+    rules: Vec<(Rule, Quota)>,
+    buckets: HashMap<ToolId, Buckets<C>>,
+    clock: C,
+}
+
+/// Buckets by caller, by the clock `C`.
+type Keyed<C> =
+    RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
+
+/// One tool's buckets, one for each caller that called it lately.
+///
+/// One that is full again is as if it had never been, so no more are kept than there were callers
+/// within the time that a bucket takes to fill.
+struct Buckets<C: Clock> {
+    of: Keyed<C>,
+    quota: Quota,
+    since_tidied: AtomicU32,
+}
+
+impl<C: Clock + Clone> Rates<C> {
+    /// `rules` by `clock`, of which the first that matches a tool counts for it.
+    pub(super) fn new(rules: &[Rate], clock: C) -> Result<Self, BadRule> {
+        let rules = rules.iter().map(|Rate { tools, calls, per, burst }| {
+            let one = (*per / calls.get()).max(Duration::from_nanos(1));
+            let quota = Quota::with_period(one).expect("not zero").allow_burst(*burst);
+            Ok((Rule::new(SETTING, tools)?, quota))
+        });
+        Ok(Self { rules: rules.collect::<Result<_, _>>()?, buckets: HashMap::new(), clock })
+    }
+
+    /// Refuses rules that match none of `tools`.
+    pub(super) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+        self.rules.iter().try_for_each(|(rule, _)| rule.check(tools))
+    }
+
+    /// Has buckets ready for calls of the tool.
+    pub(super) fn offer(&mut self, spec: &ToolSpec) {
+        let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.holds(spec)) else { return };
+        let of = RateLimiter::hashmap_with_clock(*quota, self.clock.clone());
+        let buckets = Buckets { of, quota: *quota, since_tidied: AtomicU32::new(0) };
+        self.buckets.insert(spec.id.clone(), buckets);
+    }
+
+    /// Takes one call of `caller` from its bucket for `spec`, or says when there will be one.
+    pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
+        let Some(buckets) = self.buckets.get(&spec.id) else { return Ok(()) };
+        if buckets.since_tidied.fetch_add(1, Ordering::Relaxed) == TIDY_EVERY {
+            buckets.since_tidied.store(0, Ordering::Relaxed);
+            buckets.of.retain_recent();
+        }
+        buckets.of.check_key(&caller.name).map_err(|early| CallError::Limited {
+            message: format!(
+                "`{}` is called too often: {} at once, then one every {} ms",
+                spec.id,
+                buckets.quota.burst_size(),
+                in_ms(buckets.quota.replenish_interval()),
+            ),
+            retry_after: whole_ms(early.wait_time_from(self.clock.now())),
+        })
+    }
+}
+
+/// `wait`, and no less, in whole milliseconds, as it is told.
+fn whole_ms(wait: Duration) -> Duration {
+    let ms = wait.as_nanos().div_ceil(1_000_000).max(1);
+    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+}
+
+fn in_ms(interval: Duration) -> String {
+    let ms = interval.as_secs_f64() * 1000.0;
+    if ms >= 10.0 { format!("{ms:.0}") } else { format!("{ms}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use governor::clock::FakeRelativeClock;
+    use toolgate_contract::Effects;
+
+    use super::*;
+
+    fn spec(id: &str) -> ToolSpec {
+        ToolSpec::new(ToolId::new(id).expect("an id"), "", "", Effects::Reads)
+    }
+
+    fn rate(tools: &str, calls: u32, per_ms: u64, burst: u32) -> Rate {
+        let some = |count| NonZeroU32::new(count).expect("some");
+        let (calls, burst) = (some(calls), some(burst));
+        Rate { tools: tools.to_owned(), calls, per: Duration::from_millis(per_ms), burst }
+    }
+
+    /// Rates over `a.one`, `a.two` and `b.one`, and the clock they go by.
+    fn rates(rules: &[Rate]) -> (Rates<FakeRelativeClock>, FakeRelativeClock) {
+        let clock = FakeRelativeClock::default();
+        let mut rates = Rates::new(rules, clock.clone()).expect("patterns");
+        for id in ["a.one", "a.two", "b.one"] {
+            rates.offer(&spec(id));
+        }
+        (rates, clock)
+    }
+
+    #[track_caller]
+    fn wait(refused: Result<(), CallError>) -> Duration {
+        match refused {
+            Err(CallError::Limited { retry_after, .. }) => retry_after,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_burst_is_let_through_and_the_next_call_is_told_exactly_when_to_come() {
+        let (rates, clock) = rates(&[rate("a.*", 10, 1000, 3)]);
+        let ada = Caller::named("ada");
+        for _ in 0..3 {
+            rates.take(&ada, &spec("a.one")).expect("a burst");
+        }
+        let first = wait(rates.take(&ada, &spec("a.one")));
+        assert_eq!(first, Duration::from_millis(100));
+        clock.advance(first - Duration::from_millis(1));
+        assert_eq!(wait(rates.take(&ada, &spec("a.one"))), Duration::from_millis(1));
+        clock.advance(Duration::from_millis(1));
+        rates.take(&ada, &spec("a.one")).expect("it came when it was told to");
+        wait(rates.take(&ada, &spec("a.one")));
+    }
+
+    #[test]
+    fn each_caller_and_each_tool_has_a_bucket_of_its_own() {
+        let (rates, _) = rates(&[rate("a.*", 1, 1000, 1)]);
+        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        rates.take(&ada, &spec("a.one")).expect("her first");
+        wait(rates.take(&ada, &spec("a.one")));
+        rates.take(&ada, &spec("a.two")).expect("of another tool");
+        rates.take(&bob, &spec("a.one")).expect("his first");
+        for _ in 0..1000 {
+            rates.take(&ada, &spec("b.one")).expect("no rule is over it");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let (rates, _) = rates(&[rate("a_one", 9, 1000, 2), rate("*", 9, 1000, 1)]);
+        let ada = Caller::named("ada");
+        rates.take(&ada, &spec("a.one")).expect("one");
+        rates.take(&ada, &spec("a.one")).expect("two");
+        wait(rates.take(&ada, &spec("a.one")));
+        rates.take(&ada, &spec("b.one")).expect("one");
+        wait(rates.take(&ada, &spec("b.one")));
+    }
+
+    #[test]
+    fn a_tool_that_is_ruled_as_another_is_rationed_as_that_one() {
+        let clock = FakeRelativeClock::default();
+        let mut rates = Rates::new(&[rate("exec.*", 1, 1000, 1)], clock).expect("patterns");
+        let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run") };
+        rates.offer(&ruled);
+        let ada = Caller::named("ada");
+        rates.take(&ada, &ruled).expect("one");
+        wait(rates.take(&ada, &ruled));
+    }
+
+    #[test]
+    fn callers_who_do_not_come_back_are_forgotten() {
+        let (rates, clock) = rates(&[rate("*", 1, 10, 1)]);
+        let spec = spec("a.one");
+        for caller in 0..100_000 {
+            rates.take(&Caller::named(&caller.to_string()), &spec).expect("a first call");
+            clock.advance(Duration::from_micros(100));
+        }
+        let kept = rates.buckets[&spec.id].of.len();
+        assert!(kept <= TIDY_EVERY as usize + 200, "{kept}");
+    }
+
+    #[test]
+    fn a_rule_over_no_tool_is_refused() {
+        let (rates, _) = rates(&[rate("execc.*", 1, 1, 1)]);
+        let why = rates.check(&[spec("exec.run").id]).expect_err("no tool").to_string();
+        assert!(why.contains("limits.rate") && why.contains("`exec.run`"), "{why}");
+        let bad = Rates::new(&[rate("a[", 1, 1, 1)], FakeRelativeClock::default());
+        assert!(bad.is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! What is refused as an envelope or as tool IO, and what is compiled how often.
+
+use proptest::prelude::*;
+use serde_json::json;
+use toolgate_contract::Effects;
+
+use super::*;
+
+fn spec(id: &str, input: Value) -> ToolSpec {
+    let id = ToolId::new(id).expect("an id");
+    let output = json!({ "type": "object", "required": ["hits"] });
+    ToolSpec {
+        input_schema: input,
+        output_schema: Some(output),
+        ..ToolSpec::new(id, "T", "T.", Effects::Reads)
+    }
+}
+
+fn query() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["query"],
+        "properties": {
+            "query": { "type": "string" },
+            "topK": { "type": "integer", "minimum": 1, "maximum": 10 },
+        },
+    })
+}
+
+fn registry() -> SchemaRegistry {
+    let registry = SchemaRegistry::default();
+    registry.register(&spec("docs.search", query())).map_err(|(_, why)| why).expect("schemas");
+    registry
+}
+
+fn meta(status: &str) -> Value {
+    json!({
+        "requestId": "r", "traceId": "t", "spanId": "s", "schemaVersion": "0.1.0",
+        "deterministic": true, "transport": "http", "route": "tool", "method": "m",
+        "durationMs": 0.5, "status": status, "attempt": 0, "inputBytes": 2, "outputBytes": 2,
+    })
+}
+
+fn envelope() -> Value {
+    json!({ "ok": true, "data": {}, "error": null, "meta": meta("ok") })
+}
+
+fn failure() -> Value {
+    let error = json!({ "code": "NOT_FOUND", "message": "no" });
+    json!({ "ok": false, "data": null, "error": error, "meta": meta("error") })
+}
+
+#[test]
+fn what_comes_along_are_schemas() {
+    let registry = SchemaRegistry::default();
+    for which in Shared::ALL {
+        let schema = registry.shared(which).schema().clone();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert!(jsonschema::meta::is_valid(&schema), "{which:?}");
+        registry.shared(which).compiled().expect("a schema");
+    }
+    assert_eq!(registry.counts(), Counts { schemas_loaded: 3, validators_compiled: 3 });
+}
+
+#[test]
+fn one_schema_is_compiled_once_whoever_has_it_and_however_it_is_written() {
+    let registry = registry();
+    let before = registry.counts();
+    // The same with its keys in another order.
+    let text = r#"{"required":["query"],"properties":{"topK":{"maximum":10,"minimum":1,"type":"integer"},"query":{"type":"string"}},"additionalProperties":false,"type":"object"}"#;
+    let other = serde_json::from_str(text).expect("JSON");
+    registry.register(&spec("docs.find", other)).map_err(|(_, why)| why).expect("schemas");
+    let of = |id: &str| {
+        let io = registry.load_tool_io(id).expect("a tool");
+        io.input[0].compiled().expect("a schema").1.clone()
+    };
+    let [search, find] = ["mcp.tool:docs.search", "mcp.tool:docs.find"].map(of);
+    assert!(Arc::ptr_eq(&search, &find));
+    let after = registry.counts();
+    assert_eq!(after.validators_compiled, before.validators_compiled + 1, "when first asked for");
+    assert_eq!(after.schemas_loaded, before.schemas_loaded + 2);
+}
+
+#[test]
+fn a_tool_is_known_by_its_canonical_id_alone() {
+    let registry = registry();
+    assert!(registry.load_tool_io("mcp.tool:docs.search").is_ok());
+    for id in ["", "docs.search", "mcp.tool:", "mcp.tool:Docs", "mcp.tool:a b", "tool:a"] {
+        let refused = registry.load_tool_io(id).err();
+        assert_eq!(refused, Some(NoToolIo::NotCanonical(id.to_owned())));
+    }
+    let unknown = registry.load_tool_io("mcp.tool:web.search").err();
+    assert_eq!(unknown, Some(NoToolIo::Unknown("mcp.tool:web.search".to_owned())));
+}
+
+#[test]
+fn a_call_is_held_against_what_all_have_in_common_and_the_tools_own() {
+    let registry = registry();
+    let io = registry.load_tool_io("mcp.tool:docs.search").expect("a tool");
+    let tool = "mcp.tool:docs.search";
+    let sound = json!({ "tool": tool, "input": { "query": "q" } });
+    let noted = json!({ "tool": tool, "input": { "query": "q" }, "version": { "major": 1 }, "metadata": { "a": 1 } });
+    for sound in [sound, noted] {
+        assert_eq!(io.input_problems(&sound), Vec::new());
+    }
+    for (broken, at) in [
+        (json!({}), ""),
+        (json!({ "tool": tool }), ""),
+        (json!({ "input": {} }), ""),
+        (json!({ "tool": "mcp.tool:docs.render", "input": { "query": "q" } }), "/tool"),
+        (json!({ "tool": "docs.search", "input": { "query": "q" } }), "/tool"),
+        (json!({ "tool": tool, "input": { "query": "q", "topK": 0 } }), "/input/topK"),
+        (json!({ "tool": tool, "input": { "query": "q" }, "version": {} }), "/version"),
+        (json!({ "tool": tool, "input": { "query": "q" }, "extra": 1 }), ""),
+    ] {
+        let problems = io.input_problems(&broken);
+        assert_eq!(problems.first().map(|one| one.pointer.as_str()), Some(at), "{broken}");
+    }
+    // Of a result nothing is asked but what the tool says.
+    assert_eq!(io.output_problems(&json!({ "hits": [] })), Vec::new());
+    assert_eq!(io.output_problems(&json!({})).len(), 1);
+}
+
+#[test]
+fn a_file_asks_more_and_never_less() {
+    let file = |schema: Value| SchemaFile { path: "a.json".to_owned(), schema };
+    let lax = ("docs_search".to_owned(), Side::Input, file(json!({})));
+    let strict = json!({ "properties": { "query": { "maxLength": 2 } } });
+    let strict = ("docs.find".to_owned(), Side::Input, file(strict));
+    let files = SchemaFiles { shared: Vec::new(), tools: vec![lax, strict] };
+    let registry = SchemaRegistry::new(files).expect("schemas");
+    for id in ["docs.search", "docs.find"] {
+        registry.register(&spec(id, query())).map_err(|(_, why)| why).expect("schemas");
+    }
+    let of = |id: &str| registry.load_tool_io(id).expect("a tool");
+    assert_eq!(of("mcp.tool:docs.search").argument_problems(&json!({})).len(), 1);
+    let long = json!({ "query": "long" });
+    assert_eq!(of("mcp.tool:docs.search").argument_problems(&long), Vec::new());
+    assert_eq!(of("mcp.tool:docs.find").argument_problems(&long).len(), 1);
+}
+
+#[test]
+fn a_file_that_is_no_schema_is_named() {
+    let file = SchemaFile { path: "x/y.json".to_owned(), schema: json!({ "type": 1 }) };
+    let files = SchemaFiles { shared: vec![(Shared::Envelope, file)], tools: Vec::new() };
+    let why = SchemaRegistry::new(files).expect_err("no schema").to_string();
+    assert!(why.starts_with("the schema x/y.json is not usable: "), "{why}");
+}
+
+/// JSON of any kind, not deep.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 8, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::btree_map("[a-z]{1,6}", inner, 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn s1_01_an_envelope_without_one_of_its_parts_is_refused(
+        which in 0..4_usize, fails in any::<bool>(), data in anything(),
+    ) {
+        let mut broken = if fails { failure() } else { envelope() };
+        if !fails && data.is_object() { broken["data"] = data; }
+        prop_assert!(SchemaRegistry::default().load_envelope().problems(&broken).is_empty());
+        let part = ["ok", "data", "error", "meta"][which];
+        broken.as_object_mut().expect("an object").remove(part);
+        prop_assert!(!SchemaRegistry::default().load_envelope().problems(&broken).is_empty());
+    }
+
+    #[test]
+    fn s1_01_a_success_with_an_error_is_refused(error in anything()) {
+        prop_assume!(!error.is_null());
+        let mut broken = envelope();
+        broken["error"] = error;
+        prop_assert!(!SchemaRegistry::default().load_envelope().problems(&broken).is_empty());
+    }
+
+    #[test]
+    fn a_failure_with_data_or_without_a_reason_is_refused(data in anything(), error in anything()) {
+        let registry = SchemaRegistry::default();
+        let checker = registry.load_envelope();
+        let mut broken = failure();
+        if !data.is_null() {
+            broken["data"] = data;
+            prop_assert!(!checker.problems(&broken).is_empty());
+        }
+        let mut broken = failure();
+        broken["error"] = error;
+        prop_assert!(!checker.problems(&broken).is_empty());
+    }
+
+    #[test]
+    fn a_key_more_is_refused_wherever_it_stands(key in "[a-z]{1,8}", value in anything()) {
+        let registry = SchemaRegistry::default();
+        let checker = registry.load_envelope();
+        for place in ["", "/meta", "/error"] {
+            let mut broken = failure();
+            let object = broken.pointer_mut(place).and_then(Value::as_object_mut);
+            let object = object.expect("an object");
+            prop_assume!(!object.contains_key(&key));
+            prop_assume!(!["details", "code", "message"].contains(&key.as_str()));
+            object.insert(key.clone(), value.clone());
+            prop_assert!(!checker.problems(&broken).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_part_of_meta_of_another_kind_is_refused(which in 0..13_usize, value in anything()) {
+        let registry = SchemaRegistry::default();
+        let checker = registry.load_envelope();
+        let mut broken = envelope();
+        let object = broken["meta"].as_object_mut().expect("an object");
+        let name = object.keys().nth(which).expect("13 parts").clone();
+        let kind = |value: &Value| std::mem::discriminant(value);
+        prop_assume!(kind(&value) != kind(&object[&name]));
+        object.insert(name, value);
+        prop_assert!(!checker.problems(&broken).is_empty());
+    }
+}

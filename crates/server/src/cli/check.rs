@@ -1,0 +1,162 @@
+//! `toolgate check`: whether the contract holds, seen by keeping it once.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use serde_json::{Value, json};
+use toolgate::answer_once;
+use toolgate::wiring::Workspace;
+use toolgate_contract::{Body, Frame, Head};
+use toolgate_host::OutputCheck;
+
+use super::diff_logs::{self, Differ};
+use super::enveloping::Enveloping;
+use super::{Folder, complain, print, run_to_end, small_runtime};
+
+/// What a check of a folder runs under, where the folder has it.
+const CONFIGURATION: &str = "tests/fixtures/mcp/toolgate.toml";
+/// The document that is loaded.
+const DOCUMENT: &str = "tests/fixtures/mcp/docs/sample_article.md";
+/// The log within the folder of logs.
+const LATEST: &str = "mcp_server/envelope_validation.latest.jsonl";
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate check --once --deterministic-ids --log-dir runs
+                        discovers, gets a prompt and loads a document, each in its envelope
+  toolgate check --once --deterministic-ids --log-dir runs \\
+      --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
+                        and holds the log of that against a golden one
+
+It runs under tests/fixtures/mcp/toolgate.toml where the folder has that and no other is named.
+It exits with 0 when all went well, 1 when something was refused, an envelope breaks its schema or
+the log differs, 2 when there was nothing to check.")]
+pub(super) struct Args {
+    /// The folder to check
+    #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
+    path: PathBuf,
+    /// Go through the contract once, in this process, and end
+    #[arg(long, required = true)]
+    once: bool,
+    /// What happens to an envelope that breaks its schema: off, shadow or enforce
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<OutputCheck>,
+    /// Hold the log against this one
+    #[arg(long, value_name = "FILE", requires = "log_dir")]
+    golden: Option<PathBuf>,
+    #[command(flatten)]
+    enveloping: Enveloping,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+/// One request of the contract.
+struct Step {
+    name: &'static str,
+    method: Method,
+    path: &'static str,
+    body: Value,
+}
+
+fn steps() -> [Step; 3] {
+    let get = |name, path| Step { name, method: Method::GET, path, body: Value::Null };
+    [
+        get("discover", "/mcp/discover"),
+        get("prompt", "/mcp/prompt/core.generic.bootstrap@1"),
+        Step {
+            name: "tool",
+            method: Method::POST,
+            path: "/mcp/tool/mcp.tool:docs.load.fetch",
+            body: json!({ "arguments": { "path": DOCUMENT } }),
+        },
+    ]
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let own = args.path.join(CONFIGURATION);
+    let own = (args.folder.config.is_none() && own.is_file()).then_some(own);
+    let config = own.or_else(|| args.folder.config.clone());
+    let folder = Folder { config, read_only: args.folder.read_only };
+    let mut loaded = folder.load_to_serve(&args.path)?;
+    args.enveloping.put(&mut loaded.config);
+    if let Some(mode) = args.mode {
+        loaded.config.envelope.validation = mode;
+    }
+    let went_well = run_to_end(small_runtime()?, async {
+        let workspace = Workspace::open(&args.path, &loaded.config)?;
+        let served = workspace.served();
+        let mut went_well = true;
+        for step in steps() {
+            let reply = answer_once(&served, "envelope", step.frame()).await?;
+            let Body::Json(bytes) = reply.body else { bail!("{} was not answered", step.name) };
+            let envelope: Value = serde_json::from_slice(&bytes)?;
+            let problems = served.host.schemas().load_envelope().problems(&envelope);
+            for problem in &problems {
+                complain(&format!("{}: {} {}", step.name, problem.pointer, problem.message));
+            }
+            went_well &= reply.status == 200 && problems.is_empty();
+            print(&line(step.name, reply.status, &envelope))?;
+        }
+        workspace.close().await;
+        anyhow::Ok(went_well)
+    })?;
+    let log = args.enveloping.log_dir().map(|folder| folder.join(LATEST));
+    if let Some(log) = &log {
+        complain(&format!("the log is {}", log.display()));
+    }
+    let same = match (&log, &args.golden) {
+        (Some(log), Some(golden)) => same(log, golden)?,
+        _ => true,
+    };
+    Ok(if went_well && same { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+impl Step {
+    fn frame(&self) -> Frame {
+        let head = Head::Http {
+            method: self.method.clone(),
+            path: self.path.to_owned(),
+            query: String::new(),
+            headers: HeaderMap::new(),
+        };
+        let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
+        Frame { head, body: Bytes::from(body) }
+    }
+}
+
+/// One step as a person reads it.
+fn line(name: &str, status: u16, envelope: &Value) -> String {
+    let meta = &envelope["meta"];
+    let said = match envelope["error"]["message"].as_str() {
+        Some(why) => format!("{}: {why}", envelope["error"]["code"].as_str().unwrap_or_default()),
+        None => "ok".to_owned(),
+    };
+    format!(
+        "{name:<9} {status}  {} bytes in, {} out, {}  {said}\n",
+        meta["inputBytes"],
+        meta["outputBytes"],
+        meta["requestId"].as_str().unwrap_or_default()
+    )
+}
+
+/// Whether the log says what the golden one does.
+fn same(log: &Path, golden: &Path) -> anyhow::Result<bool> {
+    let differences = Differ::default().differences(log, golden)?;
+    diff_logs::tell(&differences)?;
+    Ok(differences.is_empty())
+}
+
+fn mode(text: &str) -> Result<OutputCheck, String> {
+    let mode = serde_json::from_value(Value::from(text.to_ascii_lowercase()));
+    mode.map_err(|_| "it is off, shadow or enforce".to_owned())
+}
+
+/// The JSON in `file`.
+pub(super) fn read_json(file: &Path) -> anyhow::Result<Value> {
+    let bytes = diff_logs::read(file)?;
+    serde_json::from_str(&bytes).with_context(|| format!("{} is not JSON", file.display()))
+}

@@ -1,0 +1,219 @@
+//! `toolgate diff-logs`: where one log of envelopes differs from another.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::{complain, print};
+
+/// The log that a check leaves.
+const NEW: &str = "runs/mcp_server/envelope_validation.latest.jsonl";
+/// The log that is held against it.
+const GOLDEN: &str = "tests/fixtures/mcp/envelope_validation_golden.jsonl";
+/// What differs from run to run. Ids do too, unless both sides say that theirs do not.
+const PASSING: [&str; 8] = [
+    "ts",
+    "durationMs",
+    "runId",
+    "attemptId",
+    "logPath",
+    "metadata.runId",
+    "metadata.attemptId",
+    "metadata.logPath",
+];
+const IDS: [&str; 3] = ["requestId", "traceId", "spanId"];
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate diff-logs --new runs/mcp_server/envelope_validation.latest.jsonl \\
+      --golden tests/fixtures/mcp/envelope_validation_golden.jsonl
+  toolgate diff-logs --ignore outputBytes metadata.validation
+
+When and how long something was is not compared, nor in which run; ids are where both logs say that
+they are deterministic.
+It exits with 0 when the logs say the same, 1 when they do not, and says where, and 2 when one
+cannot be read.")]
+pub(super) struct Args {
+    /// The log to look at
+    #[arg(long, value_name = "FILE", default_value = NEW)]
+    new: PathBuf,
+    /// The log that it should be like
+    #[arg(long, value_name = "FILE", default_value = GOLDEN)]
+    golden: PathBuf,
+    /// Further fields that need not be alike, `metadata.validation` for one within another
+    #[arg(long, visible_alias = "whitelist", value_name = "FIELD", num_args = 0..)]
+    ignore: Vec<String>,
+}
+
+/// Which fields need not be alike.
+#[derive(Default)]
+pub(super) struct Differ {
+    ignored: Vec<String>,
+}
+
+/// One place where the logs differ.
+#[derive(Debug, PartialEq)]
+pub(super) struct Difference {
+    /// The line, from 1.
+    line: usize,
+    /// The field; empty for the whole line.
+    field: String,
+    golden: Option<Value>,
+    new: Option<Value>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let differences =
+        Differ { ignored: args.ignore.clone() }.differences(&args.new, &args.golden)?;
+    tell(&differences)?;
+    Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Says where logs differ.
+pub(super) fn tell(differences: &[Difference]) -> anyhow::Result<()> {
+    if differences.is_empty() {
+        return print("the logs say the same\n");
+    }
+    let said = |value: &Option<Value>| match value {
+        Some(value) => value.to_string(),
+        None => "nothing".to_owned(),
+    };
+    for Difference { line, field, golden, new } in differences {
+        let field = if field.is_empty() { String::new() } else { format!(" {field}") };
+        let (golden, new) = (said(golden), said(new));
+        print(&format!("line {line}{field}: golden {golden}, new {new}\n"))?;
+    }
+    let many = differences.len();
+    complain(&format!(
+        "the logs differ in {many} place{}; if that is meant, write the golden again and say why \
+         in the changelog",
+        if many == 1 { "" } else { "s" }
+    ));
+    Ok(())
+}
+
+impl Differ {
+    /// Where the log `new` differs from `golden`.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub(super) fn differences(&self, new: &Path, golden: &Path) -> anyhow::Result<Vec<Difference>> {
+        let (new, golden) = (records(new)?, records(golden)?);
+        let mut all = Vec::new();
+        for at in 0..new.len().max(golden.len()) {
+            match (new.get(at), golden.get(at)) {
+                (Some(new), Some(golden)) => self.compare(at + 1, new, golden, &mut all),
+                (new, golden) => all.push(Difference {
+                    line: at + 1,
+                    field: String::new(),
+                    golden: golden.cloned(),
+                    new: new.cloned(),
+                }),
+            }
+        }
+        Ok(all)
+    }
+
+    fn compare(&self, line: usize, new: &Value, golden: &Value, all: &mut Vec<Difference>) {
+        let steady = [new, golden].iter().all(|one| one["metadata"]["deterministic"] == true);
+        let passing = |field: &str| {
+            PASSING.contains(&field)
+                || (!steady && IDS.contains(&field))
+                || self.ignored.iter().any(|ignored| ignored == field)
+        };
+        let mut fields = Vec::new();
+        leaves("", Some(new), Some(golden), &passing, &mut fields);
+        all.extend(fields.into_iter().map(|(field, new, golden)| Difference {
+            line,
+            field,
+            golden,
+            new,
+        }));
+    }
+}
+
+type Leaf = (String, Option<Value>, Option<Value>);
+
+/// The innermost fields in which `new` and `golden` differ.
+fn leaves(
+    at: &str,
+    new: Option<&Value>,
+    golden: Option<&Value>,
+    passing: &impl Fn(&str) -> bool,
+    found: &mut Vec<Leaf>,
+) {
+    if new == golden || passing(at) {
+        return;
+    }
+    let (Some(Value::Object(new)), Some(Value::Object(golden))) = (new, golden) else {
+        found.push((at.to_owned(), new.cloned(), golden.cloned()));
+        return;
+    };
+    let more = golden.keys().filter(|name| !new.contains_key(*name));
+    for name in new.keys().chain(more) {
+        let within = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+        leaves(&within, new.get(name), golden.get(name), passing, found);
+    }
+}
+
+fn records(log: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = read(log)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let records = lines.map(|(at, line)| {
+        let record: Value = serde_json::from_str(line)
+            .with_context(|| format!("line {} of {} is not JSON", at + 1, log.display()))?;
+        anyhow::ensure!(
+            record.is_object(),
+            "line {} of {} is no record of an envelope",
+            at + 1,
+            log.display()
+        );
+        Ok(record)
+    });
+    records.collect()
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+pub(super) fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn differing(new: &Value, golden: &Value, ignored: &[&str]) -> Vec<String> {
+        let ignored = ignored.iter().map(|field| (*field).to_owned()).collect();
+        let mut all = Vec::new();
+        Differ { ignored }.compare(1, new, golden, &mut all);
+        all.into_iter().map(|one| one.field).collect()
+    }
+
+    #[test]
+    fn when_and_how_long_something_was_is_not_compared() {
+        let record = |ts: &str, run: &str| json!({ "ts": ts, "durationMs": 1, "metadata": { "runId": run } });
+        assert_eq!(differing(&record("a", "x"), &record("b", "y"), &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn ids_are_compared_where_they_are_reckoned() {
+        let record =
+            |id: &str, det: bool| json!({ "requestId": id, "metadata": { "deterministic": det } });
+        assert_eq!(differing(&record("a", true), &record("b", true), &[]), ["requestId"]);
+        assert_eq!(differing(&record("a", false), &record("b", false), &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_field_is_named_where_it_is_on_one_side_only_and_within_another() {
+        let new = json!({ "error": { "code": "A", "details": {} }, "more": 1 });
+        let golden = json!({ "error": { "code": "B", "details": {} }, "less": 1 });
+        assert_eq!(differing(&new, &golden, &[]), ["error.code", "more", "less"]);
+        assert_eq!(differing(&new, &golden, &["error", "more"]), ["less"]);
+        assert_eq!(differing(&json!({ "error": null }), &json!({ "error": {} }), &[]), ["error"]);
+    }
+}

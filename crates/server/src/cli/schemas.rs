@@ -1,0 +1,177 @@
+//! `toolgate schemas`: what envelopes and calls are held against.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use toolgate::wiring::Workspace;
+use toolgate_contract::Caller;
+use toolgate_dialects::envelope::{canonical_tool, catalog_name};
+use toolgate_host::{Checker, SchemaRegistry, Shared, Side};
+
+use super::check::read_json;
+use super::{Folder, complain, print};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate schemas                     what there is, by its fingerprint
+  toolgate schemas envelope            one of envelope, request_envelope and tool_io
+  toolgate schemas mcp.tool:files.read the arguments of a tool; --output for its results
+  toolgate schemas --write .           all of them as files, where RAGX has them
+  toolgate schemas --validate reply.json
+                                       whether a file holds an envelope as it must be
+
+It exits with 0, with 1 when what was validated is not valid, and with 2 when there is no such
+schema or a file cannot be read.")]
+pub(super) struct Args {
+    /// The schema to print: envelope, request_envelope, tool_io, or the id of a tool
+    name: Option<String>,
+    /// Of a tool, what it gives back
+    #[arg(long, requires = "name")]
+    output: bool,
+    /// Write all of them beneath this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "name")]
+    write: Option<PathBuf>,
+    /// Hold the JSON in this file against the schema, or against that of envelopes
+    #[arg(long, value_name = "FILE", conflicts_with = "write")]
+    validate: Option<PathBuf>,
+    /// The folder whose tools and schemas they are
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let loaded = args.folder.load(&args.root)?;
+    let workspace = Workspace::look(&args.root, &loaded.config)?;
+    let registry = workspace.host.schemas();
+    if let Some(folder) = &args.write {
+        write(folder, &workspace)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let side = if args.output { Side::Output } else { Side::Input };
+    let named = args.name.as_deref();
+    if let Some(file) = &args.validate {
+        return validate(registry, named.unwrap_or("envelope"), side, file);
+    }
+    match named {
+        Some(name) => {
+            let all = found(registry, name, side)?;
+            // What a file asks beside the tool's own is a schema of its own.
+            for checker in all {
+                print(&format!("{}\n", serde_json::to_string_pretty(checker.schema())?))?;
+            }
+        }
+        None => print(&listed(&workspace))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is known as `name`.
+fn found(registry: &SchemaRegistry, name: &str, side: Side) -> anyhow::Result<Vec<Checker>> {
+    let shared =
+        Shared::ALL.into_iter().find(|one| one.file_name().split('.').next() == Some(name));
+    if let Some(which) = shared {
+        return Ok(vec![registry.shared(which).clone()]);
+    }
+    if !name.starts_with("mcp.tool:") {
+        bail!(
+            "no schema is named `{name}`; there is envelope, request_envelope, tool_io, and the \
+             id of each tool, e.g. mcp.tool:files.read"
+        );
+    }
+    let io = registry.load_tool_io(&format!("mcp.tool:{}", catalog_name(name)));
+    let all = io?.checkers(side).to_vec();
+    if all.is_empty() {
+        bail!("`{name}` says nothing of what it gives back");
+    }
+    Ok(all)
+}
+
+/// Whether `file` holds what satisfies the schema `name`.
+fn validate(
+    registry: &SchemaRegistry,
+    name: &str,
+    side: Side,
+    file: &Path,
+) -> anyhow::Result<ExitCode> {
+    let value: Value = read_json(file)?;
+    let mut valid = true;
+    for checker in found(registry, name, side)? {
+        for problem in checker.problems(&value) {
+            valid = false;
+            print(&format!("{}: {}\n", problem.pointer, problem.message))?;
+        }
+    }
+    if valid {
+        complain(&format!("{} satisfies `{name}`", file.display()));
+    }
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// All there are, a line each, and how many were compiled.
+fn listed(workspace: &Workspace) -> String {
+    let registry = workspace.host.schemas();
+    let line = |name: &str, checker: &Checker| {
+        let fingerprint = checker.fingerprint().to_string();
+        let from = checker.path().unwrap_or("built in");
+        format!("{}  {name}  {from}\n", &fingerprint[..16])
+    };
+    let mut page = String::new();
+    for which in Shared::ALL {
+        page += &line(which.file_name().trim_end_matches(".schema.json"), registry.shared(which));
+    }
+    for tool in workspace.host.tools(&Caller::local()).tools {
+        let id = canonical_tool(&tool.spec().id);
+        for side in [Side::Input, Side::Output] {
+            let all = found(registry, &id, side).unwrap_or_default();
+            page.extend(all.iter().map(|one| line(&format!("{id} {}", side.word()), one)));
+        }
+    }
+    let counts = registry.counts();
+    format!(
+        "{page}schemas_loaded {}, validators_compiled {}\n",
+        counts.schemas_loaded, counts.validators_compiled
+    )
+}
+
+/// Writes all of them beneath `folder`, where the contract has them.
+#[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
+fn write(folder: &Path, workspace: &Workspace) -> anyhow::Result<()> {
+    let registry = workspace.host.schemas();
+    let mut files = vec![
+        (
+            "apps/mcp_server/schemas/envelope.schema.json".to_owned(),
+            Shared::Envelope.shipped().to_owned(),
+        ),
+        (
+            "codex/specs/schemas/envelope.schema.json".to_owned(),
+            Shared::RequestEnvelope.shipped().to_owned(),
+        ),
+        ("codex/specs/schemas/tool_io.schema.json".to_owned(), Shared::ToolIo.shipped().to_owned()),
+    ];
+    for tool in workspace.host.tools(&Caller::local()).tools {
+        let id = canonical_tool(&tool.spec().id);
+        let name = id.trim_start_matches("mcp.tool:").to_owned();
+        for side in [Side::Input, Side::Output] {
+            let all = found(registry, &id, side).unwrap_or_default();
+            // The tool's own; what a file asks beside stands there already.
+            let Some(own) = all.into_iter().find(|one| one.path().is_none()) else { continue };
+            let path = format!("apps/mcp_server/schemas/tools/{name}.{}.schema.json", side.word());
+            files.push((path, serde_json::to_string_pretty(own.schema())? + "\n"));
+        }
+    }
+    for (path, text) in &files {
+        let file = folder.join(path);
+        let at = || format!("{} cannot be written", file.display());
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent).with_context(at)?;
+        }
+        std::fs::write(&file, text).with_context(at)?;
+    }
+    complain(&format!("wrote {} schemas beneath {}", files.len(), folder.display()));
+    Ok(())
+}

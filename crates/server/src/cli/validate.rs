@@ -1,0 +1,104 @@
+//! `toolgate validate`: one asset in a file, held against its schema.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the file that a person names, which is no tool's to read"
+)]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use toolgate_toolsets::assets::{Assets, schema_of_example};
+use toolgate_toolsets::world::Root;
+
+use super::{Folder, print};
+
+/// How large an asset may be.
+const BYTES_MAX: u64 = 64 << 20;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate validate examples/Tone_Example.json
+  toolgate validate asset.json --schema nested-synesthetic-asset
+  SYN_SCHEMAS_DIR=~/schemas toolgate validate asset.json
+
+What is wrong with it goes to standard output, as one JSON object. Without --schema, what the
+asset says of its schema decides, else the file's name. It exits with 0 when the asset is valid,
+1 when it is not, 2 when there is nothing to validate: no file, no JSON.")]
+pub(super) struct Args {
+    /// The file
+    path: PathBuf,
+    /// The schema's name, instead of the one that the asset or its file's name says
+    #[arg(long, value_name = "NAME")]
+    schema: Option<String>,
+    /// The folder whose settings and schemas hold
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    /// The configuration, instead of toolgate.toml in the folder
+    #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// What there is to say, and how the command ends.
+type Said = (Value, u8);
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let (said, code) = judged(args).unwrap_or_else(|said| said);
+    print(&format!("{said}\n"))?;
+    Ok(ExitCode::from(code))
+}
+
+/// What is found; as an error where nothing was held against anything.
+fn judged(args: &Args) -> Result<Said, Said> {
+    let asset = read(&args.path)?;
+    let assets = schemas(args).map_err(|err| nothing("io_error", &format!("{err:#}")))?;
+    let file = args.path.file_name().unwrap_or_default().to_string_lossy();
+    let schema = args.schema.clone().unwrap_or_else(|| schema_of_example(&asset, &file));
+    let errors = assets.validate(&asset, &schema);
+    Ok(if errors.is_empty() {
+        (json!({ "ok": true, "errors": [], "schema": schema }), 0)
+    } else {
+        let reason = "validation_failed";
+        (json!({ "ok": false, "reason": reason, "errors": errors, "schema": schema }), 1)
+    })
+}
+
+fn schemas(args: &Args) -> anyhow::Result<std::sync::Arc<Assets>> {
+    let folder = Folder { config: args.config.clone(), read_only: false };
+    let mut settings = folder.load(&args.root)?.config.assets;
+    settings.owner.always = true;
+    let assets = Assets::open(&Root::open(&args.root)?, &settings)?;
+    assets.context("there are no assets")
+}
+
+fn read(path: &Path) -> Result<Value, Said> {
+    let unread = |err: io::Error| match err.kind() {
+        io::ErrorKind::NotFound => {
+            nothing("io_error", &format!("file_not_found: {}", path.display()))
+        }
+        _ => nothing("io_error", &format!("read_failed: {}: {err}", path.display())),
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unread)?;
+    file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unread)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        let message = format!("read_failed: {} is larger than 64 MiB", path.display());
+        return Err(nothing("io_error", &message));
+    }
+    let text = String::from_utf8(bytes).map_err(|err| unread(io::Error::other(err)))?;
+    serde_json::from_str(&text).map_err(|err| {
+        // What is missing at the end is missing after the last character.
+        let column = err.column() + usize::from(err.is_eof());
+        let line = err.line();
+        nothing("parse_error", &format!("json_decode_error: line {line} column {column}"))
+    })
+}
+
+/// That there is nothing to validate, and why.
+fn nothing(reason: &str, message: &str) -> Said {
+    (json!({ "ok": false, "reason": reason, "errors": [{ "path": "", "msg": message }] }), 2)
+}

@@ -1,0 +1,146 @@
+//! What the environment of the contracts sets: their variables by their own names, a line each.
+//!
+//! A setting's own variable (`TOOLGATE_…`) is stronger, the file is weaker. One that is empty is
+//! as if it were not there.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+
+use super::setting::Setting;
+use super::{Config, Key};
+
+/// What a variable sets.
+enum Sets {
+    /// The setting `section.name`, read as the setting's own variable is.
+    Setting(&'static str),
+    /// What no one setting says.
+    By(fn(&mut Config, &str) -> anyhow::Result<()>),
+}
+
+use Sets::{By, Setting as The};
+
+/// Every variable of a contract.
+const VARIABLES: &[(&str, Sets)] = &[
+    // Synesthetic
+    ("MCP_READY_FILE", By(ready_file)),
+    ("MCP_ENDPOINT", By(endpoint)),
+    ("SYN_SCHEMAS_DIR", By(schemas)),
+    ("SYN_EXAMPLES_DIR", By(examples)),
+    ("SYN_BACKEND_URL", The("assets.backend_url")),
+    ("SYN_BACKEND_ASSETS_PATH", The("assets.backend_assets_path")),
+    // RAGX
+    ("RAGX_MCP_ENVELOPE_VALIDATION", The("envelope.validation")),
+    // Zyra; each also by the prefix it had before, which is weaker
+    ("DATAVIZHUB_ENABLE_MCP", By(zyra_served)),
+    ("ZYRA_ENABLE_MCP", By(zyra_served)),
+    ("DATAVIZHUB_MCP_MAX_BODY_BYTES", By(zyra_body_bytes_max)),
+    ("ZYRA_MCP_MAX_BODY_BYTES", By(zyra_body_bytes_max)),
+    ("ZYRA_API_KEY", By(zyra_key)),
+    ("DATAVIZHUB_API_KEY", By(zyra_key_of_old)),
+    ("API_KEY_HEADER", By(key_header)),
+    ("ZYRA_API_KEY_HEADER", By(key_header)),
+    ("DATAVIZHUB_API_KEY_HEADER", By(key_header)),
+];
+
+/// What the contracts' environment says that is no setting.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contracts {
+    /// The file that is there for as long as a stdio client is served (`MCP_READY_FILE`).
+    pub ready_file: Option<PathBuf>,
+    /// Where Synesthetic's client thinks it is served (`MCP_ENDPOINT`).
+    pub endpoint: Option<String>,
+    /// That Zyra's wire is not to be served over HTTP (`ZYRA_ENABLE_MCP=0`).
+    pub zyra_off: bool,
+    /// The most bytes of a Zyra request over HTTP (`ZYRA_MCP_MAX_BODY_BYTES`).
+    pub zyra_body_bytes_max: Option<usize>,
+}
+
+fn ready_file(config: &mut Config, path: &str) -> anyhow::Result<()> {
+    config.contracts.ready_file = Some(PathBuf::from(path));
+    Ok(())
+}
+
+fn endpoint(config: &mut Config, endpoint: &str) -> anyhow::Result<()> {
+    config.contracts.endpoint = Some(endpoint.to_owned());
+    Ok(())
+}
+
+fn zyra_served(config: &mut Config, served: &str) -> anyhow::Result<()> {
+    config.contracts.zyra_off = match served.trim().to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => false,
+        "0" | "false" | "no" | "off" => true,
+        other => bail!("it is `{other}`; it must be 1 or 0"),
+    };
+    Ok(())
+}
+
+fn zyra_body_bytes_max(config: &mut Config, bytes: &str) -> anyhow::Result<()> {
+    let bytes = bytes.trim().parse::<usize>();
+    let bytes = bytes.ok().context("it must be a whole number of bytes; 0 is no limit")?;
+    config.contracts.zyra_body_bytes_max = Some(bytes).filter(|bytes| *bytes > 0);
+    Ok(())
+}
+
+fn zyra_key(config: &mut Config, key: &str) -> anyhow::Result<()> {
+    let key = Key::of("zyra", key);
+    // The file may have it already.
+    if !config.keys.contains(&key) {
+        config.keys.push(key);
+    }
+    Ok(())
+}
+
+fn zyra_key_of_old(config: &mut Config, key: &str) -> anyhow::Result<()> {
+    // Where there is a newer one, this one was left behind.
+    if config.keys.iter().any(|key| key.name == "zyra") { Ok(()) } else { zyra_key(config, key) }
+}
+
+fn key_header(config: &mut Config, header: &str) -> anyhow::Result<()> {
+    config.server.key_headers.push(header.to_owned());
+    Ok(())
+}
+
+fn schemas(config: &mut Config, folder: &str) -> anyhow::Result<()> {
+    config.assets.owner.schemas = Some(folder.to_owned());
+    Ok(())
+}
+
+fn examples(config: &mut Config, folder: &str) -> anyhow::Result<()> {
+    config.assets.owner.examples = Some(folder.to_owned());
+    Ok(())
+}
+
+/// Puts what the variables say into the settings of the file.
+pub(super) fn put(
+    table: &mut toml::Table,
+    settings: &[Setting],
+    env: &[(&str, &str)],
+) -> anyhow::Result<()> {
+    for (variable, sets, value) in said(env) {
+        let The(path) = sets else { continue };
+        let setting = settings.iter().find(|setting| setting.path.join(".") == *path);
+        let setting = setting.with_context(|| format!("{variable} sets {path}, which is none"))?;
+        setting.put(table, value).with_context(|| format!("in {variable}"))?;
+    }
+    Ok(())
+}
+
+/// Puts what the variables say beside that into `config`.
+pub(super) fn put_beside(config: &mut Config, env: &[(&str, &str)]) -> anyhow::Result<()> {
+    for (variable, sets, value) in said(env) {
+        let By(set) = sets else { continue };
+        set(config, value).with_context(|| format!("in {variable}"))?;
+    }
+    Ok(())
+}
+
+/// The variables that are there.
+fn said<'a>(
+    env: &'a [(&str, &str)],
+) -> impl Iterator<Item = (&'static str, &'static Sets, &'a str)> {
+    VARIABLES.iter().filter_map(|(variable, sets)| {
+        let (_, value) = env.iter().find(|(name, value)| name == variable && !value.is_empty())?;
+        Some((*variable, sets, *value))
+    })
+}

@@ -1,0 +1,134 @@
+//! Keys as the configuration has them: whose, and by what digest they are known.
+
+use std::collections::HashMap;
+
+use anyhow::bail;
+use http::HeaderName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Config;
+
+/// What a key is kept as.
+pub(crate) type KeyDigest = [u8; 32];
+
+/// How long a caller's name may be.
+const NAME_CHARS_MAX: usize = 64;
+/// Callers that there are without keys.
+const TAKEN: [&str; 2] = ["local", "http"];
+
+/// A key, by which a caller over HTTP is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// What the caller is called in policy, limits, jobs and the audit log. Several keys may have
+    /// one name, e.g. while one takes the place of another.
+    pub name: String,
+    /// The SHA-256 digest of the key, in 64 hexadecimal digits. The key itself is kept nowhere.
+    pub sha256: String,
+}
+
+impl Key {
+    /// The key `key` of the caller `name`.
+    pub fn of(name: &str, key: &str) -> Self {
+        let hex = digest(key.as_bytes()).map(|byte| format!("{byte:02x}"));
+        Self { name: name.to_owned(), sha256: hex.concat() }
+    }
+
+    /// What it is kept as; `None` where it is no digest.
+    pub(crate) fn digest(&self) -> Option<KeyDigest> {
+        let bytes = self.sha256.as_bytes();
+        if bytes.len() != 64 || !bytes.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let pairs = (0..64).step_by(2).map(|at| &self.sha256[at..at + 2]);
+        let digest: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair, 16).ok()).collect();
+        digest?.try_into().ok()
+    }
+}
+
+/// What the key `key` is kept as.
+pub(crate) fn digest(key: &[u8]) -> KeyDigest {
+    Sha256::digest(key).into()
+}
+
+/// Refuses keys that nobody could be known by, and headers that no key could stand in.
+pub fn check(config: &Config) -> anyhow::Result<()> {
+    let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
+    for key in &config.keys {
+        let name = key.name.as_str();
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
+            bail!(
+                "a key of [[keys]] has the name `{name}`; it may have 1 to {NAME_CHARS_MAX} \
+                 letters, digits, `.`, `_` and `-`"
+            );
+        }
+        if TAKEN.contains(&name) {
+            bail!("a key of [[keys]] has the name `{name}`, which is that of callers without one");
+        }
+        let Some(digest) = key.digest() else {
+            bail!(
+                "the key `{name}` of [[keys]] has a sha256 that is no SHA-256 digest in 64 \
+                 hexadecimal digits; `toolgate key {name}` makes a key and its digest"
+            );
+        };
+        if digest == self::digest(b"") {
+            bail!("the key `{name}` of [[keys]] has the digest of nothing");
+        }
+        if let Some(other) = seen.insert(digest, name) {
+            bail!("the keys `{other}` and `{name}` of [[keys]] are the same key");
+        }
+    }
+    for header in &config.server.key_headers {
+        if header.parse::<HeaderName>().is_err() {
+            bail!("server.key_headers has `{header}`, which is no header's name");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(keys: &[(&str, &str)]) -> String {
+        let keys = keys
+            .iter()
+            .map(|(name, sha256)| Key { name: (*name).to_owned(), sha256: (*sha256).to_owned() });
+        let config = Config { keys: keys.collect(), ..Config::default() };
+        check(&config).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_key_is_kept_as_its_sha_256() {
+        // As `printf devkey | sha256sum` has it.
+        let hex = "e99cd6f9c57b85b112d134efdd0bdba9528cdace6a8613dde31aa2795a821594";
+        assert_eq!(Key::of("ci", "devkey").sha256, hex);
+        let key = Key::of("ci", "devkey");
+        assert_eq!(key.digest(), Some(digest(b"devkey")));
+        let upper = Key { sha256: key.sha256.to_uppercase(), ..key };
+        assert_eq!(upper.digest(), Some(digest(b"devkey")));
+    }
+
+    #[test]
+    fn what_nobody_could_be_known_by_is_refused() {
+        let good = Key::of("ci", "a").sha256;
+        let nothing = Key::of("ci", "").sha256;
+        for (name, sha256, told) in [
+            ("", good.as_str(), "1 to 64"),
+            ("a b", &good, "1 to 64"),
+            ("local", &good, "without one"),
+            ("ci", "devkey", "64 hexadecimal digits"),
+            ("ci", &good[..63], "64 hexadecimal digits"),
+            ("ci", &nothing, "digest of nothing"),
+        ] {
+            let said = refusal(&[(name, sha256)]);
+            assert!(said.contains(told) && !said.contains("devkey"), "{said}");
+        }
+        assert!(refusal(&[("ci", &good), ("dev", &good)]).contains("`ci` and `dev`"));
+        let upper = good.to_uppercase();
+        assert!(refusal(&[("ci", &good), ("ci", &upper)]).contains("the same key"));
+    }
+}

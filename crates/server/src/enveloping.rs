@@ -1,0 +1,341 @@
+//! Envelopes of whatever is asked, and the schemas they are held against.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the person's own files, read before anything is served"
+)]
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::{Value, json};
+use toolgate_contract::{Answer, CallError, Fault, Reply, Request, Trace, Via};
+use toolgate_dialects::envelope::catalog_name;
+use toolgate_dialects::{Ask, Ticket};
+use toolgate_host::{
+    EnvelopeLog, EnvelopeSettings, Envelopes, Host, OutputCheck, SchemaFile, SchemaFiles,
+    SchemaRegistry, Shared, Side,
+};
+use toolgate_toolsets::world::Root;
+
+use crate::config::{self, Config};
+
+/// The largest schema that is read.
+const SCHEMA_BYTES_MAX: u64 = 1 << 20;
+/// How much of a name is kept of a call that is only logged.
+const NAME_CHARS_MAX: usize = 1000;
+/// How many files of one folder are looked at.
+const FILES_MAX: usize = 10_000;
+/// How much the schemas of one folder may have together.
+const FOLDER_BYTES_MAX: u64 = 16 << 20;
+
+/// The envelope of one ask, to be sealed when it has been answered.
+pub(crate) struct Seal {
+    via: Via,
+    trace: Option<Trace>,
+    began: Instant,
+    /// Whether the answer is the envelope; else it is only logged.
+    is_answer: bool,
+}
+
+impl Seal {
+    /// What `ask`, which came by `dialect` over `transport`, is enveloped in, if anybody wants it.
+    /// What its wire's envelopes refuse becomes a refusal.
+    pub(crate) fn before(
+        host: &Host,
+        ask: &mut Ask,
+        dialect: &str,
+        transport: &'static str,
+    ) -> Option<Box<Self>> {
+        let envelopes = host.envelopes();
+        let is_answer = ask.via.is_some();
+        let via = match ask.via.take() {
+            Some(via) => {
+                if let Err(why) = envelopes.admit(&via) {
+                    ask.request = match &ask.request {
+                        Request::CallTool { tool, .. } => {
+                            Request::RefuseCall { tool: tool.clone(), why }
+                        }
+                        _ => Request::Refuse(why),
+                    };
+                }
+                *via
+            }
+            None if envelopes.are_logged() => via_of(&ask.request, dialect, transport)?,
+            None => return None,
+        };
+        let trace = ask.beside.trace.clone();
+        // Most calls have none, and each holds a place for it while it goes on.
+        Some(Box::new(Self { via, trace, began: Instant::now(), is_answer }))
+    }
+
+    /// The answer, in its envelope if its wire has one.
+    pub(crate) fn reply(
+        self,
+        host: &Host,
+        ticket: &dyn Ticket,
+        outcome: Result<Answer, CallError>,
+    ) -> Option<Reply> {
+        let Self { via, trace, began, is_answer } = self;
+        let envelopes = host.envelopes();
+        let seal = |came| envelopes.seal(&via, came, began.elapsed(), trace.as_ref());
+        if is_answer {
+            return ticket.enveloped(&seal(outcome.map(|answer| ticket.data(&answer))));
+        }
+        seal(outcome.as_ref().map(|answer| ticket.data(answer)).map_err(CallError::clone));
+        ticket.reply(outcome)
+    }
+
+    /// Nobody wants the answer any more; that is known of the call all the same.
+    pub(crate) fn unwanted(self, host: &Host) {
+        self.unanswered(host, CallError::Canceled);
+    }
+
+    /// It was never begun: its id is in use, or its session is over.
+    pub(crate) fn never_begun(self, host: &Host) {
+        let message = "its id is in flight already, or its session is over".to_owned();
+        self.unanswered(host, CallError::Conflict { message, details: Value::Null });
+    }
+
+    fn unanswered(self, host: &Host, why: CallError) {
+        let Self { via, trace, began, .. } = self;
+        host.envelopes().seal(&via, Err(why), began.elapsed(), trace.as_ref());
+    }
+}
+
+/// How a call came by a wire that has no envelopes; nothing for what is no call.
+fn via_of(request: &Request, dialect: &str, transport: &'static str) -> Option<Via> {
+    let via = |route: &str, verb: &str, payload: Value| {
+        let (route, method) = (route.to_owned(), format!("{dialect}:{verb}"));
+        Via { transport, route, method, payload, tool: None, prompt: None, io: None }
+    };
+    let of_tool = |verb: &str, tool: &str, input: &Value| {
+        let payload = json!({ "toolId": tool, "arguments": input });
+        let tool = Some(clipped(tool));
+        Via { tool, ..via("tool", verb, payload) }
+    };
+    Some(match request {
+        Request::ListTools { .. } | Request::ListPrompts { .. } | Request::Discover => {
+            via("discover", "discover", json!({}))
+        }
+        Request::CallTool { tool, input } => of_tool("tool.invoke", tool, input),
+        Request::StartJob { tool, input, .. } => of_tool("tool.start", tool, input),
+        Request::GetPrompt { name, arguments } => {
+            let payload = json!({ "promptId": name, "arguments": arguments });
+            Via { prompt: Some(clipped(name)), ..via("prompt", "prompt.get", payload) }
+        }
+        Request::ReadResource { uri } => via("resource", "resource.read", json!({ "uri": uri })),
+        Request::RefuseCall { tool, .. } => of_tool("tool.invoke", tool, &Value::Null),
+        Request::Refuse(_) => via("rpc", "refused", json!({})),
+        Request::GetJob { .. }
+        | Request::AwaitJob { .. }
+        | Request::ListJobs { .. }
+        | Request::CancelJob { .. }
+        | Request::OpenArtefact { .. }
+        | Request::TellJob { .. }
+        | Request::ListResources { .. }
+        | Request::ListTemplates
+        | Request::ReadFolder { .. }
+        | Request::WatchResource { .. }
+        | Request::Complete(_)
+        | Request::ListSkills { .. }
+        | Request::GetSkill { .. } => return None,
+    })
+}
+
+/// As much of `name` as the log looks at.
+fn clipped(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+/// What makes envelopes under `config`, held against `schemas`.
+pub(crate) fn envelopes(
+    config: &config::Envelope,
+    schemas: Arc<SchemaRegistry>,
+) -> anyhow::Result<Envelopes> {
+    let mode = match config.validation {
+        OutputCheck::Off => "off",
+        OutputCheck::Shadow => "shadow",
+        OutputCheck::Enforce => "enforce",
+    };
+    let deterministic = config.deterministic_ids;
+    let log = log_folder(config)?.map(|folder| {
+        EnvelopeLog::open(&folder, mode, deterministic)
+            .with_context(|| format!("no log of envelopes can be written in {}", folder.display()))
+    });
+    let settings = EnvelopeSettings { validation: config.validation, deterministic };
+    Ok(Envelopes::new(settings, schemas, log.transpose()?))
+}
+
+/// Where envelopes are logged, made if it is not there; `None` if they are not.
+pub(crate) fn log_folder(config: &config::Envelope) -> anyhow::Result<Option<PathBuf>> {
+    if config.log_dir == "off" {
+        return Ok(None);
+    }
+    let folder = PathBuf::from(&config.log_dir);
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("envelope.log_dir, {}, cannot be made", folder.display()))?;
+    Ok(Some(folder))
+}
+
+/// The schemas that come along, and those of the folders that `config` names beneath `root`.
+///
+/// A file of the folders that are looked at unasked is passed over, with a warning, where it is of
+/// no use: whoever can write there must not keep the server from starting.
+pub(crate) fn schemas(root: &Path, config: &Config) -> anyhow::Result<Arc<SchemaRegistry>> {
+    let folders = &config.envelope.schemas;
+    let is_unasked = *folders == config::Envelope::default().schemas;
+    let root = Root::open(root)
+        .with_context(|| format!("the folder {} cannot be served", root.display()))?;
+    let mut files = SchemaFiles::default();
+    for folder in folders {
+        match read_folder(&root, folder, is_unasked, &mut files) {
+            Err(why) if is_unasked => {
+                tracing::warn!("the schemas in {folder} are left out: {why:#}");
+            }
+            read => read?,
+        }
+    }
+    let registry = SchemaRegistry::new(files)?;
+    Ok(Arc::new(registry))
+}
+
+/// The folders of `config` as paths that are kept from being changed: what lies there says what
+/// tools may take.
+pub(crate) fn schema_folders(config: &config::Envelope) -> impl Iterator<Item = String> {
+    config.schemas.iter().map(|folder| {
+        let mut names = Vec::new();
+        for part in Path::new(folder).components() {
+            match part {
+                Component::Normal(name) => names.push(name.to_string_lossy()),
+                Component::ParentDir => drop(names.pop()),
+                Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        names.join("/")
+    })
+}
+
+/// Reads the schemas in `folder`; none where there is no such folder.
+fn read_folder(
+    root: &Root,
+    folder: &str,
+    is_unasked: bool,
+    files: &mut SchemaFiles,
+) -> anyhow::Result<()> {
+    let at = || format!("the schemas in {folder}");
+    let dir = match root.open_dir(folder) {
+        Ok(dir) => dir,
+        Err(why) if why.fault == Fault::NotFound => return Ok(()),
+        Err(why) => bail!("{}: {}", at(), why.message),
+    };
+    // The folder that was found beneath the root, whatever becomes of its path.
+    let listed = format!("/proc/self/fd/{}", dir.as_fd().as_raw_fd());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(listed).with_context(at)?.take(FILES_MAX) {
+        names.extend(entry.with_context(at)?.file_name().into_string());
+    }
+    names.sort();
+    let mut room = FOLDER_BYTES_MAX;
+    for name in names {
+        let Some(place) = name.strip_suffix(".schema.json").and_then(Place::of) else { continue };
+        let path = format!("{}/{name}", folder.trim_end_matches('/'));
+        match read(root, &path, &mut room).and_then(|file| place.found(file)) {
+            Ok(found) if is_unasked => match SchemaRegistry::new(found.clone()) {
+                Ok(_) => add(files, found),
+                Err(why) => tracing::warn!("{why}; it is left out"),
+            },
+            Ok(found) => add(files, found),
+            Err(why) if is_unasked => tracing::warn!("{why:#}; it is left out"),
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// What a schema is of, by the name of its file.
+enum Place {
+    Tool(String, Side),
+    Shared(Shared),
+    /// Two are called so.
+    Envelope,
+}
+
+impl Place {
+    fn of(stem: &str) -> Option<Self> {
+        let side = [Side::Input, Side::Output].into_iter().find_map(|side| {
+            let tool = stem.strip_suffix(side.word())?.strip_suffix('.')?;
+            Some((tool, side))
+        });
+        match (stem, side) {
+            // The names that these tools had before, in either spelling.
+            (_, Some((tool, side))) => {
+                Some(Self::Tool(catalog_name(&tool.replace('_', ".")).to_owned(), side))
+            }
+            ("tool_io", None) => Some(Self::Shared(Shared::ToolIo)),
+            ("request_envelope", None) => Some(Self::Shared(Shared::RequestEnvelope)),
+            ("envelope", None) => Some(Self::Envelope),
+            (_, None) => None,
+        }
+    }
+
+    fn found(self, file: SchemaFile) -> anyhow::Result<SchemaFiles> {
+        let mut files = SchemaFiles::default();
+        match self {
+            Self::Tool(tool, side) => files.tools.push((tool, side, file)),
+            Self::Shared(which) => files.shared.push((which, file)),
+            Self::Envelope => files.shared.push((which_envelope(&file)?, file)),
+        }
+        Ok(files)
+    }
+}
+
+fn add(files: &mut SchemaFiles, found: SchemaFiles) {
+    files.shared.extend(found.shared);
+    files.tools.extend(found.tools);
+}
+
+/// Reads the schema at `path`, which takes its part of `room`: of a regular file beneath the root,
+/// never more than a schema may have.
+fn read(root: &Root, path: &str, room: &mut u64) -> anyhow::Result<SchemaFile> {
+    let mut bytes = Vec::new();
+    let mut fill = || -> anyhow::Result<()> {
+        let file = root.open_file(path).map_err(|why| anyhow!(why.message))?;
+        let file = fs::File::from(file.as_fd().try_clone_to_owned()?);
+        let most = SCHEMA_BYTES_MAX.min(*room);
+        let size = file.take(most + 1).read_to_end(&mut bytes)? as u64;
+        if size > SCHEMA_BYTES_MAX {
+            bail!("it has more than {SCHEMA_BYTES_MAX} bytes, which is what a schema may have");
+        }
+        if size > most {
+            bail!("the schemas of its folder have more than {FOLDER_BYTES_MAX} bytes together");
+        }
+        *room -= size;
+        Ok(())
+    };
+    fill().with_context(|| format!("the schema {path} cannot be read"))?;
+    let schema = serde_json::from_slice(&bytes);
+    let schema = schema.with_context(|| format!("the schema {path} is not JSON"))?;
+    Ok(SchemaFile { path: path.to_owned(), schema })
+}
+
+/// Two schemas are called `envelope.schema.json`: of requests, which need a method, and of answers.
+fn which_envelope(file: &SchemaFile) -> anyhow::Result<Shared> {
+    let needs = |name: &str| {
+        let required = file.schema["required"].as_array();
+        required.is_some_and(|required| required.iter().any(|one| one == name))
+    };
+    match (needs("method"), needs("ok")) {
+        (true, false) => Ok(Shared::RequestEnvelope),
+        (false, true) => Ok(Shared::Envelope),
+        (true, true) | (false, false) => bail!(
+            "the schema {} is of neither envelope: one of answers requires `ok`, one of requests \
+             `method`",
+            file.path
+        ),
+    }
+}

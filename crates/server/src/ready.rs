@@ -1,0 +1,141 @@
+//! The file that says a stdio server is ready: there while it serves, gone when it ends.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the file that whoever started the server asked for, outside what is served"
+)]
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::OFlags;
+
+/// The file, for as long as this is kept.
+pub struct ReadyFile {
+    path: PathBuf,
+    /// What it holds: which process made it, and when.
+    line: String,
+}
+
+impl ReadyFile {
+    /// Puts the file at `path`, whole at once, in place of what another server left there.
+    ///
+    /// A link that stands there is replaced, never followed.
+    ///
+    /// # Errors
+    /// When its folder cannot be written.
+    pub fn put(path: &Path) -> io::Result<Self> {
+        let pid = std::process::id();
+        let line = format!("{pid} {}\n", Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00"));
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let beside = folder.join(format!(".{}.{:016x}", name.to_string_lossy(), chance()?));
+        // Fails where anything stands there already, a link too.
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside)?;
+        // Whoever started the server may be another user, whatever the umask says.
+        let put = file
+            .set_permissions(fs::Permissions::from_mode(0o644))
+            .and_then(|()| file.write_all(line.as_bytes()))
+            .and_then(|()| fs::rename(&beside, path));
+        if let Err(err) = put {
+            let _ = fs::remove_file(&beside);
+            return Err(err);
+        }
+        Ok(Self { path: path.to_owned(), line })
+    }
+
+    /// Takes the file away, if it is still ours.
+    pub fn remove(&self) {
+        if self.is_ours() {
+            // Somebody else may have been quicker.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        // Neither a link is followed nor the writer of a pipe waited for.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened =
+            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&self.path);
+        let Ok(file) = opened else { return false };
+        let mut held = Vec::new();
+        let most = self.line.len() as u64 + 1;
+        file.take(most).read_to_end(&mut held).is_ok() && held == self.line.as_bytes()
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn chance() -> io::Result<u64> {
+    let mut bits = [0; 8];
+    getrandom::fill(&mut bits).map_err(io::Error::other)?;
+    Ok(u64::from_le_bytes(bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().expect("a folder")
+    }
+
+    #[test]
+    fn it_says_which_process_and_when_and_goes_with_it() {
+        let folder = folder();
+        let path = folder.path().join("deep/er/mcp.ready");
+        let ready = ReadyFile::put(&path).expect("a file");
+        let text = fs::read_to_string(&path).expect("the file");
+        let (pid, when) = text.trim_end().split_once(' ').expect("two words");
+        assert_eq!(pid, std::process::id().to_string());
+        when.parse::<Timestamp>().expect("a time");
+        drop(ready);
+        assert!(!path.exists());
+        let left = fs::read_dir(path.parent().expect("its folder")).expect("a folder").count();
+        assert_eq!(left, 0, "something was left beside it");
+    }
+
+    #[test]
+    fn a_link_that_stands_there_is_not_followed() {
+        let folder = folder();
+        let (path, other) = (folder.path().join("mcp.ready"), folder.path().join("precious"));
+        fs::write(&other, "precious").expect("a file");
+        symlink(&other, &path).expect("a link");
+        let ready = ReadyFile::put(&path).expect("a file");
+        assert!(!fs::symlink_metadata(&path).expect("the file").is_symlink());
+        fs::remove_file(&path).expect("ours");
+        symlink(&other, &path).expect("a link");
+        drop(ready);
+        assert!(fs::symlink_metadata(&path).expect("the link").is_symlink(), "it was another's");
+        assert_eq!(fs::read_to_string(&other).expect("the file"), "precious");
+    }
+
+    #[test]
+    fn what_another_server_put_there_is_left_to_it() {
+        let folder = folder();
+        let path = folder.path().join("mcp.ready");
+        let first = ReadyFile::put(&path).expect("a file");
+        fs::write(&path, "1 2026-11-22T10:00:00+00:00\n").expect("another's");
+        drop(first);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_folder_that_stands_there_is_an_error_and_nothing_is_left() {
+        let folder = folder();
+        let path = folder.path().join("mcp.ready");
+        fs::create_dir(&path).expect("a folder");
+        assert!(ReadyFile::put(&path).is_err());
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+}

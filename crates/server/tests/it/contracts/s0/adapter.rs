@@ -1,0 +1,261 @@
+//! The adapter as its clients start it: in a folder, with an environment, over three streams.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{PATIENCE, binary, path, wait_for};
+
+/// Where schemas and examples are in a folder that has them as its submodule.
+pub(super) const SCHEMAS: &str = "libs/synesthetic-schemas/jsonschema";
+pub(super) const EXAMPLES: &str = "libs/synesthetic-schemas/examples";
+
+/// The folder laid out as a client's checkout is.
+pub(super) fn fixture() -> PathBuf {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s0/fixture");
+    fs::canonicalize(fixture).unwrap()
+}
+
+/// A folder of a test's own.
+pub(super) fn folder() -> TempDir {
+    TempDir::with_prefix("toolgate-s0-").unwrap()
+}
+
+/// A file in `folder`, and the folders on its way.
+pub(super) fn put(folder: &Path, name: &str, content: &str) {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+/// A request as its line, without the end.
+pub(super) fn line(id: impl Into<Value>, method: &str, params: Value) -> String {
+    let id = id.into();
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+/// How to start an adapter.
+pub(super) struct Start {
+    folder: PathBuf,
+    env: Vec<(String, OsString)>,
+    home: TempDir,
+}
+
+impl Start {
+    /// In `folder`, with a ready file of its own and no other variable.
+    pub(super) fn at(folder: &Path) -> Self {
+        let home = TempDir::with_prefix("toolgate-s0-home-").unwrap();
+        let ready = home.path().join("mcp.ready");
+        Self { folder: folder.to_owned(), env: Vec::new(), home }.env("MCP_READY_FILE", ready)
+    }
+
+    pub(super) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(super) fn without(mut self, name: &str) -> Self {
+        self.env.retain(|(known, _)| known != name);
+        self
+    }
+
+    /// The binary with these words instead.
+    pub(super) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(words).current_dir(&self.folder).env_clear().env("PATH", path());
+        command.env("HOME", self.home.path()).envs(self.env.iter().map(|(k, v)| (k, v)));
+        command
+    }
+
+    /// The adapter, whether or not it will be ready.
+    pub(super) fn start(self) -> Adapter {
+        let mut command = self.command(&["stdio", "--dialect", "synesthetic"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = child.stdout.take();
+        let log = Arc::<Mutex<String>>::default();
+        copy(child.stderr.take().unwrap(), log.clone());
+        let input = child.stdin.take();
+        let ready_file = self.env.iter().find(|(name, _)| name == "MCP_READY_FILE");
+        let ready_file = ready_file.map(|(_, path)| PathBuf::from(path));
+        Adapter { child, input, output, lines: None, log, ready_file, _home: self.home }
+    }
+
+    /// The adapter, once it is ready.
+    #[track_caller]
+    pub(super) fn ready(self) -> Adapter {
+        let adapter = self.start();
+        adapter.wait_until_ready();
+        adapter
+    }
+}
+
+/// An adapter that runs. Killed when dropped.
+pub(super) struct Adapter {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Option<ChildStdout>,
+    lines: Option<Receiver<Vec<u8>>>,
+    log: Arc<Mutex<String>>,
+    pub(super) ready_file: Option<PathBuf>,
+    _home: TempDir,
+}
+
+impl Adapter {
+    #[track_caller]
+    pub(super) fn wait_until_ready(&self) {
+        wait_for("the adapter is ready", || self.log().contains("mcp:ready").then_some(()));
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to standard error so far.
+    pub(super) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Sends bytes as they are.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        self.input.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    /// Sends a line.
+    pub(super) fn send(&mut self, line: &str) {
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    /// The next line, without its end, which is one frame.
+    #[track_caller]
+    pub(super) fn receive(&mut self) -> String {
+        self.receive_within(PATIENCE).expect("the adapter closed its end")
+    }
+
+    /// The same; `None` where the adapter closed its end.
+    #[track_caller]
+    pub(super) fn receive_within(&mut self, bound: Duration) -> Option<String> {
+        let line = match self.lines().recv_timeout(bound) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("nothing came within {bound:?}; it said {}", self.log())
+            }
+        };
+        let line = String::from_utf8(line).expect("a frame is UTF-8");
+        let line = line.strip_suffix('\n').expect("a frame ends its line");
+        is_frame(line);
+        Some(line.to_owned())
+    }
+
+    /// Stops reading for good: the adapter's next write fails.
+    pub(super) fn stop_reading(&mut self) {
+        assert!(self.lines.is_none(), "a thread reads already");
+        self.output = None;
+    }
+
+    /// What comes, once somebody reads.
+    fn lines(&mut self) -> &Receiver<Vec<u8>> {
+        let output = &mut self.output;
+        self.lines.get_or_insert_with(|| lines_of(output.take().expect("a client that reads")))
+    }
+
+    /// Sends a line and gives back the frame that answers it.
+    #[track_caller]
+    pub(super) fn ask(&mut self, line: &str) -> Value {
+        self.send(line);
+        serde_json::from_str(&self.receive()).unwrap()
+    }
+
+    /// What a tool gives back.
+    #[track_caller]
+    pub(super) fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.ask(&line(1, method, params));
+        assert_eq!(answer["id"], 1, "{answer}");
+        assert!(answer.get("error").is_none(), "{method} is no result: {answer}");
+        answer["result"].clone()
+    }
+
+    /// Closes our end.
+    pub(super) fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub(super) fn ended(&mut self) -> ExitStatus {
+        wait_for("the adapter ends", || self.child.try_wait().unwrap())
+    }
+
+    /// All frames that are still to come until it closes its end.
+    #[track_caller]
+    pub(super) fn rest(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.receive_within(PATIENCE)).collect()
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the adapter said:\n{}", self.log());
+        }
+    }
+}
+
+/// Checks that `line` is one frame of this contract, spelled as short as can be.
+#[track_caller]
+fn is_frame(line: &str) {
+    let frame: Value = serde_json::from_str(line).unwrap_or_else(|err| panic!("{err}: {line}"));
+    let keys: Vec<_> = frame.as_object().expect("a frame").keys().map(String::as_str).collect();
+    assert!(matches!(keys[..], ["jsonrpc", "id", "result" | "error"]), "{line}");
+    assert_eq!(frame["jsonrpc"], "2.0", "{line}");
+    // An id comes back as it was written, which is the only thing that another writer may spell
+    // otherwise.
+    let (_, after_id) = line.split_once(",\"id\":").expect("an id");
+    let body = &after_id[after_id.find(",\"result\":").or(after_id.find(",\"error\":")).unwrap()..];
+    let key = keys[2];
+    assert_eq!(body, format!(",\"{key}\":{}}}", frame[key]), "a frame has no space too many");
+}
+
+fn lines_of(output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (say, lines) = channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            if say.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn copy(stderr: impl Read + Send + 'static, log: Arc<Mutex<String>>) {
+    thread::spawn(move || {
+        let mut lines = BufReader::new(stderr);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            log.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+            line.clear();
+        }
+    });
+}

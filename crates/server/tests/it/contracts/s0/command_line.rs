@@ -1,0 +1,109 @@
+//! The command line: one asset in a file, and what the binary says of itself.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::adapter::{EXAMPLES, Start, fixture, folder, put};
+
+/// What `toolgate validate` of `path` in `folder` says, as JSON, and its exit code.
+#[track_caller]
+fn validate(folder: &Path, words: &[&str]) -> (Value, i32) {
+    let output = Start::at(folder).command(words).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    (serde_json::from_str(&text).unwrap(), output.status.code().expect("no signal"))
+}
+
+#[test]
+fn s0_71_72_an_asset_in_a_file_is_valid_or_not_or_no_asset() {
+    let at = folder();
+    put(at.path(), "bad.json", r#"{"$schemaRef":"x/tone.schema.json","name":""}"#);
+    put(at.path(), "SynestheticAsset_Mine.json", r#"{"name":"mine"}"#);
+    put(at.path(), "list.json", "[1,2]");
+    put(at.path(), "tone.json", r#"{"name":"a","frequency":1}"#);
+    put(at.path(), "cut.json", "{");
+    put(at.path(), "words.json", "{\n \"a\": nope}");
+    put(at.path(), "empty.json", "");
+    put(at.path(), "folder/in.json", "{}");
+    std::fs::write(at.path().join("latin.json"), b"{\"name\":\"\xe9\"}").unwrap();
+    let path = |name: &str| at.path().join(name).to_str().unwrap().to_owned();
+
+    let good = fixture().join(EXAMPLES).join("Haptic_Example.json");
+    let (told, code) = validate(&fixture(), &["validate", good.to_str().unwrap()]);
+    assert_eq!(told.to_string(), r#"{"ok":true,"errors":[],"schema":"haptic"}"#);
+    assert_eq!(code, 0);
+
+    let (told, code) = validate(&fixture(), &["validate", &path("bad.json")]);
+    let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["ok", "reason", "errors", "schema"]);
+    assert_eq!(
+        (&told["ok"], &told["reason"], &told["schema"]),
+        (&json!(false), &json!("validation_failed"), &json!("tone"))
+    );
+    assert_eq!(
+        told["errors"][0],
+        json!({ "path": "", "msg": "'frequency' is a required property" })
+    );
+    assert_eq!(code, 1);
+
+    for (file, schema, wanted) in [
+        ("SynestheticAsset_Mine.json", "nested-synesthetic-asset", 0),
+        ("tone.json", "tone", 0),
+        // A list says nothing of its schema, and satisfies none.
+        ("list.json", "list", 1),
+    ] {
+        let (told, code) = validate(&fixture(), &["validate", &path(file)]);
+        assert_eq!((told["schema"].as_str(), code), (Some(schema), wanted), "{file}: {told}");
+    }
+    let (told, code) = validate(&fixture(), &["validate", &path("list.json"), "--schema", "tone"]);
+    assert_eq!((&told["errors"][0]["path"], code), (&json!(""), 1), "{told}");
+
+    for (file, reason, message) in [
+        ("nothing.json", "io_error", "file_not_found: "),
+        ("folder", "io_error", "read_failed: "),
+        ("latin.json", "io_error", "read_failed: "),
+        ("cut.json", "parse_error", "json_decode_error: line 1 column 2"),
+        ("words.json", "parse_error", "json_decode_error: line 2 column "),
+        ("empty.json", "parse_error", "json_decode_error: line 1 column 1"),
+    ] {
+        let (told, code) = validate(&fixture(), &["validate", &path(file)]);
+        assert_eq!(code, 2, "{file}: {told}");
+        assert_eq!((&told["ok"], &told["reason"]), (&json!(false), &json!(reason)), "{file}");
+        let said = told["errors"][0]["msg"].as_str().unwrap();
+        assert!(said.starts_with(message), "{file}: {said}");
+        assert_eq!(told["errors"][0]["path"], "");
+    }
+}
+
+#[test]
+fn s0_71_72_the_contracts_own_spelling_of_it_is_understood() {
+    let good = fixture().join(EXAMPLES).join("Tone_Example.json");
+    let good = good.to_str().unwrap();
+    let joined = format!("--validate={good}");
+    for words in [&["--validate", good][..], &[&joined], &["validate", good]] {
+        let (told, code) = validate(&fixture(), words);
+        assert_eq!(told.to_string(), r#"{"ok":true,"errors":[],"schema":"tone"}"#, "{words:?}");
+        assert_eq!(code, 0);
+    }
+    let (_, code) = validate(&fixture(), &["--validate", "nothing.json"]);
+    assert_eq!(code, 2);
+    // The schemas are those that a server of the same environment would have.
+    let at = folder();
+    put(at.path(), "s/tone.schema.json", r#"{"required":["pitch"]}"#);
+    let start = Start::at(&fixture()).env("SYN_SCHEMAS_DIR", at.path().join("s"));
+    let output = start.command(&["--validate", good]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("'pitch' is a required property"));
+}
+
+#[test]
+fn s0_77_78_the_binary_runs_by_itself_and_says_its_version() {
+    let at = folder();
+    let output = Start::at(at.path()).command(&["--version"]).output().unwrap();
+    assert!(output.status.success());
+    let version = format!("toolgate {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), version);
+    let output = Start::at(at.path()).command(&["--help"]).output().unwrap();
+    assert!(output.status.success() && !output.stdout.is_empty());
+}

@@ -1,0 +1,187 @@
+//! What makes one asset of another.
+
+use serde_json::{Map, Value, json};
+
+use super::adapter::{Adapter, Start, fixture, line};
+
+/// The operations of a patch, each of a shape that RFC 6902 and the contract have.
+#[track_caller]
+pub(super) fn patch(adapter: &mut Adapter, base: &Value, new: &Value) -> Vec<Value> {
+    let told = adapter.call("diff_assets", json!({ "base": base, "new": new }));
+    let keys: Vec<_> = told.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["ok", "patch"], "{told}");
+    assert_eq!(told["ok"], true);
+    for op in told["patch"].as_array().unwrap() {
+        let keys: Vec<_> = op.as_object().unwrap().keys().map(String::as_str).collect();
+        match op["op"].as_str().unwrap() {
+            "remove" => assert_eq!(keys, ["op", "path"], "{op}"),
+            "add" | "replace" => assert_eq!(keys, ["op", "path", "value"], "{op}"),
+            other => panic!("`{other}` is no operation of this contract"),
+        }
+        assert!(op["path"].is_string(), "{op}");
+    }
+    told["patch"].as_array().unwrap().clone()
+}
+
+/// Where an operation comes among others: by path, then remove, add, replace.
+pub(super) fn place(op: &Value) -> (String, usize) {
+    let rank = ["remove", "add", "replace"].iter().position(|name| op["op"] == *name).unwrap();
+    (op["path"].as_str().unwrap().to_owned(), rank)
+}
+
+/// Pairs that are easily got wrong.
+pub(super) fn odd_pairs() -> Vec<(Value, Value)> {
+    vec![
+        (json!({}), json!({})),
+        (json!([1, 2]), json!([1, 3, 4])),
+        (json!({ "a": [[1], 2] }), json!({ "a": [[1, 2], 2] })),
+        (json!([]), json!({})),
+        (json!({}), json!([])),
+        (json!("a"), json!(7)),
+        (json!(null), json!({ "a": null })),
+        (json!({ "a": null }), json!({})),
+        (json!({}), json!({ "a": null })),
+        (json!({ "a": 1 }), json!({ "a": true })),
+        (json!({ "a": 0 }), json!({ "a": false })),
+        (json!({ "a": "1" }), json!({ "a": 1 })),
+        (json!({ "": 1 }), json!({ "": { "": 2 } })),
+        (json!({ "": { "": 1 } }), json!({ "": {} })),
+        (json!({ "a/b": 1, "m~n": 2, "~1": 3 }), json!({ "a/b": 2, "~1": 4, "/": 5 })),
+        (
+            json!({ "a": { "b": 1 }, "a!": 1, "a0": 1, "é": 1 }),
+            json!({ "a": { "b": 2, "c": 3 }, "a!": 2, "a0": 2, "é": 2 }),
+        ),
+        (json!({ "a": { "b": { "c": 1 } } }), json!({ "a": [1] })),
+        (json!({ "a": 1, "b": 2 }), json!({ "b": 1, "c": 2 })),
+        (json!({ "0": 1, "10": 1, "9": 1 }), json!({ "0": 2, "10": 2, "9": 2 })),
+        (json!({ "a": 1.0 }), json!({ "a": 1.5 })),
+        (json!({ "a": 9_007_199_254_740_993_u64 }), json!({ "a": 9_007_199_254_740_992_u64 })),
+    ]
+}
+
+/// Numbers that come of a seed, one like the other whenever they are asked for.
+pub(super) struct Chance(pub(super) u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        // Knuth's; its upper bits are good enough.
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % end
+    }
+
+    pub(super) fn value(&mut self, depth: usize) -> Value {
+        match self.below(if depth == 0 { 6 } else { 10 }) {
+            0 => Value::Null,
+            1 => json!(self.below(2) == 0),
+            2 => json!(self.below(3)),
+            3 => json!(self.below(3) as f64 + 0.5),
+            4 | 5 => json!(["", "a", "é"][self.below(3)]),
+            6 => (0..self.below(4)).map(|_| self.value(depth - 1)).collect(),
+            _ => {
+                let keys = ["", "a", "b", "a/b", "a~b", "a!", "a0", "é", "~1", "0"];
+                let mut fields = Map::new();
+                for _ in 0..self.below(5) {
+                    fields.insert(keys[self.below(keys.len())].to_owned(), self.value(depth - 1));
+                }
+                Value::Object(fields)
+            }
+        }
+    }
+
+    /// `value` with some of it otherwise.
+    pub(super) fn changed(&mut self, value: &Value, depth: usize) -> Value {
+        match value {
+            _ if self.below(4) == 0 => self.value(depth),
+            Value::Object(fields) => {
+                let mut changed = Map::new();
+                for (key, value) in fields {
+                    if self.below(5) > 0 {
+                        changed.insert(key.clone(), self.changed(value, depth.saturating_sub(1)));
+                    }
+                }
+                if self.below(3) == 0 {
+                    changed.insert("b".to_owned(), self.value(0));
+                }
+                Value::Object(changed)
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+#[test]
+fn s0_42_51_a_patch_says_what_becomes_of_each_part_and_lists_are_replaced_whole() {
+    let mut adapter = Start::at(&fixture()).ready();
+    for (base, new, wanted) in [
+        (json!({ "a": 1 }), json!({ "a": 1 }), json!([])),
+        (
+            json!([1, 2]),
+            json!([1, 3, 4]),
+            json!([{ "op": "replace", "path": "", "value": [1, 3, 4] }]),
+        ),
+        (
+            json!({ "a": { "b": [1, [2]] } }),
+            json!({ "a": { "b": [1, [2, 3]] } }),
+            json!([{ "op": "replace", "path": "/a/b", "value": [1, [2, 3]] }]),
+        ),
+        (
+            json!({ "b": 1, "a": 1, "c": { "d": null } }),
+            json!({ "e": null, "a": null, "c": {} }),
+            json!([
+                { "op": "replace", "path": "/a", "value": null },
+                { "op": "remove", "path": "/b" },
+                { "op": "remove", "path": "/c/d" },
+                { "op": "add", "path": "/e", "value": null },
+            ]),
+        ),
+        (
+            json!({ "a/b": { "~": 1 } }),
+            json!({ "a/b": {} }),
+            json!([{ "op": "remove", "path": "/a~1b/~0" }]),
+        ),
+        (
+            json!({ "a": 1 }),
+            json!({ "a": true }),
+            json!([{ "op": "replace", "path": "/a", "value": true }]),
+        ),
+        (json!(null), json!("x"), json!([{ "op": "replace", "path": "", "value": "x" }])),
+    ] {
+        assert_eq!(Value::Array(patch(&mut adapter, &base, &new)), wanted, "{base} {new}");
+    }
+    adapter.send(&line(1, "diff_assets", json!({ "base": { "a": [1] }, "new": { "b": null } })));
+    let wanted = r#"{"jsonrpc":"2.0","id":1,"result":{"ok":true,"patch":[{"op":"remove","path":"/a"},{"op":"add","path":"/b","value":null}]}}"#;
+    assert_eq!(adapter.receive(), wanted);
+    // What is not given is not taken for nothing.
+    for params in [json!({}), json!({ "base": {} }), json!({ "new": {} })] {
+        let told = adapter.call("diff_assets", params);
+        assert_eq!(told["reason"], "validation_failed", "{told}");
+    }
+}
+
+#[test]
+fn s0_50_the_order_of_keys_makes_no_difference() {
+    fn turned(value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().rev().map(|(key, value)| (key.clone(), turned(value))).collect()
+            }
+            Value::Array(items) => items.iter().map(turned).collect(),
+            other => other.clone(),
+        }
+    }
+    let mut adapter = Start::at(&fixture()).ready();
+    let mut chance = Chance(7);
+    let random = std::iter::from_fn(|| {
+        let base = chance.value(3);
+        let new = chance.changed(&base, 3);
+        Some((base, new))
+    });
+    for (base, new) in odd_pairs().into_iter().chain(random.take(100)) {
+        let one = patch(&mut adapter, &base, &new);
+        let other = patch(&mut adapter, &turned(&base), &turned(&new));
+        assert_eq!(one, other, "{base} {new}");
+        let paths = |patch: &[Value]| patch.iter().map(place).collect::<Vec<_>>();
+        assert_eq!(paths(&one), paths(&other));
+    }
+}

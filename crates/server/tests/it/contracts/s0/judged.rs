@@ -1,0 +1,159 @@
+//! What other people's implementations say of validation and of patches.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::adapter::{EXAMPLES, SCHEMAS, Start, fixture};
+use super::diff::{Chance, odd_pairs, patch, place};
+use super::validation::judge;
+
+#[test]
+fn s0_04_49_52_53_a_patch_has_three_operations_in_order_and_makes_the_one_of_the_other() {
+    let mut chance = Chance(20_250_901);
+    let mut pairs = odd_pairs();
+    for _ in 0..2_500 {
+        let base = chance.value(4);
+        let new = chance.changed(&base, 4);
+        pairs.push((base, new));
+    }
+    let mut adapter = Start::at(&fixture()).ready();
+    let mut asked = String::new();
+    let mut operations = 0;
+    for (base, new) in &pairs {
+        let patch = patch(&mut adapter, base, new);
+        operations += patch.len();
+        let places: Vec<_> = patch.iter().map(place).collect();
+        assert!(places.is_sorted(), "{base} {new}: {places:?}");
+        asked += &format!("{}\n", json!({ "base": base, "patch": patch }));
+    }
+    assert!(operations > 1_500, "{operations} operations");
+    // Another's implementation of RFC 6902 applies them, and comes to the second of each pair.
+    let made = judged_by_python("patch", &asked);
+    assert_eq!(made.len(), pairs.len());
+    for ((base, new), made) in pairs.iter().zip(made) {
+        assert!(same(&made, new), "{base} became {made} and not {new}");
+    }
+}
+
+/// Whether two values are one: numbers by what they are worth, and neither is a truth.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            one == other || (one.as_f64() == other.as_f64() && (one.is_f64() || other.is_f64()))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(key, one)| other.get(key).is_some_and(|other| same(one, other)))
+        }
+        (one, other) => one == other,
+    }
+}
+
+#[test]
+fn s0_03_41_46_pythons_own_validator_says_the_same_of_every_example_and_of_what_is_wrong_with_it() {
+    let mut adapter = Start::at(&fixture()).ready();
+    let listed = adapter.call("list_examples", json!({}))["examples"].clone();
+    let mut asked = String::new();
+    let mut ours = Vec::new();
+    for item in listed.as_array().unwrap() {
+        let path = item["path"].as_str().unwrap();
+        let schema = adapter.call("get_example", json!({ "path": path }))["schema"].clone();
+        let schema = schema.as_str().unwrap().replace("nested-", "");
+        if !fixture().join(SCHEMAS).join(format!("{schema}.schema.json")).exists() {
+            assert!(path.starts_with(EXAMPLES) && path.contains("ShaderLib"), "{path}");
+            continue;
+        }
+        let mut example = adapter.call("get_example", json!({ "path": path }))["example"].clone();
+        example.as_object_mut().unwrap().remove("$schemaRef");
+        for asset in broken(&example) {
+            let told = judge(&mut adapter, schema.as_str(), asset.clone());
+            let empty = Vec::new();
+            let errors = told["errors"].as_array().unwrap_or(&empty);
+            let mut errors: Vec<_> = errors
+                .iter()
+                .map(|it| (it["path"].clone().to_string(), it["msg"].to_string()))
+                .collect();
+            errors.sort();
+            ours.push((schema.clone(), asset.clone(), errors));
+            writeln!(asked, "{}", json!({ "schema": schema, "asset": asset })).unwrap();
+        }
+    }
+    assert!(ours.len() > 200, "{} cases", ours.len());
+    let theirs = judged_by_python("validate", &asked);
+    assert_eq!(theirs.len(), ours.len());
+    for ((schema, asset, ours), theirs) in ours.iter().zip(theirs) {
+        let theirs = theirs.as_array().unwrap().iter();
+        let mut theirs: Vec<_> = theirs.map(|it| (it[0].to_string(), it[1].to_string())).collect();
+        theirs.sort();
+        assert_eq!(ours, &theirs, "{schema}: {asset}");
+    }
+}
+
+/// `asset`, and what comes of it where each of its values is another, or gone, or beside a stranger.
+fn broken(asset: &Value) -> Vec<Value> {
+    let mut pointers = Vec::new();
+    pointers_of(asset, String::new(), &mut pointers);
+    let mut all = vec![asset.clone()];
+    for pointer in pointers {
+        for other in [json!(-1), json!(""), json!([1, 1]), json!({ "stranger": true }), json!(null)]
+        {
+            let mut broken = asset.clone();
+            *broken.pointer_mut(&pointer).unwrap() = other;
+            all.push(broken);
+        }
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let mut broken = asset.clone();
+        if let Some(object) = broken.pointer_mut(parent).unwrap().as_object_mut() {
+            object.shift_remove(key);
+            all.push(broken);
+        }
+    }
+    all
+}
+
+fn pointers_of(value: &Value, at: String, pointers: &mut Vec<String>) {
+    let inner: Vec<_> = match value {
+        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(n, it)| (n.to_string(), it)).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    for (key, value) in inner {
+        let at = format!("{at}/{key}");
+        pointers.push(at.clone());
+        pointers_of(value, at, pointers);
+    }
+}
+
+/// What `judge.py` says to each line of `asked`.
+fn judged_by_python(word: &str, asked: &str) -> Vec<Value> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/s0/judge.py");
+    let schemas = fixture().join(SCHEMAS);
+    let mut command = Command::new(python());
+    command.arg(program).arg(word).arg(schemas).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let asked = asked.to_owned();
+    let writing =
+        std::thread::spawn(move || std::io::Write::write_all(&mut input, asked.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    assert!(output.status.success(), "judge.py failed");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The Python that has these implementations.
+fn python() -> PathBuf {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap();
+    let python = checkout.join(".tools/judges/bin/python");
+    assert!(python.exists(), "{} is missing: run `cargo xtask setup`", python.display());
+    python
+}

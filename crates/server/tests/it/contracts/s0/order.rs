@@ -1,0 +1,125 @@
+//! One thing after the other: lines are answered in their order, and a signal lets the one in
+//! flight finish.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{at_once, wait_until};
+
+use super::adapter::{Adapter, Start, fixture, line};
+use super::backend::Backend;
+
+fn populate(id: impl Into<Value>) -> String {
+    let asset = json!({ "name": "Low hum", "frequency": 1, "schema": "tone" });
+    line(id, "populate_backend", json!({ "asset": asset, "validate_first": false }))
+}
+
+/// An adapter before a backend that takes `delay` seconds.
+fn slow(delay: f64) -> (Adapter, Backend) {
+    let behaviour = json!({ "status": 201, "body": r#"{"id":"late"}"#, "delay": delay });
+    let backend = Backend::that(behaviour);
+    let adapter = Start::at(&fixture()).env("SYN_BACKEND_URL", backend.url()).ready();
+    (adapter, backend)
+}
+
+#[track_caller]
+fn ids(frames: &[String]) -> Vec<Value> {
+    let id = |frame: &String| serde_json::from_str::<Value>(frame).unwrap()["id"].clone();
+    frames.iter().map(id).collect()
+}
+
+#[test]
+fn s0_27_a_hundred_lines_at_once_are_answered_in_their_order_behind_a_slow_one() {
+    let (mut adapter, mut backend) = slow(1.0);
+    let mut lines = vec![populate(0)];
+    let mut wanted = vec![json!(0)];
+    for id in 1..100 {
+        // Some are run, some answered without, some refused, and some not read at all.
+        let (line, said) = match id % 6 {
+            0 => (line(id, "list_examples", json!({})), json!(id)),
+            1 => (line(id, "explode", json!({})), json!(id)),
+            2 => ("[]".to_owned(), Value::Null),
+            3 => (line(id, "get_schema", json!({ "name": "tone" })), json!(id)),
+            4 => ("x".repeat((1 << 20) + 1), Value::Null),
+            _ => (line(id, "diff_assets", json!({ "base": id, "new": 0 })), json!(id)),
+        };
+        lines.push(line);
+        wanted.push(said);
+    }
+    lines.push(populate(100));
+    wanted.push(json!(100));
+    let begun = Instant::now();
+    adapter.write((lines.join("\n") + "\n").as_bytes());
+    let frames: Vec<_> = wanted.iter().map(|_| adapter.receive()).collect();
+    assert!(begun.elapsed() >= Duration::from_secs(2), "it was not slow");
+    assert_eq!(ids(&frames), wanted);
+    assert_eq!(backend.came().len(), 2);
+}
+
+#[test]
+fn s0_27_the_second_request_is_not_begun_before_the_first_is_answered() {
+    let (mut adapter, mut backend) = slow(0.7);
+    adapter.send(&populate(1));
+    adapter.send(&populate(2));
+    adapter.receive();
+    adapter.receive();
+    let came: Vec<_> = backend.came().iter().map(|it| it["at"].as_f64().unwrap()).collect();
+    let [first, second] = came[..] else { panic!("{came:?}") };
+    assert!(second - first >= 0.7, "both were under way at once: {came:?}");
+}
+
+#[test]
+fn s0_31_76_a_signal_lets_the_request_in_flight_finish_and_begins_no_other() {
+    at_once([Signal::INT, Signal::TERM], |signal| {
+        let (mut adapter, mut backend) = slow(2.0);
+        adapter.send(&populate("in flight"));
+        adapter.send(&populate("queued"));
+        adapter.send(&line("queued too", "list_schemas", json!({})));
+        let mut came = Vec::new();
+        wait_until("the backend has the asset", || {
+            came.extend(backend.came());
+            !came.is_empty()
+        });
+        adapter.signal(signal);
+        let frames = adapter.rest();
+        let wanted = format!(
+            r#"{{"jsonrpc":"2.0","id":"in flight","result":{{"ok":true,"asset_id":"late","backend_url":"{}/synesthetic-assets/"}}}}"#,
+            backend.url()
+        );
+        let in_flight = frames.first().expect("it finishes");
+        assert!(
+            in_flight.starts_with(&wanted[..wanted.find("backend_url").unwrap()]),
+            "{in_flight}"
+        );
+        assert_eq!(ids(&frames), ["in flight"]);
+        assert_eq!(adapter.ended().code(), Some(0), "{signal:?}");
+        assert_eq!(backend.came().len(), 0, "a queued one was begun");
+        assert!(adapter.log().contains("mcp:shutdown mode=stdio"), "{}", adapter.log());
+        assert!(!adapter.ready_file.as_ref().unwrap().exists());
+    });
+}
+
+#[test]
+fn s0_76_a_signal_ends_an_idle_adapter_well() {
+    at_once([Signal::INT, Signal::TERM], |signal| {
+        // At once after it is ready: the handlers are there by then.
+        let mut adapter = Start::at(&fixture()).ready();
+        adapter.signal(signal);
+        assert_eq!(adapter.ended().code(), Some(0), "{signal:?}");
+        assert_eq!(adapter.rest(), [] as [&str; 0]);
+    });
+}
+
+#[test]
+fn s0_73_what_was_sent_before_the_input_ended_is_answered_however_long_it_takes() {
+    let (mut adapter, _backend) = slow(3.0);
+    adapter.send(&populate(1));
+    adapter.send(&line(2, "list_schemas", json!({})));
+    adapter.close_input();
+    let frames = adapter.rest();
+    assert_eq!(ids(&frames), [1, 2]);
+    assert!(frames[0].contains(r#""ok":true,"asset_id":"late""#), "{}", frames[0]);
+    assert_eq!(adapter.ended().code(), Some(0));
+}

@@ -1,0 +1,82 @@
+//! The contract as a whole: its documents, and that no requirement was passed over.
+
+use std::fs;
+use std::path::Path;
+
+fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(checkout().join(path)).unwrap_or_else(|err| panic!("{path}: {err}"))
+}
+
+#[test]
+fn s0_64_79_the_documents_say_what_stands_for_pythons_tools_and_how_the_tests_are_run() {
+    let guide = read("docs/guide/synesthetic.md");
+    for tool in [
+        "jsonschema",
+        "httpx",
+        "pytest",
+        "referencing",
+        "ruff",
+        "mypy",
+        "Python ≥ 3.11",
+        "pip install",
+    ] {
+        let row =
+            guide.lines().find(|line| line.starts_with('|') && line.contains(&format!("`{tool}`")));
+        let row = row.unwrap_or_else(|| panic!("the guide names nothing in place of {tool}"));
+        assert!(row.split('|').nth(2).is_some_and(|cell| cell.trim().len() > 5), "{row}");
+    }
+    // The command that stands for `pytest -q` is what runs this.
+    assert!(read("README.md").contains("cargo xtask test"));
+    let test = read("xtask/src/test.rs");
+    assert!(
+        test.contains("\"nextest\", \"run\", \"--workspace\""),
+        "what does `cargo xtask test` run?"
+    );
+}
+
+#[test]
+fn s0_82_every_requirement_has_a_test_that_names_it() {
+    let mut names = String::new();
+    for entry in fs::read_dir(checkout().join("crates/server/tests/it/contracts/s0")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "rs") {
+            let text = fs::read_to_string(path).unwrap();
+            let tests = text.lines().filter_map(|line| line.strip_prefix("fn s0_"));
+            tests.for_each(|name| names += &format!("{}\n", name.split('(').next().unwrap()));
+        }
+    }
+    let shown = |row: u32| {
+        let shows = |name: &str| {
+            let rows = name.split('_').map_while(|word| word.parse::<u32>().ok());
+            rows.collect::<Vec<_>>().contains(&row)
+        };
+        names.lines().any(shows)
+    };
+    let missing: Vec<_> = (1..=82).filter(|row| !shown(*row)).collect();
+    assert!(missing.is_empty(), "nothing shows S0-{missing:?}");
+    // And the documents say how each of its variables and methods is used.
+    let guide = read("docs/guide/synesthetic.md");
+    for word in [
+        "MCP_READY_FILE",
+        "SYN_SCHEMAS_DIR",
+        "SYN_EXAMPLES_DIR",
+        "SYN_BACKEND_URL",
+        "SYN_BACKEND_ASSETS_PATH",
+        "MCP_ENDPOINT",
+        "list_schemas",
+        "get_schema",
+        "list_examples",
+        "get_example",
+        "validate_asset",
+        "diff_assets",
+        "populate_backend",
+        "toolgate stdio --dialect synesthetic",
+        "toolgate validate",
+    ] {
+        assert!(guide.contains(word), "the guide has no word of {word}");
+    }
+}

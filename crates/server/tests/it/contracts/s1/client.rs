@@ -1,0 +1,148 @@
+//! A client of the envelope, over HTTP and over lines, and the judge of what it gets.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio as Pipe};
+
+use serde_json::{Value, json};
+
+use crate::support::{Launch, Post, Response, Served, Stdio, Workspace, binary, path};
+
+/// The checkout.
+pub(super) fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// A schema of the repository.
+pub(super) fn schema(name: &str) -> Value {
+    let file = checkout().join("schemas").join(format!("{name}.schema.json"));
+    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// What Python's `jsonschema` says is wrong with each.
+#[track_caller]
+pub(super) fn judged(asked: &[Value]) -> Vec<Vec<String>> {
+    let python = checkout().join(".tools/judges/bin/python");
+    assert!(python.exists(), "{} is missing: run `cargo xtask setup`", python.display());
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s1/judge.py");
+    let mut child = Command::new(python)
+        .arg(program)
+        .stdin(Pipe::piped())
+        .stdout(Pipe::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let text: String = asked.iter().map(|one| format!("{one}\n")).collect();
+    let writing = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    assert!(output.status.success(), "the judge failed");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let verdicts: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(verdicts.len(), asked.len());
+    verdicts
+}
+
+/// Sees that `values` satisfy the schema called `name`.
+#[track_caller]
+pub(super) fn all_satisfy(name: &str, values: &[Value]) {
+    let schema = schema(name);
+    let asked: Vec<_> =
+        values.iter().map(|value| json!({ "schema": schema, "instance": value })).collect();
+    for (value, wrong) in values.iter().zip(judged(&asked)) {
+        assert!(wrong.is_empty(), "{wrong:?}\n{value}");
+    }
+}
+
+/// A client on lines.
+#[track_caller]
+pub(super) fn lines(launch: Launch) -> Stdio {
+    launch.arg("--dialect").arg("envelope").stdio()
+}
+
+/// `GET path`.
+#[track_caller]
+pub(super) fn get(served: &Served, path: &str) -> Response {
+    served.send(&Post::bare("GET", path))
+}
+
+/// `POST /mcp/tool/ID` with whatever bytes.
+#[track_caller]
+pub(super) fn post(served: &Served, id: &str, body: &[u8]) -> Response {
+    let post = Post::bytes(body).without("accept").malformed();
+    served.send(&post.to(&format!("/mcp/tool/{id}")))
+}
+
+/// Calls a tool.
+#[track_caller]
+pub(super) fn call(served: &Served, id: &str, arguments: &Value) -> Response {
+    post(served, id, json!({ "arguments": arguments }).to_string().as_bytes())
+}
+
+/// The envelope of a call that is to go well.
+#[track_caller]
+pub(super) fn called(served: &Served, id: &str, arguments: &Value) -> Value {
+    let response = call(served, id, arguments);
+    let envelope = response.json();
+    assert_eq!((response.status, &envelope["ok"]), (200, &json!(true)), "{envelope}");
+    envelope
+}
+
+/// Asks on a line and gives back the whole message.
+#[track_caller]
+pub(super) fn ask(stdio: &mut Stdio, id: u64, method: &str, params: &Value) -> Value {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    stdio.write(format!("{message}\n").as_bytes());
+    stdio.answer(id)
+}
+
+/// The envelope in a message.
+#[track_caller]
+pub(super) fn envelope(message: &Value) -> Value {
+    let envelope = match message.get("result") {
+        Some(envelope) => envelope,
+        None => &message["error"]["data"]["envelope"],
+    };
+    assert!(envelope.is_object(), "no envelope: {message}");
+    envelope.clone()
+}
+
+/// Runs the binary in `folder` to its end.
+#[track_caller]
+pub(super) fn run(folder: &Path, args: &[&str]) -> Output {
+    run_with(folder, args, &[])
+}
+
+/// The same with variables in its environment.
+#[track_caller]
+pub(super) fn run_with(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Output {
+    let home = tempfile::TempDir::with_prefix("toolgate-home-").unwrap();
+    let mut command = Command::new(binary());
+    command.args(args).current_dir(folder).env_clear().env("PATH", path());
+    command.env("HOME", home.path()).envs(env.iter().copied());
+    command.stdin(Pipe::null()).output().unwrap()
+}
+
+pub(super) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(super) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A workspace with a document, one like it elsewhere, and something outside.
+pub(super) fn library() -> Workspace {
+    Workspace::new()
+        .file("docs/one.md", "# One\n\nIt is about herons.\n")
+        .file("docs/two.md", "# Two\n\nIt is about otters.\n")
+}
+
+/// The lines of the log of envelopes in `folder`.
+#[track_caller]
+pub(super) fn logged(folder: &Path) -> Vec<Value> {
+    let latest = folder.join("mcp_server/envelope_validation.latest.jsonl");
+    let text = std::fs::read_to_string(latest).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}

@@ -1,0 +1,100 @@
+//! The log of calls that came by other wires, and a listener of the envelope's own.
+
+use serde_json::{Value, json};
+
+use super::client::{all_satisfy, get, library, lines, logged};
+use crate::support::{Launch, Post, Workspace, modern, wait_for};
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// The line of the log that `wanted` finds.
+#[track_caller]
+fn line(workspace: &Workspace, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    wait_for(what, || logged(&workspace.path("runs")).into_iter().find(&wanted))
+}
+
+#[test]
+fn s1_06_31_every_call_has_an_envelope_in_the_log_whatever_its_wire() {
+    let workspace = library();
+    let log = workspace.path("runs").display().to_string();
+    let served = Launch::over(&workspace).arg("--log-dir").arg(&log).served();
+    let read = |path: &str| json!({ "path": path });
+    let answer = served.ask(&modern(
+        1,
+        "tools/call",
+        json!({ "name": "files_read", "arguments": read("README.md") }),
+    ));
+    assert!(answer["result"].is_object(), "{answer}");
+    let mcp = line(&workspace, "MCP's call is logged", |line| line["method"] == "mcp:tool.invoke");
+    assert_eq!((&mcp["transport"], &mcp["status"]), (&json!("http"), &json!("ok")));
+    assert_eq!(mcp["metadata"]["toolId"], "files_read");
+    let zyra =
+        served.rpc("tools/call", json!({ "name": "files-read", "arguments": read("hunter2") }));
+    assert!(zyra.json()["error"].is_object());
+    let zyra =
+        line(&workspace, "Zyra's call is logged", |line| line["method"] == "zyra:tool.invoke");
+    assert_eq!(zyra["error"]["code"], "NOT_FOUND");
+    assert_eq!(zyra["error"]["httpStatus"], 404);
+    // A caller's words are in no line.
+    assert!(!zyra.to_string().contains("hunter2"), "{zyra}");
+    let traced = Post::bare("GET", "/mcp/discover").with("traceparent", TRACE);
+    assert_eq!(served.send(&traced).status, 200);
+    let own = line(&workspace, "its own call is logged", |line| line["method"] == "mcp.discover");
+    assert_eq!(own["metadata"]["traceparent"], TRACE);
+    // Tools cannot write what they are held by.
+    let body = json!({ "arguments": { "path": "runs/mcp_server/x.jsonl", "content": "" } });
+    let forged = Post::bytes(body.to_string().as_bytes()).to("/mcp/tool/mcp.tool:files.write");
+    assert_eq!(served.send(&forged.malformed()).status, 401);
+    drop(served);
+
+    let mut stdio = Launch::over(&workspace).arg("--log-dir").arg(&log).stdio();
+    stdio.ask(&modern(1, "tools/call", json!({ "name": "files_list", "arguments": {} })));
+    let stdio = line(&workspace, "the call over stdio is logged", |line| {
+        line["metadata"]["toolId"] == "files_list"
+    });
+    assert_eq!(stdio["transport"], "stdio");
+}
+
+#[test]
+fn s1_04_alone_on_a_listener_whatever_is_asked_is_answered_in_an_envelope() {
+    let workspace = library();
+    workspace.put("toolgate.toml", "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"envelope\"\n");
+    let mut served = Launch::over(&workspace).served();
+    served.addr = wait_for("the server says where it serves envelopes alone", || {
+        let log = served.log();
+        let (_, rest) = log.split_once("serving envelope alone at http://")?;
+        rest.split_once("/\n")?.0.parse().ok()
+    });
+    let health = get(&served, "/healthz");
+    assert_eq!((health.status, health.json()), (200, json!({ "status": "ok" })));
+    let mut envelopes = Vec::new();
+    for (path, status) in
+        [("/mcp/discover", 200), ("/", 404), ("/mcp", 404), ("/v1/mcp", 404), ("/mcp/else", 404)]
+    {
+        let response = get(&served, path);
+        assert_eq!(response.status, status, "{path}");
+        envelopes.push(response.json());
+    }
+    all_satisfy("envelope", &envelopes);
+}
+
+#[test]
+fn s1_25_26_a_key_that_is_missing_or_wrong_is_unauthorized_in_an_envelope() {
+    let workspace = library();
+    let served = Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret").served();
+    let mut envelopes = Vec::new();
+    let discover = || Post::bare("GET", "/mcp/discover");
+    for post in [discover(), discover().with("x-api-key", "wrong")] {
+        let response = served.send(&post);
+        assert_eq!(response.status, 401);
+        let envelope = response.json();
+        assert_eq!(envelope["error"]["code"], "UNAUTHORIZED");
+        envelopes.push(envelope);
+    }
+    all_satisfy("envelope", &envelopes);
+    assert_eq!(served.send(&discover().with("x-api-key", "s3cret")).status, 200);
+    // On lines whoever starts the process is known.
+    let mut stdio = lines(Launch::over(&workspace).env("ZYRA_API_KEY", "s3cret"));
+    let message = super::client::ask(&mut stdio, 1, "mcp.discover", &json!({}));
+    assert!(message["result"].is_object(), "{message}");
+}

@@ -1,0 +1,53 @@
+//! The ids of an envelope.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::client::{ask, call, envelope, get, library, lines};
+use crate::support::Launch;
+
+fn ids(envelope: &Value) -> [String; 3] {
+    ["requestId", "traceId", "spanId"].map(|id| envelope["meta"][id].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn s1_05_one_request_has_one_set_of_ids_over_both_transports_where_that_is_wanted() {
+    let workspace = library();
+    let served = Launch::over(&workspace).arg("--deterministic-ids").served();
+    let mut stdio = lines(Launch::over(&workspace).set("envelope_deterministic_ids", true));
+    let tool = "mcp.tool:files.read";
+    let arguments = json!({ "path": "README.md" });
+    let payload = json!({ "arguments": arguments, "toolId": tool });
+    let discovered = [
+        ids(&get(&served, "/mcp/discover").json()),
+        ids(&get(&served, "/mcp/discover").json()),
+        ids(&envelope(&ask(&mut stdio, 1, "mcp.discover", &json!({})))),
+    ];
+    assert_eq!(discovered[0], discovered[1]);
+    assert_eq!(discovered[0], discovered[2]);
+    // As the contract's first server reckoned it.
+    assert_eq!(discovered[0][0], "f8f3eb42-5b88-5811-bebf-7d8e1a90ea79");
+    let called = [
+        call(&served, tool, &arguments).json(),
+        call(&served, tool, &arguments).json(),
+        envelope(&ask(&mut stdio, 2, "mcp.tool.invoke", &payload)),
+    ];
+    assert_eq!(ids(&called[0]), ids(&called[1]));
+    assert_eq!(ids(&called[0]), ids(&called[2]));
+    assert_eq!(called[0], called[1], "no time passes");
+    assert_eq!(called[0]["meta"]["deterministic"], true);
+    let other = ids(&call(&served, tool, &json!({ "path": "docs/one.md" })).json());
+    let of_call = ids(&called[0]);
+    let all: BTreeSet<_> = [&discovered[0], &of_call, &other].into_iter().flatten().collect();
+    assert_eq!(all.len(), 9, "each request and each kind of id has its own");
+}
+
+#[test]
+fn s1_05_else_no_two_requests_have_an_id_in_common() {
+    let served = Launch::over(&library()).served();
+    let envelopes: Vec<_> = (0..4).map(|_| get(&served, "/mcp/discover").json()).collect();
+    let all: BTreeSet<_> = envelopes.iter().flat_map(ids).collect();
+    assert_eq!(all.len(), 12);
+    assert!(envelopes.iter().all(|one| one["meta"]["deterministic"] == false));
+}

@@ -1,0 +1,114 @@
+//! Arguments that a tool does not take, for every tool of the contract: refused before anything is
+//! done.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::desk::{TOOLS, over_all};
+use crate::support::Workspace;
+
+/// Every file beneath `folder`, and what it holds.
+fn all(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.insert(format!("{}/", path.display()), Vec::new());
+            found.extend(all(&path));
+        } else {
+            found.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// Arguments that would do something, if they were let through.
+fn good(tool: &str) -> Value {
+    match tool {
+        "filesystem/write" => json!({ "path": "README.md", "content": "overwritten" }),
+        "filesystem/mkdir" => json!({ "path": "made" }),
+        "git/add" => json!({ "files": "." }),
+        "git/commit" => json!({ "message": "made" }),
+        "ci/run" => json!({ "command": "touch made" }),
+        _ if tool.starts_with("filesystem/") => json!({ "path": "README.md" }),
+        _ => json!({}),
+    }
+}
+
+#[test]
+fn s2_18_28_41_what_a_tool_does_not_take_is_refused_and_nothing_is_done() {
+    let workspace = Workspace::new().file("Makefile", "all build test:\n\ttouch made\n");
+    over_all(&workspace, |desk| {
+        let before = all(workspace.root());
+        let tools = desk.tools();
+        let mut refused = 0;
+        let mut calls = 0;
+        for (tool, name) in tools.iter().zip(TOOLS) {
+            assert_eq!(tool["name"], name);
+            let schema = &tool["inputSchema"];
+            let good = good(name);
+            let mut wrong = vec![(json!({ "zzz": 1 }), "/zzz".to_owned())];
+            for (parameter, about) in schema["properties"].as_object().unwrap() {
+                for odd in [json!(true), json!(["x"]), json!({ "x": 1 }), json!(1.5)] {
+                    wrong.push((json!({ parameter: odd }), format!("/{parameter}")));
+                }
+                let other = if about["type"] == "integer" { json!("1") } else { json!(5) };
+                wrong.push((json!({ parameter: other }), format!("/{parameter}")));
+                if schema["required"].as_array().unwrap().contains(&json!(parameter)) {
+                    wrong.push((json!({ parameter: null }), format!("/{parameter}")));
+                }
+            }
+            let mut cases: Vec<_> = wrong
+                .into_iter()
+                .map(|(with, pointer)| {
+                    let mut arguments = good.as_object().unwrap().clone();
+                    arguments.extend(with.as_object().unwrap().clone());
+                    (Value::Object(arguments), pointer)
+                })
+                .collect();
+            for required in schema["required"].as_array().unwrap() {
+                let mut arguments = good.as_object().unwrap().clone();
+                arguments.remove(required.as_str().unwrap());
+                cases.push((Value::Object(arguments), format!("/{}", required.as_str().unwrap())));
+            }
+            for (arguments, pointer) in cases {
+                calls += 1;
+                let (code, words, data) = desk.refusal(name, arguments.clone());
+                assert_eq!(
+                    (code, words.as_str()),
+                    (-32602, "Invalid params"),
+                    "{name} {arguments}"
+                );
+                let problems = data["problems"].as_array().unwrap();
+                assert!(
+                    problems.iter().any(|one| one["pointer"] == pointer),
+                    "{name} {arguments}: {data}"
+                );
+                refused += 1;
+            }
+        }
+        assert!(calls == refused && calls > 100, "{calls}");
+        // Counts that no log has.
+        for count in [json!(0), json!(-1), json!(1001), json!("3"), json!(null)] {
+            let (code, ..) = desk.refusal("git/log", json!({ "maxCount": count }));
+            assert_eq!(code, -32602, "{count}");
+        }
+        // The shape of the call itself.
+        for params in [
+            json!({}),
+            json!({ "name": 5 }),
+            json!({ "name": "filesystem/delete", "arguments": ["README.md"] }),
+            json!({ "name": "filesystem/delete", "arguments": "README.md" }),
+            json!({ "name": "filesystem/delete", "arguments": { "path": "README.md" }, "force": true }),
+        ] {
+            let answer = desk.ask("tools/call", params.clone());
+            assert_eq!(answer["error"]["code"], -32602, "{params}: {answer}");
+        }
+        // The others are held against their own schemas.
+        let (code, ..) = desk.refusal("filesystem/edit", json!({ "path": 5 }));
+        assert_eq!(code, -32602);
+        assert_eq!(all(workspace.root()), before);
+    });
+}

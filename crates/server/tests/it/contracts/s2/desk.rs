@@ -1,0 +1,244 @@
+//! A client of the contract: numbered requests, an answer each, no handshake.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Connection, Launch, Post, Response, Served, Server, Stdio, Workspace, wait_for,
+};
+
+/// The contract's tools, in its order.
+pub(super) const TOOLS: [&str; 19] = [
+    "filesystem/read",
+    "filesystem/write",
+    "filesystem/list",
+    "filesystem/delete",
+    "filesystem/mkdir",
+    "filesystem/file_exists",
+    "filesystem/dir_exists",
+    "git/status",
+    "git/log",
+    "git/diff",
+    "git/branches",
+    "git/current_branch",
+    "git/add",
+    "git/commit",
+    "ci/build",
+    "ci/test",
+    "ci/restore",
+    "ci/run",
+    "ci/diagnostics",
+];
+
+/// Settings by which the contract has a listener of its own.
+pub(super) const ALONE: &str = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"workstation\"\n";
+
+/// One client.
+pub(super) struct Desk {
+    wire: Wire,
+    serial: u64,
+}
+
+enum Wire {
+    Stdio(Box<Stdio>),
+    Http { served: Box<Served>, addr: SocketAddr, path: &'static str },
+}
+
+/// Checks the same over every wire.
+pub(super) fn over_all(workspace: &Workspace, check: impl Fn(&mut Desk)) {
+    over_all_tuned(workspace, |launch| launch, check);
+}
+
+/// The same, started however `tune` says.
+pub(super) fn over_all_tuned(
+    workspace: &Workspace,
+    tune: impl Fn(Launch) -> Launch,
+    check: impl Fn(&mut Desk),
+) {
+    let start = || tune(Launch::over(workspace));
+    eprintln!("over stdio:");
+    check(&mut Desk::stdio(start()));
+    eprintln!("at its path:");
+    check(&mut Desk::http(start()));
+    if workspace.path("toolgate.toml").exists() {
+        return;
+    }
+    for path in ["/", "/mcp"] {
+        eprintln!("alone at {path}:");
+        workspace.put("toolgate.toml", ALONE);
+        let served = start().served();
+        std::fs::remove_file(workspace.path("toolgate.toml")).unwrap();
+        check(&mut Desk::alone(served, path));
+    }
+}
+
+/// Where a server says that it serves the contract alone.
+pub(super) fn own_address(served: &Served) -> SocketAddr {
+    wait_for("the server says where it serves the contract alone", || {
+        let log = served.log();
+        let (_, rest) = log.split_once("serving workstation alone at http://")?;
+        rest.split_once("/\n")?.0.parse().ok()
+    })
+}
+
+impl Desk {
+    fn new(wire: Wire) -> Self {
+        Self { wire, serial: 0 }
+    }
+
+    pub(super) fn stdio(launch: Launch) -> Self {
+        let stdio = launch.arg("--dialect").arg("workstation").stdio();
+        Self::new(Wire::Stdio(Box::new(stdio)))
+    }
+
+    pub(super) fn http(launch: Launch) -> Self {
+        let served = launch.served();
+        let addr = served.addr;
+        Self::new(Wire::Http { served: Box::new(served), addr, path: "/workstation" })
+    }
+
+    pub(super) fn alone(served: Served, path: &'static str) -> Self {
+        let addr = own_address(&served);
+        Self::new(Wire::Http { served: Box::new(served), addr, path })
+    }
+
+    pub(super) fn is_http(&self) -> bool {
+        matches!(self.wire, Wire::Http { .. })
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        match &self.wire {
+            Wire::Stdio(stdio) => stdio,
+            Wire::Http { served, .. } => served,
+        }
+    }
+
+    /// The client's end of the streams.
+    pub(super) fn stream(&mut self) -> &mut Stdio {
+        match &mut self.wire {
+            Wire::Stdio(stdio) => stdio,
+            Wire::Http { .. } => panic!("there are no streams over HTTP"),
+        }
+    }
+
+    /// A request; `params` are left out where they are null.
+    pub(super) fn request(&mut self, method: &str, params: Value) -> Value {
+        self.serial += 1;
+        let mut message = json!({ "jsonrpc": "2.0", "id": self.serial, "method": method });
+        if !params.is_null() {
+            message["params"] = params;
+        }
+        message
+    }
+
+    /// The answer to a request, which has a result or an error and nothing else.
+    #[track_caller]
+    pub(super) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let message = self.request(method, params);
+        self.exchange(&message)
+    }
+
+    #[track_caller]
+    pub(super) fn exchange(&mut self, message: &Value) -> Value {
+        let answer = self.raw(message.to_string().as_bytes());
+        assert_eq!(answer["id"], message["id"], "{answer}");
+        answer
+    }
+
+    /// What answers some bytes.
+    #[track_caller]
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> Value {
+        let answer = match &mut self.wire {
+            Wire::Stdio(stdio) => {
+                stdio.write(&[bytes, b"\n"].concat());
+                stdio.receive()
+            }
+            Wire::Http { .. } => {
+                let response = self.post(&Post::bytes(bytes));
+                assert_eq!(response.status, 200, "{response:?}");
+                response.json()
+            }
+        };
+        of_json_rpc(&answer);
+        answer
+    }
+
+    /// Sends one request over HTTP.
+    #[track_caller]
+    pub(super) fn post(&self, post: &Post) -> Response {
+        let Wire::Http { addr, path, .. } = &self.wire else { panic!("not over HTTP") };
+        let mut connection = Connection::to(*addr);
+        connection.post(&post.clone().to(path));
+        connection.response()
+    }
+
+    /// A connection of its own.
+    pub(super) fn connect(&self) -> Connection {
+        let Wire::Http { addr, .. } = &self.wire else { panic!("not over HTTP") };
+        Connection::to(*addr)
+    }
+
+    /// Sends a message that is owed no answer.
+    #[track_caller]
+    pub(super) fn tell(&mut self, message: &Value) {
+        match &mut self.wire {
+            Wire::Stdio(stdio) => stdio.send_malformed(message),
+            Wire::Http { .. } => {
+                let response = self.post(&Post::bytes(message.to_string().as_bytes()));
+                assert_eq!((response.status, response.text().as_str()), (202, ""));
+            }
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn tools(&mut self) -> Vec<Value> {
+        let answer = self.ask("tools/list", Value::Null);
+        answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
+    }
+
+    #[track_caller]
+    pub(super) fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// The text that a call comes to: a string, and nothing beside it.
+    #[track_caller]
+    pub(super) fn content(&mut self, tool: &str, arguments: Value) -> String {
+        let answer = self.call(tool, arguments);
+        let result = answer["result"].as_object().unwrap_or_else(|| panic!("{tool}: {answer}"));
+        assert_eq!(result.len(), 1, "{answer}");
+        result["content"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    /// What a call is refused with: the code, the contract's words, and what `data` says.
+    #[track_caller]
+    pub(super) fn refusal(&mut self, tool: &str, arguments: Value) -> (i64, String, Value) {
+        let answer = self.call(tool, arguments);
+        refused(&answer)
+    }
+}
+
+/// An error's code, message and data.
+#[track_caller]
+pub(super) fn refused(answer: &Value) -> (i64, String, Value) {
+    let error = answer.get("error").unwrap_or_else(|| panic!("not a refusal: {answer}"));
+    let detail = error["data"]["detail"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(!detail.is_empty(), "{answer}");
+    let message = error["message"].as_str().unwrap().to_owned();
+    (error["code"].as_i64().unwrap(), message, error["data"].clone())
+}
+
+/// Whether `answer` is a response of JSON-RPC 2.0: a result or an error, and nothing else.
+#[track_caller]
+pub(super) fn of_json_rpc(answer: &Value) {
+    let fields = answer.as_object().unwrap_or_else(|| panic!("{answer}"));
+    let keys: Vec<&str> = fields.keys().map(String::as_str).collect();
+    assert!(matches!(keys[..], ["jsonrpc", "id", "result" | "error"]), "{answer}");
+    assert_eq!(answer["jsonrpc"], "2.0", "{answer}");
+    if let Some(error) = answer.get("error") {
+        let keys: Vec<&str> = error.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["code", "message", "data"], "{answer}");
+        assert!(error["code"].is_i64() && error["message"].is_string(), "{answer}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The file tools, against the folder itself; and paths that lead out of it.
+
+use std::fs;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::desk::{Desk, over_all};
+use crate::support::{Launch, Workspace};
+
+#[test]
+fn s2_01_19_36_each_file_tool_does_what_its_name_says() {
+    let workspace = Workspace::new();
+    over_all(&workspace, |desk| {
+        let mut content =
+            |tool: &str, arguments| desk.content(&format!("filesystem/{tool}"), arguments);
+        // Written with its folders, whatever stood there before.
+        for text in ["first\n", "é \u{1f600}\r\n\u{0}", ""] {
+            content("write", json!({ "path": "a/b/c.txt", "content": text }));
+            assert_eq!(workspace.read("a/b/c.txt"), text);
+            assert_eq!(content("read", json!({ "path": "a/b/c.txt" })), text);
+        }
+        content("mkdir", json!({ "path": "a/d/e" }));
+        assert!(workspace.path("a/d/e").is_dir());
+        content("mkdir", json!({ "path": "a/d/e" }));
+        content("write", json!({ "path": "a/z.txt", "content": "z" }));
+        assert_eq!(content("list", json!({ "path": "a" })), "b\nd\nz.txt");
+        assert_eq!(content("list", json!({ "path": "a/d/e" })), "");
+        for (path, file, folder) in [
+            ("a/z.txt", "true", "false"),
+            ("a/d", "false", "true"),
+            (".", "false", "true"),
+            ("none", "false", "false"),
+            ("a/z.txt/below", "false", "false"),
+        ] {
+            assert_eq!(content("file_exists", json!({ "path": path })), file, "{path}");
+            assert_eq!(content("dir_exists", json!({ "path": path })), folder, "{path}");
+        }
+        content("delete", json!({ "path": "a/z.txt" }));
+        assert!(!workspace.path("a/z.txt").exists());
+        // What is not there cannot be deleted, read or listed; a folder is no file.
+        for (tool, path, code) in [
+            ("delete", "a/z.txt", -32603),
+            ("read", "a/z.txt", -32603),
+            ("list", "z", -32603),
+            ("read", "a", -32602),
+        ] {
+            let (told, words, data) =
+                desk.refusal(&format!("filesystem/{tool}"), json!({ "path": path }));
+            assert_eq!(told, code, "{tool} {path}: {data}");
+            assert_eq!(words, if code == -32603 { "Internal error" } else { "Invalid params" });
+            assert!(data["detail"].as_str().unwrap().contains(path), "{data}");
+        }
+        // A folder with something in it is not deleted with it.
+        let (_, _, data) = desk.refusal("filesystem/delete", json!({ "path": "a" }));
+        assert!(data["detail"].as_str().unwrap().contains("empty"), "{data}");
+        assert!(workspace.path("a/b/c.txt").exists());
+        fs::remove_dir_all(workspace.path("a")).unwrap();
+    });
+}
+
+#[test]
+fn s2_12_36_a_file_is_given_whole_or_refused_with_the_way_out() {
+    let large = "0123456789abcde\n".repeat(20_000);
+    let workspace = Workspace::new().file("large.txt", &large).file("bytes", b"ab\xff\n");
+    let launch = || Launch::over(&workspace);
+    let mut desk = Desk::stdio(launch());
+    assert_eq!(desk.content("filesystem/read", json!({ "path": "large.txt" })), large);
+    let (code, words, data) = desk.refusal("filesystem/read", json!({ "path": "bytes" }));
+    assert_eq!((code, words.as_str()), (-32603, "Internal error"));
+    assert!(data["detail"].as_str().unwrap().contains("not UTF-8 at byte 2"), "{data}");
+
+    let mut desk = Desk::stdio(launch().set("files_answer_bytes_max", 100_000));
+    let (code, words, data) = desk.refusal("filesystem/read", json!({ "path": "large.txt" }));
+    assert_eq!((code, words.as_str()), (-32602, "Invalid params"));
+    let detail = data["detail"].as_str().unwrap();
+    assert!(detail.contains("320000 bytes") && detail.contains("ci/run"), "{data}");
+}
+
+#[test]
+fn s2_29_no_path_leads_out_of_the_workspace() {
+    let outside = TempDir::with_prefix("toolgate-outside-").unwrap();
+    fs::write(outside.path().join("secret.txt"), "not to be read").unwrap();
+    let out = outside.path().to_str().unwrap().to_owned();
+    let name = outside.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let workspace = Workspace::new()
+        .file("in/file.txt", "")
+        .link("way-out", &out)
+        .link("one-file", outside.path().join("secret.txt"));
+    over_all(&workspace, |desk| {
+        let paths = [
+            format!("../{name}"),
+            format!("in/../../{name}"),
+            out.clone(),
+            "way-out".to_owned(),
+            format!("in/../way-out/../{name}"),
+        ];
+        for folder in &paths {
+            let file = format!("{folder}/secret.txt");
+            for (tool, arguments) in [
+                ("read", json!({ "path": file })),
+                ("write", json!({ "path": file, "content": "changed" })),
+                ("write", json!({ "path": format!("{folder}/new.txt"), "content": "" })),
+                ("delete", json!({ "path": file })),
+                ("list", json!({ "path": folder })),
+                ("mkdir", json!({ "path": format!("{folder}/new") })),
+                ("file_exists", json!({ "path": file })),
+                ("dir_exists", json!({ "path": format!("{folder}/.") })),
+            ] {
+                let (code, _, data) = desk.refusal(&format!("filesystem/{tool}"), arguments);
+                assert!(matches!(code, -32603 | -32602), "{tool} {folder}: {data}");
+                assert!(!data.to_string().contains("not to be read"), "{data}");
+            }
+        }
+        // What is percent-encoded is a name like any other, and a NUL is in none.
+        for path in ["%2e%2e/x", "..%2fx", "in/\u{0}", "../\u{0}", "one-file", "~/x", "C:\\x"] {
+            let (code, _, data) = desk.refusal("filesystem/read", json!({ "path": path }));
+            assert!(matches!(code, -32603 | -32602), "{path:?}: {data}");
+            assert!(!data.to_string().contains("not to be read"), "{data}");
+        }
+    });
+    let left: Vec<_> =
+        fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["secret.txt"]);
+    assert_eq!(fs::read_to_string(outside.path().join("secret.txt")).unwrap(), "not to be read");
+}

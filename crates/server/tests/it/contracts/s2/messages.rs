@@ -1,0 +1,145 @@
+//! JSON-RPC 2.0: what is no message, what is no method, what is owed no answer.
+
+use serde_json::{Value, json};
+
+use super::desk::{over_all, refused};
+use crate::support::Workspace;
+
+/// Bytes that are no message, and with which code they are refused.
+fn malformed() -> Vec<(i64, Vec<u8>)> {
+    let deep = |count: usize| "[".repeat(count).into_bytes();
+    let texts: [(i64, &str); 17] = [
+        (-32700, "{"),
+        (-32700, "nonsense"),
+        (-32700, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}}"#),
+        (-32700, r#"{"jsonrpc":"2.0","id":01,"method":"ping"}"#),
+        (-32600, "[]"),
+        (-32600, r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#),
+        (-32600, "7"),
+        (-32600, "null"),
+        (-32600, r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#),
+        (-32600, r#"{"id":1,"method":"ping"}"#),
+        (-32600, r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#),
+        (-32600, r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#),
+        (-32600, r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#),
+        (-32600, r#"{"jsonrpc":"2.0","id":1}"#),
+        (-32600, r#"{"jsonrpc":"2.0","id":1,"method":{}}"#),
+        (-32601, r#"{"jsonrpc":"2.0","id":1,"method":"resources/list"}"#),
+        (-32602, r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[1]}"#),
+    ];
+    let mut all: Vec<_> =
+        texts.into_iter().map(|(code, text)| (code, text.as_bytes().to_vec())).collect();
+    all.extend([(-32700, b"\"\xff\"".to_vec()), (-32700, deep(1_000)), (-32700, deep(200_000))]);
+    all
+}
+
+#[test]
+fn s2_05_10_14_15_24_27_what_is_no_message_is_refused_and_the_next_is_answered() {
+    over_all(&Workspace::new(), |desk| {
+        for (code, bytes) in malformed() {
+            let answer = desk.raw(&bytes);
+            let (told, message, _) = refused(&answer);
+            let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
+            assert_eq!(told, code, "{shown}: {answer}");
+            let words = match code {
+                -32700 => "Parse error",
+                -32600 => "Invalid Request",
+                -32601 => "Method not found",
+                _ => "Invalid params",
+            };
+            assert_eq!(message, words, "{shown}");
+            assert_eq!(desk.ask("ping", Value::Null)["result"], json!({}), "after {shown}");
+        }
+        // An id comes back as it was sent.
+        for id in [json!(1), json!("a"), json!(-7), json!(1.5), json!(""), json!("\u{0}é")] {
+            let answer = desk.exchange(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }));
+            assert_eq!(answer["id"], id);
+        }
+    });
+}
+
+#[test]
+fn s2_05_14_what_has_no_id_is_owed_no_answer_and_runs_nothing() {
+    over_all(&Workspace::new(), |desk| {
+        let delete = json!({ "name": "filesystem/delete", "arguments": { "path": "README.md" } });
+        for message in [
+            json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+            json!({ "jsonrpc": "2.0", "method": "tools/call", "params": delete }),
+            json!({ "jsonrpc": "2.0", "method": "no/such/method", "params": 5 }),
+            json!({ "jsonrpc": "2.0", "id": 9, "result": {} }),
+        ] {
+            desk.tell(&message);
+        }
+        // The next answer is to the next request.
+        assert_eq!(desk.ask("ping", Value::Null)["result"], json!({}));
+        assert_eq!(desk.content("filesystem/file_exists", json!({ "path": "README.md" })), "true");
+    });
+}
+
+#[test]
+fn s2_06_20_an_answer_has_a_result_or_an_error_and_never_both() {
+    over_all(&Workspace::new(), |desk| {
+        // Each answer is looked at whole as it comes.
+        let good = desk.call("filesystem/read", json!({ "path": "README.md" }));
+        assert!(good["result"].is_object() && good.get("error").is_none());
+        for (tool, arguments) in [
+            ("filesystem/read", json!({ "path": "none" })),
+            ("filesystem/read", json!({})),
+            ("no/such", json!({})),
+            ("exec/run", json!({ "command": "false" })),
+        ] {
+            let bad = desk.call(tool, arguments);
+            assert!(bad["error"].is_object() && bad.get("result").is_none(), "{bad}");
+        }
+    });
+}
+
+#[test]
+fn s2_04_12_19_20_a_file_is_read_as_the_contract_shows_it() {
+    let workspace = Workspace::new().file("path/to/file", "file contents here");
+    over_all(&workspace, |desk| {
+        let request = json!({
+            "jsonrpc": "2.0", "id": 2, "method": "tools/call",
+            "params": { "name": "filesystem/read", "arguments": { "path": "path/to/file" } },
+        });
+        let expected = r#"{"jsonrpc":"2.0","id":2,"result":{"content":"file contents here"}}"#;
+        assert_eq!(desk.exchange(&request).to_string(), expected);
+        let write = json!({ "path": "made/now.txt", "content": "by a call\n" });
+        desk.content("filesystem/write", write);
+        assert_eq!(workspace.read("made/now.txt"), "by a call\n");
+    });
+}
+
+#[test]
+fn s2_09_40_41_42_errors_are_in_the_contracts_words_and_say_the_way_out() {
+    over_all(&Workspace::new(), |desk| {
+        let rows = [
+            ("filesystem/raed", json!({}), -32601, "Method not found", "filesystem/read"),
+            ("files/read", json!({}), -32601, "Method not found", "filesystem/read"),
+            ("no/such/tool", json!({}), -32601, "Method not found", "tools/list"),
+            ("filesystem/read", json!({}), -32602, "Invalid params", "/path"),
+            ("filesystem/read", json!({ "path": 5 }), -32602, "Invalid params", "string"),
+            (
+                "filesystem/read",
+                json!({ "path": "none.txt" }),
+                -32603,
+                "Internal error",
+                "none.txt",
+            ),
+            ("filesystem/read", json!({ "path": "../x" }), -32603, "Internal error", "../x"),
+            (
+                "exec/run",
+                json!({ "command": "no-such-program" }),
+                -32602,
+                "Invalid params",
+                "no-such-program",
+            ),
+        ];
+        for (tool, arguments, code, words, says) in rows {
+            let (told, message, data) = desk.refusal(tool, arguments);
+            assert_eq!((told, message.as_str()), (code, words), "{tool}: {data}");
+            assert!(data["detail"].as_str().unwrap().contains(says), "{tool}: {data}");
+            assert!(data["reason"].is_string(), "{data}");
+        }
+    });
+}

@@ -1,0 +1,49 @@
+//! Other people's clients of MCP, and the program by itself.
+
+use std::process::{Command, Stdio};
+
+use crate::clients::{Driver, passes};
+use crate::support::{Launch, Workspace, binary, path};
+
+#[test]
+fn s2_02_26_39_the_sdks_of_typescript_and_python_are_served_over_both_transports() {
+    let workspace = Workspace::new().file("toolgate.toml", super::desk::ALONE);
+    let served = Launch::over(&workspace).served();
+    let alone = super::desk::own_address(&served);
+    let urls = [format!("http://{}/workstation", served.addr), format!("http://{alone}/mcp")];
+    let root = workspace.root().to_str().unwrap();
+    let mut typescript = Driver::TypeScriptWorkstation.command();
+    typescript.args(["--workspace", root]).arg("--toolgate").arg(binary());
+    passes(urls.iter().fold(typescript, |mut driver, url| {
+        driver.args(["--url", url]);
+        driver
+    }));
+    let python = |mode: [&str; 2]| {
+        let mut driver = Driver::PythonWorkstation.command();
+        driver.args(["--workspace", root]).args(mode);
+        driver
+    };
+    for mode in [["--mode", "auto"], ["--mode", "legacy"], ["--revision", "2024-11-05"]] {
+        let mut driver = python(mode);
+        driver.arg("--stdio").arg(binary()).args(["stdio", root, "--dialect", "workstation"]);
+        passes(driver);
+    }
+    for (mode, url) in [
+        (["--mode", "legacy"], &urls[0]),
+        (["--revision", "2025-03-26"], &urls[0]),
+        (["--mode", "auto"], &urls[1]),
+    ] {
+        let mut driver = python(mode);
+        driver.args(["--url", url]);
+        passes(driver);
+    }
+}
+
+#[test]
+fn s2_23_the_server_is_one_program_that_needs_no_runtime() {
+    let mut command = Command::new(binary());
+    command.arg("--version").env_clear().env("PATH", path()).stdin(Stdio::null());
+    let done = command.output().unwrap();
+    assert!(done.status.success());
+    assert!(String::from_utf8_lossy(&done.stdout).starts_with("toolgate "));
+}

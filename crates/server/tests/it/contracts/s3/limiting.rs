@@ -1,0 +1,134 @@
+//! Rates of each caller and tool, keys, and secrets that are never told.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::client::{House, Mira};
+use crate::support::{Launch, Workspace, wait_until};
+
+/// Settings by which each name is known by the key `NAME-key`.
+fn keys(names: &[&str]) -> String {
+    let key = |name: &&str| {
+        let digest = Sha256::digest(format!("{name}-key"));
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[[keys]]\nname = \"{name}\"\nsha256 = \"{hex}\"\n")
+    };
+    names.iter().map(key).collect()
+}
+
+fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
+    format!("[[limits.rate]]\ntools = \"{tools}\"\ncalls = {calls}\nin_ms = {in_ms}\n")
+}
+
+#[test]
+fn s3_19_79_each_caller_may_call_each_tool_so_often_and_is_told_how_long_to_wait() {
+    let settings = [keys(&["ada", "bob"]), rate("files.*", 3, 60_000), rate("exec.run", 1, 700)];
+    let house = House::with(&Workspace::new(), &settings.concat(), |launch| launch);
+    let (mut ada, mut bob) = (house.root_as("ada-key"), house.root_as("bob-key"));
+    let read = json!({ "path": "README.md" });
+    let echo = json!({ "command": "echo", "args": ["a"] });
+    for _ in 0..3 {
+        ada.get("files/read", read.clone());
+    }
+    for _ in 0..2 {
+        let error = ada.refused(1004, "files/read", read.clone());
+        let wait = error["data"]["retry_after_ms"].as_u64().unwrap();
+        assert!((1..=60_000).contains(&wait), "{error}");
+    }
+    // Neither another caller nor another tool waits for that.
+    for _ in 0..3 {
+        bob.get("files/read", read.clone());
+    }
+    bob.refused(1004, "files/read", read);
+    ada.get("files/write", json!({ "path": "a", "content": "x" }));
+    assert_eq!(ada.get("exec/run", echo.clone())["stdout"], "a\n");
+    // Who waits as long as is told is served again.
+    let error = ada.refused(1004, "exec/run", echo.clone());
+    bob.get("exec/run", echo.clone());
+    sleep(Duration::from_millis(error["data"]["retry_after_ms"].as_u64().unwrap()));
+    ada.get("exec/run", echo);
+}
+
+#[test]
+fn s3_19_79_who_connects_is_held_to_the_same_rate() {
+    let workspace = Workspace::new();
+    let house = House::with(&workspace, &rate("files.read", 2, 60_000), |launch| launch);
+    for mut mira in [house.socket(), Mira::stdio(Launch::over(&workspace))] {
+        for _ in 0..2 {
+            mira.get("files/read", json!({ "path": "README.md" }));
+        }
+        let error = mira.refused(1004, "files/read", json!({ "path": "README.md" }));
+        assert!(error["data"]["retry_after_ms"].is_u64(), "{error}");
+        mira.get("files/info", json!({ "path": "README.md" }));
+    }
+}
+
+#[test]
+fn s3_17_28_who_has_no_key_is_refused_with_the_contract_s_code() {
+    let workspace = Workspace::new();
+    let house = House::with(&workspace, &keys(&["ada"]), |launch| launch);
+    let read = json!({ "path": "README.md" });
+    for mut stranger in [house.root(), house.root_as("wrong"), house.rpc()] {
+        stranger.refused(1002, "files/read", read.clone());
+        stranger.refused(1002, "tools/list", Value::Null);
+    }
+    let mut ada = house.root_as("ada-key");
+    assert_eq!(ada.get("files/read", read)["content"], Workspace::README);
+    let listed = ada.get("tools/list", json!({}));
+    assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == true));
+    // Who started the server needs none.
+    let mut mira = Mira::stdio(Launch::over(&workspace));
+    let listed = mira.get("tools/list", json!({}));
+    assert!(listed["tools"].as_array().unwrap().iter().all(|tool| tool["auth_required"] == false));
+}
+
+#[test]
+fn s3_78_secrets_stand_in_no_error_and_no_log() {
+    const OURS: &str = "canary-of-the-server-1";
+    const THEIRS: &str = "canary-of-the-caller-2";
+    const SHAPED: &str = "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB";
+    let workspace = Workspace::new().file(SHAPED, "there");
+    let house = House::with(&workspace, "", |launch| {
+        launch.env("API_TOKEN", OURS).set("log_level", "trace")
+    });
+    let (mut root, mut socket) = (house.root(), house.socket());
+    let secret = json!({ "MY_PASSWORD": THEIRS });
+    let calls = [
+        ("files/read", json!({ "path": OURS })),
+        ("files/read", json!({ "path": SHAPED, "encoding": OURS })),
+        ("files/read", json!({ "path": format!("{SHAPED}-not-there") })),
+        ("files/write", json!({ "path": SHAPED, "content": "x" })),
+        ("files/write", json!({ "path": format!("../{SHAPED}"), "content": "x" })),
+        ("files/write", json!({ "path": SHAPED, "content": "x", "overwrite": true, "etag": OURS })),
+        ("exec/run", json!({ "command": THEIRS, "env": secret })),
+        ("exec/run", json!({ "command": "echo", "cwd": THEIRS, "env": secret })),
+        ("exec/run", json!({ "command": SHAPED, "args": ["--token", THEIRS] })),
+        (
+            "exec/run",
+            json!({ "command": "echo", "args": [format!("--token={THEIRS}")], "cwd": THEIRS }),
+        ),
+        ("exec/run", json!({ "command": OURS })),
+        ("exec/run", json!({ "command": "echo", "timeout_ms": OURS })),
+        ("files/info", json!({ "path": SHAPED, "more": OURS })),
+    ];
+    let mut told = String::new();
+    for mira in [&mut root, &mut socket] {
+        for (method, params) in &calls {
+            if let Err(error) = mira.ask(method, params.clone()) {
+                told += &format!("{method} {error}\n");
+            }
+        }
+    }
+    assert!(told.lines().count() >= 2 * (calls.len() - 1), "{told}");
+    wait_until("all calls are on record", || house.records().len() >= 2 * calls.len());
+    let records: String = house.records().iter().map(|record| format!("{record}\n")).collect();
+    let log = house.log();
+    for (what, text) in [("an error", &told), ("the record", &records), ("the log", &log)] {
+        for secret in [OURS, THEIRS, SHAPED] {
+            assert!(!text.contains(secret), "{secret} stands in {what}:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `tools/list`: filters, pages, and what is said of each tool.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::client::{House, Mira, alone, over_all};
+use crate::support::{Connection, Launch, Post, Workspace, binary};
+
+#[track_caller]
+fn names(listed: &Value) -> Vec<String> {
+    let tools = listed["tools"].as_array().unwrap().iter();
+    tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// All tools, as they are listed in pages of `limit`.
+#[track_caller]
+fn walk(mira: &mut Mira, limit: u64, filter: &Value) -> (Vec<Value>, usize) {
+    let (mut all, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+    loop {
+        let params = json!({ "limit": limit, "cursor": cursor, "filter": filter });
+        let page = mira.get("tools/list", params);
+        let tools = page["tools"].as_array().unwrap();
+        assert!(tools.len() <= usize::try_from(limit).unwrap(), "{page}");
+        all.extend(tools.clone());
+        pages += 1;
+        cursor = page["next_cursor"].clone();
+        if cursor.is_null() {
+            return (all, pages);
+        }
+        assert!(cursor.is_string(), "{page}");
+    }
+}
+
+#[test]
+fn s3_09_26_27_74_walking_the_pages_lists_every_tool_once() {
+    over_all(&Workspace::new(), |mira| {
+        let whole = mira.get("tools/list", json!({ "limit": 200 }));
+        assert!(whole["next_cursor"].is_null(), "{}", whole["next_cursor"]);
+        let whole = whole["tools"].as_array().unwrap().clone();
+        let distinct: BTreeSet<_> = whole.iter().map(|tool| tool["name"].to_string()).collect();
+        assert!(whole.len() > 10 && distinct.len() == whole.len(), "{distinct:?}");
+        for limit in [1, 7] {
+            let (walked, pages) = walk(mira, limit, &json!({}));
+            assert_eq!(walked, whole, "in pages of {limit}");
+            assert_eq!(pages, whole.len().div_ceil(usize::try_from(limit).unwrap()));
+        }
+    });
+}
+
+#[test]
+fn s3_27_a_server_whose_own_pages_are_small_lists_every_tool_once_too() {
+    let workspace = Workspace::new();
+    let mut large = Mira::stdio(Launch::over(&workspace));
+    let mut small = Mira::stdio(Launch::over(&workspace).set("limits_page_size", 3));
+    for filter in [json!({}), json!({ "tags": ["exec"] }), json!({ "names": ["files/write"] })] {
+        assert_eq!(walk(&mut small, 50, &filter).0, walk(&mut large, 200, &filter).0, "{filter}");
+    }
+}
+
+#[test]
+fn s3_14_24_25_filters_hold_together_and_what_is_out_of_bounds_is_refused() {
+    over_all(&Workspace::new(), |mira| {
+        let mut filtered =
+            |filter: Value| names(&mira.get("tools/list", json!({ "filter": filter })));
+        assert_eq!(filtered(json!({ "names": ["files/read"] })), ["files/read"]);
+        assert_eq!(filtered(json!({ "names": ["exec/run", "files/read", "no/such"] })).len(), 2);
+        assert_eq!(filtered(json!({ "names": ["files.read", "files_read"] })), [""; 0]);
+        let fs = filtered(json!({ "tags": ["fs"] }));
+        assert!(fs.len() > 5 && fs.iter().all(|name| name.starts_with("files/")), "{fs:?}");
+        let several = filtered(json!({ "tags": ["fs", "exec"] }));
+        assert!(several.len() > fs.len(), "{several:?}");
+        let both = json!({ "tags": ["fs"], "names": ["exec/run", "files/write"], "enabled": true });
+        assert_eq!(filtered(both), ["files/write"]);
+        assert_eq!(filtered(json!({ "enabled": true })), filtered(json!({})));
+        assert_eq!(filtered(json!({ "enabled": false })), [""; 0]);
+        assert_eq!(filtered(json!({ "names": [] })), [""; 0]);
+        for (field, params) in [
+            ("filter.name", json!({ "filter": { "name": "files/read" } })),
+            ("filter.names", json!({ "filter": { "names": "files/read" } })),
+            ("filter.names.0", json!({ "filter": { "names": [1] } })),
+            ("filter.tags", json!({ "filter": { "tags": null } })),
+            ("filter.enabled", json!({ "filter": { "enabled": "yes" } })),
+            ("filter", json!({ "filter": null })),
+            ("limit", json!({ "limit": 0 })),
+            ("limit", json!({ "limit": 201 })),
+            ("limit", json!({ "limit": 1.5 })),
+            ("limit", json!({ "limit": null })),
+            ("cursor", json!({ "cursor": 1 })),
+            ("offset", json!({ "offset": 1 })),
+        ] {
+            mira.refused_about(-32602, field, "tools/list", params);
+        }
+        for garbage in ["", "files/read", "bm90IG91cnM", "\u{1f600}", "////"] {
+            mira.refused_about(1003, "cursor", "tools/list", json!({ "cursor": garbage }));
+        }
+        for fine in [json!({ "limit": 1 }), json!({ "limit": 200, "cursor": null }), json!({})] {
+            mira.get("tools/list", fine);
+        }
+    });
+}
+
+#[test]
+fn s3_25_a_page_has_fifty_tools_where_the_request_does_not_say() {
+    let mut declared = String::new();
+    for number in 0..60 {
+        declared += &format!(
+            "[command.\"many.t{number:02}\"]\nabout = \"Says {number}\"\nprogram = \"echo\"\nargv = [\"{number}\"]\n"
+        );
+    }
+    let workspace = Workspace::new().file("toolgate.toml", declared);
+    let mut mira = Mira::stdio(Launch::over(&workspace));
+    let mut page = mira.get("tools/list", Value::Null);
+    let mut all = names(&page);
+    assert_eq!(all.len(), 50);
+    while page["next_cursor"].is_string() {
+        page = mira.get("tools/list", json!({ "cursor": page["next_cursor"] }));
+        let more = names(&page);
+        assert!(more.len() == 50 || page["next_cursor"].is_null(), "{more:?}");
+        all.extend(more);
+    }
+    assert_eq!(all.iter().filter(|name| name.starts_with("many/")).count(), 60, "{all:?}");
+    // And each is a method.
+    let said = mira.get("many/t07", json!({}));
+    assert_eq!(said["stdout"], "7\n", "{said}");
+}
+
+#[test]
+fn s3_26_28_29_30_each_tool_is_listed_with_the_contract_s_keys() {
+    over_all(&Workspace::new(), |mira| {
+        // Every result is held against the seed's schema, which forbids other keys.
+        let listed = mira.get("tools/list", json!({ "limit": 200 }));
+        for tool in listed["tools"].as_array().unwrap() {
+            for key in ["name", "title", "description", "version"] {
+                assert!(tool[key].as_str().is_some_and(|text| !text.is_empty()), "{tool}");
+            }
+            assert_eq!(tool["input_schema"]["type"], "object", "{tool}");
+            assert_eq!((&tool["enabled"], &tool["rate_limit"]), (&json!(true), &Value::Null));
+            assert_eq!(tool["tags"].as_array().unwrap().len(), 1, "{tool}");
+            let (server, tag) = (&tool["server"], &tool["tags"][0]);
+            assert_eq!(&server["id"], tag, "{tool}");
+            if mira.name() == "stdio" {
+                assert_eq!(
+                    (&server["transport"], &server["endpoint"]),
+                    (&json!("stdio"), &Value::Null)
+                );
+            }
+            if !mira.is_connected() {
+                assert_eq!(server["transport"], "http", "{tool}");
+                let endpoint = server["endpoint"].as_str().unwrap();
+                assert!(endpoint.starts_with("http://127.0.0.1:"), "{endpoint}");
+                let path = if mira.name() == "/" { "" } else { mira.name() };
+                assert!(endpoint.ends_with(path) && !endpoint.ends_with('/'), "{endpoint}");
+            }
+        }
+        let methods = names(&listed);
+        for method in ["files/read", "files/write", "exec/run"] {
+            assert!(methods.iter().any(|name| name == method), "{methods:?}");
+        }
+    });
+}
+
+#[test]
+fn s3_31_the_contract_s_example_is_listed_at_the_endpoint_of_mira_s_settings() {
+    // The settings that the guide shows are sound, and have the port of the client's own.
+    let guide = include_str!("../../../../../../docs/guide/mira.md");
+    let (_, rest) = guide.split_once("```toml\n").unwrap();
+    let (shown, _) = rest.split_once("```").unwrap();
+    let workspace = Workspace::new().file("toolgate.toml", shown);
+    let mut check = Command::new(binary());
+    let checked = check.arg("check-config").current_dir(workspace.root()).output().unwrap();
+    let printed = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let listen = "[[listen]]\naddr = \"127.0.0.1:3001\"\ndialect = \"mira\"\n";
+    assert!(printed.contains(listen), "{printed}");
+    // The same with whichever port is free: whoever calls it localhost is told so.
+    let any = shown.replace(":3001", ":0");
+    workspace.put("toolgate.toml", any);
+    let served = Launch::over(&workspace).served();
+    let root = alone(&served);
+    assert_ne!(root.port(), served.addr.port());
+    let endpoint = format!("http://localhost:{}", root.port());
+    assert_eq!(
+        example(root, &format!("localhost:{}", root.port()))["server"]["endpoint"],
+        endpoint
+    );
+    // A client whose settings say `http://localhost:3001` says so to the server.
+    let allow = |launch: Launch| launch.set("server_allowed_hosts", "localhost:3001");
+    let house = House::with(&Workspace::new(), "", allow);
+    let read = example(house.root, "localhost:3001");
+    assert_eq!((&read["title"], &read["tags"]), (&json!("Read File"), &json!(["fs"])));
+    assert_eq!((&read["version"], &read["auth_required"]), (&json!("1.0.0"), &json!(false)));
+    let server = json!({ "id": "fs", "transport": "http", "endpoint": "http://localhost:3001" });
+    assert_eq!(read["server"], server);
+    // What it takes and gives back is what the contract says it does.
+    let schemas = [
+        (
+            "input_schema",
+            include_str!("../../../../../dialects/src/mira/files_read.params.schema.json"),
+        ),
+        (
+            "output_schema",
+            include_str!("../../../../../dialects/src/mira/files_read.result.schema.json"),
+        ),
+    ];
+    for (key, schema) in schemas {
+        assert_eq!(read[key], serde_json::from_str::<Value>(schema).unwrap(), "{key}");
+    }
+}
+
+/// How the contract's own example, asked of the server that its client calls `host`, lists
+/// `files/read`.
+#[track_caller]
+fn example(addr: SocketAddr, host: &str) -> Value {
+    let example =
+        json!({ "jsonrpc": "2.0", "method": "tools/list", "params": {"limit": 50}, "id": 1 });
+    let mut connection = Connection::to(addr);
+    let post = Post::bytes(example.to_string().as_bytes()).to("/");
+    connection.post(&post.with("host", host));
+    let answer = connection.response().json();
+    let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    tools.iter().find(|tool| tool["name"] == "files/read").unwrap().clone()
+}

@@ -1,0 +1,201 @@
+//! Where it is served: paths with and without `/v1`, its switch, its port, a listener of its own,
+//! and a client as Zyra's documentation has one.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Launch, Post, Served, Server, Workspace, initialize, path, wait_for, wait_long_for,
+};
+
+/// How a server ends that does not begin.
+#[track_caller]
+pub(crate) fn ends(launch: Launch) -> (Option<i32>, String) {
+    let server = launch.serving(&["--listen", "127.0.0.1:0"]);
+    let code = server.ended().code();
+    (code, wait_for("it says why", || Some(server.log()).filter(|log| !log.is_empty())))
+}
+
+fn status_report(path: &str) -> Post {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
+    Post::bytes(message.to_string().as_bytes()).to(path)
+}
+
+#[test]
+fn s4_17_zyra_is_served_unless_it_is_switched_off() {
+    let workspace = Workspace::new();
+    let doors = ["/v1/mcp", "/jobs/abc", "/v1/mcp/progress/abc", "/v1/ws/mcp", "/v1/health"];
+    for (name, value) in [
+        ("ZYRA_ENABLE_MCP", "0"),
+        ("ZYRA_ENABLE_MCP", "false"),
+        ("DATAVIZHUB_ENABLE_MCP", "0"),
+        ("TOOLGATE_SERVER_DIALECTS", "mcp"),
+    ] {
+        let served = Launch::over(&workspace).env(name, value).served();
+        for door in doors {
+            assert_eq!(served.get(door).status, 404, "{name}: {door}");
+        }
+        assert_eq!(served.send(&status_report("/v1/mcp")).status, 404, "{name}");
+        for socket in ["/v1/ws/mcp", "/ws/mcp", "/ws/jobs/abc"] {
+            assert_eq!(served.refused_socket(socket), 404, "{name}: {socket}");
+        }
+        // All else is served as before.
+        assert_eq!(served.send(&Post::mcp(&initialize(0, "2025-06-18"))).status, 200, "{name}");
+    }
+    for value in ["", "1", "true"] {
+        let served = Launch::over(&workspace).env("ZYRA_ENABLE_MCP", value).served();
+        assert_eq!(served.get("/v1/mcp").status, 200, "{value}");
+        assert_eq!(served.send(&status_report("/v1/mcp")).status, 200, "{value}");
+        served.socket("/v1/ws/mcp").close();
+    }
+    // The newer name is stronger.
+    let both = Launch::over(&workspace).env("DATAVIZHUB_ENABLE_MCP", "0");
+    assert_eq!(both.env("ZYRA_ENABLE_MCP", "1").served().get("/v1/mcp").status, 200);
+}
+
+#[test]
+fn a_switch_or_a_dialect_that_is_none_is_refused_by_name() {
+    let workspace = Workspace::new();
+    let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n";
+    let own = Workspace::new().file("toolgate.toml", listen);
+    for (launch, told) in [
+        (Launch::over(&workspace).env("ZYRA_ENABLE_MCP", "maybe"), "ZYRA_ENABLE_MCP"),
+        (
+            Launch::over(&workspace).set("server_dialects", "mcp,zyrra"),
+            "no dialect is named `zyrra`",
+        ),
+        (Launch::over(&workspace).env("API_KEY_HEADER", "not one"), "`not one`"),
+        (Launch::over(&own).env("ZYRA_ENABLE_MCP", "0"), "ZYRA_ENABLE_MCP"),
+    ] {
+        let (code, err) = ends(launch);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains(told), "{err}");
+    }
+}
+
+#[test]
+fn s4_49_every_door_is_there_without_a_version_too() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let discovery = served.get("/v1/mcp").body;
+    for accept in [None, Some("application/json"), Some("*/*")] {
+        for method in ["GET", "OPTIONS"] {
+            let probe = Post::bare(method, "/mcp");
+            let probe = accept.map_or(probe.clone(), |accept| probe.with("accept", accept));
+            let got = served.send(&probe);
+            assert_eq!((got.status, &got.body), (200, &discovery), "{method} {accept:?}");
+        }
+    }
+    let mut socket = served.socket("/ws/mcp");
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
+    assert_eq!(socket.ask(&message)["result"]["status"], "ok");
+    socket.close();
+    let id = served.begin("draw-one", json!({}));
+    served.job_in("succeeded", &id);
+    for what in [format!("/jobs/{id}"), format!("/jobs/{id}/manifest"), "/health".to_owned()] {
+        let (bare, versioned) = (served.get(&what), served.get(&format!("/v1{what}")));
+        assert_eq!((bare.status, bare.json()), (200, versioned.json()), "{what}");
+    }
+    assert_eq!(served.get(&format!("/jobs/{id}/download")).body, b"drawn");
+    let (told, _) = served.socket(&format!("/ws/jobs/{id}")).rest();
+    assert_eq!(told.last().unwrap()["status"], "succeeded");
+    let events = served.get(&format!("/mcp/progress/{id}")).events();
+    assert_eq!(events.last().unwrap()["status"], "succeeded");
+}
+
+/// Where `server` says that it serves.
+#[track_caller]
+fn address(server: &Server) -> String {
+    wait_for("it says where it listens", || {
+        let log = server.log();
+        let (_, rest) = log.split_once(" at http://")?;
+        Some(rest.split_once("/mcp\n")?.0.to_owned())
+    })
+}
+
+#[test]
+fn s4_50_without_flags_it_listens_at_port_8000() {
+    let workspace = Workspace::new();
+    // Another program may have the port for a while; then that is what is said.
+    let server = wait_long_for(Duration::from_secs(25), "port 8000 is free", || {
+        let server = Launch::over(&workspace).serving(&[]);
+        let log = wait_for("it begins or says why not", || {
+            Some(server.log()).filter(|log| log.contains('\n'))
+        });
+        if log.contains(" at http://") {
+            return Some(server);
+        }
+        assert!(log.contains("something listens at 127.0.0.1:8000 already"), "{log}");
+        assert_eq!(server.ended().code(), Some(2));
+        None
+    });
+    assert_eq!(address(&server), "127.0.0.1:8000");
+    let served = Served { addr: ([127, 0, 0, 1], 8000).into(), server };
+    assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
+}
+
+#[test]
+fn s4_29_where_it_listens_is_said_by_a_flag_a_variable_or_the_file() {
+    let workspace = Workspace::new();
+    let at = |launch: Launch, flags: &[&str]| {
+        let server = launch.serving(flags);
+        let addr = address(&server).parse().unwrap();
+        let served = Served { addr, server };
+        assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
+        addr.ip().to_string()
+    };
+    let over = || Launch::over(&workspace);
+    assert_eq!(at(over(), &["--listen", "localhost:0"]), "127.0.0.1");
+    assert_eq!(at(over().set("server_listen", "127.0.0.1:0"), &[]), "127.0.0.1");
+    workspace.put("toolgate.toml", "[server]\nlisten = \"[::1]:0\"\n");
+    assert_eq!(at(over(), &[]), "::1");
+    // Beyond this machine it would be heard unencrypted.
+    let server = over().serving(&["--listen", "0.0.0.0:8000"]);
+    assert_eq!(server.ended().code(), Some(2));
+    wait_for("it says why", || server.log().contains("reverse proxy").then_some(()));
+}
+
+/// What the example client prints.
+#[track_caller]
+fn client(words: &[&str], variables: &[(&str, &str)]) -> Value {
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts/s4/example_client.py");
+    let mut python = Command::new("python3");
+    python.arg(script).args(words).env_clear().env("PATH", path()).envs(variables.iter().copied());
+    let done = python.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+/// Zyra's own example is not in its package; ours says the same words in the same shapes.
+#[test]
+fn s4_54_an_example_client_lists_asks_how_it_is_and_calls() {
+    let workspace = Workspace::with_commands();
+    let config = workspace.read("toolgate.toml");
+    let listen = "[[listen]]\naddr = \"127.0.0.1:0\"\ndialect = \"zyra\"\n";
+    workspace.put("toolgate.toml", format!("{listen}{config}"));
+    let launch = Launch::over(&workspace).env("ZYRA_API_KEY", "devkey");
+    let served = launch.env("API_KEY_HEADER", "X-Zyra").served();
+    let own = wait_for("it says where zyra is alone", || {
+        let log = served.log();
+        let (_, rest) = log.split_once("zyra alone at ")?;
+        Some(rest.split_once("/\n")?.0.to_owned())
+    });
+    // At the address of all dialects `/mcp` is MCP's, and Zyra's is `/v1/mcp`.
+    for base in [own, format!("http://{}/v1", served.addr)] {
+        let variables =
+            [("ZYRA_API_BASE", &*base), ("ZYRA_API_KEY", "devkey"), ("API_KEY_HEADER", "X-Zyra")];
+        let say = |words: &[&str]| client(words, &variables)["result"].take();
+        let tools = say(&["list"]);
+        let tools = tools["tools"].as_array().unwrap();
+        assert!(tools.iter().any(|tool| tool["name"] == "draw-one"), "{tools:?}");
+        assert_eq!(say(&["status"])["status"], "ok", "{base}");
+        let drawn = say(&["call", "draw", "one", "{}"]);
+        assert_eq!((&drawn["status"], &drawn["exit_code"]), (&json!("ok"), &json!(0)));
+        let accepted = say(&["call", "draw", "one", "{}", "async"]);
+        assert_eq!(accepted["status"], "accepted", "{base}: {accepted}");
+    }
+}

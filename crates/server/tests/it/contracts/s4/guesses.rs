@@ -1,0 +1,162 @@
+//! Keys that are guessed: how many are looked at, and what nobody known leaves behind.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Launch, Post, Response, Served, Workspace, at_once, wait_until};
+
+const KEY: &str = "devkey";
+/// What is sent of a body that never comes.
+const SOME: usize = 100;
+
+fn keyed() -> Served {
+    Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).served()
+}
+
+fn asks() -> Post {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
+    Post::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
+}
+
+/// Says ten wrong keys.
+#[track_caller]
+fn guess(served: &Served) {
+    at_once(0..10, |nth| {
+        served.send(&asks().with("X-API-Key", &format!("wrong{nth}")));
+    });
+    let log = served.log();
+    assert!(log.contains("127.0.0.1 said 10 wrong keys"), "{log}");
+}
+
+#[test]
+fn a_request_is_one_guess_however_many_keys_it_says() {
+    let served = keyed();
+    for name in ["X-API-Key", "Authorization"] {
+        let value = |key: &str| match name {
+            "Authorization" => format!("Bearer {key}"),
+            _ => key.to_owned(),
+        };
+        let many = (0..45).fold(asks(), |post, nth| post.and(name, &value(&format!("no{nth}"))));
+        let many = many.and(name, &value(KEY));
+        assert_eq!(served.send(&many).status, 401, "{name}");
+        // That the right one comes first makes no difference.
+        let first = asks().and(name, &value(KEY)).and(name, &value("no"));
+        assert_eq!(served.send(&first).status, 401, "{name}");
+    }
+    assert!(!served.log().contains("wrong keys"), "they were four guesses: {}", served.log());
+    // Of several places it is the first one's.
+    let both = |first: &str, then: &str| {
+        let post = asks().with("X-API-Key", first).with("Authorization", &format!("Bearer {then}"));
+        served.send(&post).status
+    };
+    assert_eq!((both(KEY, "no"), both("no", KEY)), (200, 401));
+}
+
+#[test]
+fn an_address_that_guesses_is_looked_at_ten_times_a_second_however_much_it_says() {
+    let served = keyed();
+    guess(&served);
+    let begun = Instant::now();
+    let statuses = std::sync::Mutex::new(Vec::new());
+    at_once(0..40, |_| {
+        let status = served.send(&asks().with("X-API-Key", KEY)).status;
+        statuses.lock().unwrap().push(status);
+    });
+    let looks = begun.elapsed().as_millis() / 100 + 1;
+    let statuses = statuses.into_inner().unwrap();
+    let good = statuses.iter().filter(|status| **status == 200).count();
+    assert!((1..=looks).contains(&(good as u128)), "{looks} looks: {statuses:?}");
+    assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    // A good key is taken all the same, as soon as it is looked at.
+    wait_until("a good key is taken", || served.send(&asks().with("X-API-Key", KEY)).status == 200);
+}
+
+/// Requests that are refused in envelopes.
+fn enveloped() -> [Post; 3] {
+    let call =
+        Post::bytes(b"{\"arguments\":{}}").to("/mcp/tool/mcp.tool:files.list").without("accept");
+    [call.clone(), call.to("/mcp/tool/none"), Post::bare("GET", "/mcp/discover")]
+}
+
+#[track_caller]
+fn refused(response: &Response, status: u16, code: &str) {
+    assert_eq!(response.status, status, "{response:?}");
+    let envelope = response.json();
+    assert_eq!((&envelope["ok"], &envelope["error"]["code"]), (&json!(false), &json!(code)));
+    assert_eq!(envelope["meta"]["requestId"].as_str().unwrap().len(), 36, "{envelope}");
+}
+
+#[test]
+fn nobody_known_leaves_no_record_and_no_envelope_in_the_log() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
+    let served = launch.set("envelope_log_dir", workspace.path("runs").display()).served();
+    for post in enveloped() {
+        refused(&served.send(&post), 401, "UNAUTHORIZED");
+        refused(&served.send(&post.clone().with("X-API-Key", "wrong")), 401, "UNAUTHORIZED");
+        // Nor of what is not read.
+        let unfit = post.with("content-type", "text/plain");
+        refused(&served.send(&unfit), 401, "UNAUTHORIZED");
+    }
+    guess(&served);
+    let throttled = enveloped()[0].clone().with("X-API-Key", "wrong");
+    refused(&served.send(&throttled), 500, "INTERNAL_ERROR");
+    std::thread::sleep(Duration::from_millis(110));
+    let called = served.send(&enveloped()[0].clone().with("X-API-Key", KEY));
+    assert_eq!(called.status, 200, "{called:?}");
+    // The files are written in order: what came before it would stand before it.
+    wait_until("the call is on record", || !served.records().is_empty());
+    let callers: Vec<_> = served.records().iter().map(|one| one["caller"].clone()).collect();
+    assert_eq!(callers, [json!("zyra")]);
+    let log = workspace.path("runs/mcp_server/envelope_validation.latest.jsonl");
+    let logged = || std::fs::read_to_string(&log).unwrap_or_default();
+    wait_until("the call is in the log", || logged().ends_with('\n'));
+    let lines: Vec<Value> =
+        logged().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["requestId"], called.json()["meta"]["requestId"]);
+}
+
+#[test]
+fn what_is_not_read_is_refused_to_nobody_known_as_whatever_they_say_is() {
+    let served =
+        Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY).set("limits_message_bytes", 4096);
+    let served = served.served();
+    let unfit = Post::bytes(b"{}").with("content-type", "text/plain");
+    let large = Post::bytes(&[b' '; 5000]);
+    for (post, status) in [(unfit, 415), (large, 413)] {
+        let begun = Instant::now();
+        assert_eq!(served.send(&post).status, 401, "{post:?}");
+        assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
+        assert_eq!(served.send(&post.with("X-API-Key", KEY)).status, status);
+    }
+}
+
+#[test]
+fn nobody_known_takes_no_room_for_bodies_from_others() {
+    let mib = 1 << 20;
+    let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", KEY);
+    let served = served.set("limits_message_bytes", mib).served();
+    // Room is for eight of the largest.
+    let begun = |length: usize, key: &str| {
+        let head = asks().with("content-length", &length.to_string()).with("X-API-Key", key);
+        let mut connection = served.connect();
+        let bytes = head.written(served.addr);
+        let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        connection.write(&bytes[..body]);
+        connection.write(&[b' '; SOME]);
+        connection
+    };
+    let mut open: Vec<_> = (0..9).map(|_| begun(mib, "")).collect();
+    let waiting: Vec<_> = (0..40).map(|_| begun(60_000, "")).collect();
+    // Those whose bodies are not read at all have heard so.
+    for connection in &mut open {
+        assert_eq!(connection.head().status, 401);
+    }
+    let known: Vec<_> = (0..7).map(|_| begun(mib, KEY)).collect();
+    let asked = Instant::now();
+    assert_eq!(served.send(&asks().with("X-API-Key", KEY)).status, 200);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    drop((waiting, known));
+}

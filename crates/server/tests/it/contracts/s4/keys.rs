@@ -1,0 +1,302 @@
+//! Keys: who needs one, where it stands, and how whoever has none is turned away.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    COMMANDS, Ended, Launch, Post, Response, Served, Workspace, binary, initialize, path,
+    wait_until,
+};
+
+const KEY: &str = "devkey";
+
+/// A server that knows the key [`KEY`].
+fn keyed(workspace: &Workspace) -> Served {
+    Launch::over(workspace).env("ZYRA_API_KEY", KEY).served()
+}
+
+fn rpc(method: &str) -> Post {
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method });
+    Post::bytes(message.to_string().as_bytes()).to("/v1/mcp").without("accept")
+}
+
+/// A request to each of Zyra's doors that is not a socket, about the job `id`.
+fn doors(id: &str) -> Vec<Post> {
+    let jobs = ["", "/download", "/manifest"].map(|what| format!("/v1/jobs/{id}{what}"));
+    let events = [format!("/v1/mcp/progress/{id}"), format!("/mcp/progress/{id}")];
+    let gets = jobs.into_iter().chain(events).chain([format!("/jobs/{id}"), "/mcp".to_owned()]);
+    let mut doors: Vec<Post> = gets.map(|target| Post::bare("GET", &target)).collect();
+    doors.extend(["GET", "OPTIONS"].map(|method| Post::bare(method, "/v1/mcp")));
+    doors.extend([rpc("statusReport"), rpc("tools/list")]);
+    doors
+}
+
+#[track_caller]
+fn turned_away(response: &Response) {
+    assert_eq!(response.status, 401, "{response:?}");
+    assert_eq!(response.json(), json!({ "detail": "Unauthorized: invalid API key" }));
+}
+
+#[test]
+fn s4_15_51_with_a_key_every_door_needs_it_and_health_is_open() {
+    let workspace = Workspace::with_commands();
+    let served = keyed(&workspace);
+    let params = json!({ "name": "draw-one", "mode": "async" });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let start = Post::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+    let accepted = served.send(&start.with("X-API-Key", KEY)).json();
+    let id = accepted["result"]["job_id"].as_str().unwrap().to_owned();
+    let told = Post::bare("GET", &format!("/v1/mcp/progress/{id}")).with("X-API-Key", KEY);
+    assert_eq!(served.send(&told).events().last().unwrap()["status"], "succeeded");
+    for (nth, door) in doors(&id).into_iter().enumerate() {
+        turned_away(&served.send(&door));
+        // One address may not guess more often than this within a minute.
+        if nth < 9 {
+            turned_away(&served.send(&door.clone().with("X-API-Key", "wrong")));
+        }
+        for name in ["X-API-Key", "x-api-key"] {
+            assert_eq!(served.send(&door.clone().with(name, KEY)).status, 200, "{door:?}");
+        }
+        let bearer = door.with("Authorization", &format!("Bearer {KEY}"));
+        assert_eq!(served.send(&bearer).status, 200);
+    }
+    for health in ["/health", "/v1/health"] {
+        assert_eq!(served.get(health).json()["status"], "ok", "{health}");
+    }
+    assert_eq!(served.get("/healthz").status, 200);
+}
+
+#[test]
+fn s4_15_without_a_key_configured_every_door_is_open() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).env("ZYRA_API_KEY", "").served();
+    let id = served.begin("draw-one", json!({}));
+    served.job_in("succeeded", &id);
+    for door in doors(&id) {
+        assert_eq!(served.send(&door).status, 200, "{door:?}");
+        assert_eq!(served.send(&door.clone().with("X-API-Key", "any")).status, 200, "{door:?}");
+    }
+    served.socket("/v1/ws/mcp?api_key=any").close();
+}
+
+#[test]
+fn s4_16_the_key_may_stand_in_the_header_that_the_environment_names() {
+    for (variable, key) in [
+        ("API_KEY_HEADER", "ZYRA_API_KEY"),
+        ("ZYRA_API_KEY_HEADER", "ZYRA_API_KEY"),
+        ("DATAVIZHUB_API_KEY_HEADER", "DATAVIZHUB_API_KEY"),
+    ] {
+        let launch = Launch::over(&Workspace::new()).env(variable, "X-Custom");
+        let served = launch.env(key, KEY).served();
+        assert_eq!(served.send(&rpc("statusReport").with("X-Custom", KEY)).status, 200);
+        assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
+        turned_away(&served.send(&rpc("statusReport").with("X-Custom", "wrong")));
+        turned_away(&served.send(&rpc("statusReport").with("X-Other", KEY)));
+    }
+    let unnamed = keyed(&Workspace::new());
+    turned_away(&unnamed.send(&rpc("statusReport").with("X-Custom", KEY)));
+    // What was left behind in the older name is no key beside the newer.
+    let both = Launch::over(&Workspace::new()).env("DATAVIZHUB_API_KEY", "old");
+    let both = both.env("ZYRA_API_KEY", KEY).served();
+    turned_away(&both.send(&rpc("statusReport").with("X-API-Key", "old")));
+    assert_eq!(both.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
+}
+
+/// What is said on a socket opened at `target`, and how it ends.
+fn refused_on(served: &Served, target: &str) -> (Vec<Value>, Ended) {
+    served.socket(target).rest()
+}
+
+#[test]
+fn s4_33_a_socket_needs_the_key_in_its_query() {
+    let workspace = Workspace::with_commands();
+    let served = keyed(&workspace);
+    for target in ["/v1/ws/mcp", "/ws/mcp", "/ws/jobs/abc", "/v1/ws/jobs/abc?stream=stdout"] {
+        assert_eq!(served.refused_socket(target), 403, "{target}");
+        let with = if target.contains('?') { "&" } else { "?" };
+        let (told, ended) = refused_on(&served, &format!("{target}{with}api_key=wrong"));
+        assert_eq!(told, [json!({ "error": "Unauthorized" })], "{target}");
+        assert_eq!(ended, Ended::Closed(1008), "{target}");
+    }
+    let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "statusReport" });
+    for target in ["/v1/ws/mcp", "/ws/mcp"] {
+        let mut socket = served.socket(&format!("{target}?api_key={KEY}"));
+        assert_eq!(socket.ask(&message)["result"]["status"], "ok");
+        socket.close();
+    }
+    let (told, ended) = refused_on(&served, &format!("/ws/jobs/abc?api_key={KEY}"));
+    assert!(told[0]["error"].as_str().unwrap().contains("no job"), "{told:?}");
+    assert_eq!(ended, Ended::Closed(1000));
+    // Nowhere else: a query is written into logs and histories.
+    turned_away(&served.get(&format!("/v1/mcp?api_key={KEY}")));
+}
+
+#[test]
+fn who_has_no_good_key_waits_a_moment_and_who_guesses_on_is_told_to_wait() {
+    let served = keyed(&Workspace::new());
+    let guess = rpc("statusReport").with("X-API-Key", "wrong");
+    for nth in 1..=12 {
+        let begun = Instant::now();
+        let refused = served.send(&guess);
+        assert!(begun.elapsed() >= Duration::from_millis(100), "{:?}", begun.elapsed());
+        if nth < 10 {
+            turned_away(&refused);
+        } else {
+            assert_eq!(refused.status, 429, "{nth}: {refused:?}");
+            assert_eq!(refused.header("retry-after"), Some("60"));
+        }
+    }
+    // Whoever else comes from there with a good one is not kept out by that.
+    let begun = Instant::now();
+    assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", KEY)).status, 200);
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+    // Who says nothing guesses nothing.
+    turned_away(&served.send(&rpc("statusReport")));
+    let log = served.log();
+    assert!(log.contains("127.0.0.1 said 10 wrong keys"), "{log}");
+    assert!(!log.contains(KEY) && !log.contains("wrong\""), "{log}");
+}
+
+#[test]
+fn a_caller_is_its_key_s_name_and_sees_nobody_else_s_jobs_and_sessions() {
+    let workspace = Workspace::new();
+    let digest = |key: &str| {
+        let made = Command::new("python3")
+            .args([
+                "-c",
+                "import sys, hashlib; print(hashlib.sha256(sys.argv[1].encode()).hexdigest())",
+                key,
+            ])
+            .output();
+        String::from_utf8(made.unwrap().stdout).unwrap().trim().to_owned()
+    };
+    let table = |name: &str, key: &str| {
+        format!("[[keys]]\nname = \"{name}\"\nsha256 = \"{}\"\n", digest(key))
+    };
+    let keys = [("ann", "ann-1"), ("ann", "ann-2"), ("bob", "bob-1")];
+    let config: String = keys.map(|(name, key)| table(name, key)).concat();
+    workspace.put("toolgate.toml", config + COMMANDS);
+    let served = Launch::over(&workspace).set("server_http_sse", true).served();
+    let call = |key: &str, params: Value| {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let post = Post::bytes(body.to_string().as_bytes()).to("/v1/mcp");
+        served.send(&post.with("X-API-Key", key)).json()["result"].clone()
+    };
+    let job = call("ann-1", json!({ "name": "draw-one", "mode": "async" }));
+    let job = format!("/jobs/{}", job["job_id"].as_str().unwrap());
+    let status = |key: &str| served.send(&Post::bare("GET", &job).with("X-API-Key", key)).status;
+    assert_eq!((status("ann-1"), status("ann-2"), status("bob-1")), (200, 200, 404));
+    call("bob-1", json!({ "name": "files-exists", "arguments": { "path": "README.md" } }));
+    wait_until("both calls are on record", || served.records().len() >= 2);
+    let callers: Vec<_> = served.records().iter().map(|record| record["caller"].clone()).collect();
+    assert!(callers.contains(&json!("ann")) && callers.contains(&json!("bob")), "{callers:?}");
+
+    let open = Post::mcp(&initialize(0, "2025-06-18"));
+    let opened = served.send(&open.with("Authorization", "bearer ann-1"));
+    let session = opened.header("mcp-session-id").unwrap();
+    let ping = Post::mcp(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
+    let ping = ping.with("mcp-session-id", session);
+    let ping = |key: &str| served.send(&ping.clone().with("X-API-Key", key)).status;
+    assert_eq!((ping("ann-2"), ping("bob-1")), (200, 404));
+
+    let mut stream = served.connect();
+    let open = Post::bare("GET", "/sse").with("accept", "text/event-stream");
+    stream.post(&open.with("X-API-Key", "ann-1"));
+    assert_eq!(stream.head().status, 200);
+    let first = String::from_utf8(stream.chunk().unwrap()).unwrap();
+    let endpoint = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
+    let say = |key: &str| {
+        let post = Post::mcp(&initialize(0, "2024-11-05")).to(endpoint);
+        served.send(&post.with("X-API-Key", key)).status
+    };
+    assert_eq!((say("bob-1"), say("ann-2")), (404, 202));
+}
+
+#[test]
+fn mcp_is_told_to_send_a_key_and_a_page_that_asks_if_it_may_needs_none() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).env("ZYRA_API_KEY", KEY);
+    let served = launch.set("server_allowed_origins", "https://app.example").served();
+    let initialize = Post::mcp(&initialize(0, "2025-06-18"));
+    for (key, challenge) in [(None, "Bearer"), (Some("wrong"), "Bearer error=\"invalid_token\"")] {
+        let post = initialize.clone();
+        let refused = served.send(&key.map_or(post.clone(), |key| post.with("X-API-Key", key)));
+        assert_eq!(refused.status, 401, "{refused:?}");
+        assert_eq!(refused.header("www-authenticate"), Some(challenge));
+    }
+    assert_eq!(served.send(&initialize.with("X-API-Key", KEY)).status, 200);
+    let asks = Post::bare("OPTIONS", "/v1/mcp").with("origin", "https://app.example");
+    let preflight = asks.clone().with("access-control-request-method", "POST");
+    let preflight = preflight.with("access-control-request-headers", "x-api-key,content-type");
+    let allowed = served.send(&preflight);
+    assert_eq!(allowed.status, 204, "{allowed:?}");
+    assert_eq!(allowed.header("access-control-allow-headers"), Some("x-api-key,content-type"));
+    // Without the question it is discovery.
+    turned_away(&served.send(&asks));
+}
+
+#[test]
+fn a_shell_calls_with_the_key_in_its_environment() {
+    let workspace = Workspace::new();
+    let served = keyed(&workspace);
+    let call = |variables: &[(&str, &str)], more: &[&str]| {
+        let url = served.url();
+        let words = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url, "--json"];
+        let mut command = Command::new(binary());
+        command.env_clear().env("PATH", path()).env("HOME", served.home());
+        let done = command.args(words).args(more).envs(variables.iter().copied()).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    assert_eq!(call(&[("TOOLGATE_KEY", KEY)], &[]).0, Some(0));
+    assert_eq!(call(&[("MINE", KEY), ("TOOLGATE_KEY", "no")], &["--key-env", "MINE"]).0, Some(0));
+    for (variables, more, told) in [
+        (&[][..], &[][..], "wants a key; put yours into the variable TOOLGATE_KEY"),
+        (&[("TOOLGATE_KEY", "hunter2")], &[], "does not know the key in TOOLGATE_KEY"),
+        (&[], &["--key-env", "MINE"], "--key-env names MINE"),
+    ] {
+        let (code, err) = call(variables, more);
+        assert_eq!(code, Some(2), "{err}");
+        assert!(err.contains(told) && !err.contains("hunter2"), "{err}");
+    }
+}
+
+#[test]
+fn a_key_that_is_made_is_known_where_its_lines_are_pasted() {
+    let made = Command::new(binary()).args(["key", "ci"]).output();
+    let made = made.unwrap();
+    let said = String::from_utf8(made.stderr).unwrap();
+    let (_, key) = said.trim_end().rsplit_once(": ").unwrap();
+    assert!(key.len() > 64 && key.starts_with("toolgate_"), "{said}");
+    let lines = String::from_utf8(made.stdout).unwrap();
+    assert!(!lines.contains(key), "{lines}");
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", lines)).served();
+    assert_eq!(served.send(&rpc("statusReport").with("X-API-Key", key)).status, 200);
+    turned_away(&served.send(&rpc("statusReport")));
+}
+
+#[test]
+fn each_dialect_turns_away_who_has_no_key_in_its_own_words() {
+    let served = keyed(&Workspace::new());
+    for (path, status, pointer, said) in [
+        ("/mcp", 401, "/error/code", json!(-32600)),
+        ("/v1/mcp", 401, "/detail", json!("Unauthorized: invalid API key")),
+        ("/rpc", 200, "/error/code", json!(1002)),
+        ("/workstation", 401, "/error/code", json!(-32603)),
+        ("/synesthetic", 401, "/result/ok", json!(false)),
+        ("/mcp/tool/files.read", 401, "/error/code", json!("UNAUTHORIZED")),
+    ] {
+        let message = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/list" });
+        let post = Post::bytes(message.to_string().as_bytes()).to(path);
+        let refused = served.send(&post);
+        assert_eq!(refused.status, status, "{path}: {refused:?}");
+        let told = refused.json();
+        assert_eq!(told.pointer(pointer), Some(&said), "{path}: {told}");
+        // Where the wire has ids, it is the request's or none.
+        assert!(matches!(told.get("id"), None | Some(Value::Null)) || told["id"] == 9, "{told}");
+        let known = served.send(&post.with("X-API-Key", KEY));
+        let answer = (known.status, known.json().pointer(pointer).cloned());
+        assert_ne!(answer, (status, Some(said)), "{path}: {known:?}");
+    }
+}

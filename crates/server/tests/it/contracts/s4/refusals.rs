@@ -1,0 +1,152 @@
+//! What is wrong, and how it is said.
+
+use serde_json::{Value, json};
+
+use crate::support::{Launch, Post, Served, Workspace};
+
+/// The error that answers `method` with `params`.
+#[track_caller]
+fn refusal(served: &Served, method: &str, params: Value) -> Value {
+    let response = served.rpc(method, params.clone());
+    assert_eq!(response.status, 200, "{params}: {response:?}");
+    let answer = response.json();
+    assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(1)), "{answer}");
+    assert!(answer.get("result").is_none(), "{params}: {answer}");
+    answer["error"].clone()
+}
+
+#[test]
+fn s4_22_what_is_wrong_with_a_call_is_invalid_params_and_told_why() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let call = |name: &str, arguments: Value| json!({ "name": name, "arguments": arguments });
+    for (method, params, told) in [
+        ("tools/call", call("drew-one", json!({})), "drew-one"),
+        ("tools/call", call("nothing", json!({})), "nothing"),
+        ("callTool", json!({ "stage": "drew", "command": "one" }), "drew-one"),
+        ("callTool", json!({ "stage": "draw", "command": "none" }), "draw-none"),
+        ("callTool", json!({ "stage": "draw" }), "params.command"),
+        ("callTool", json!({ "command": "one" }), "params.stage"),
+        ("tools/call", json!({}), "params.name"),
+        ("tools/call", json!({ "name": 7 }), "params.name"),
+        ("tools/call", call("work-wait", json!({})), "name"),
+        ("tools/call", call("work-wait", json!({ "name": [1] })), "/name"),
+        ("tools/call", call("work-wait", json!({ "name": "a", "nome": "b" })), "nome"),
+        ("tools/call", call("work-wait", json!([])), "params.arguments"),
+        ("tools/call", call("work-wait", json!("name=a")), "params.arguments"),
+        ("callTool", json!({ "stage": "work", "command": "wait", "args": 1 }), "params.args"),
+        ("tools/call", json!({ "name": "draw-one", "mode": "later" }), "params.mode"),
+        ("tools/call", json!({ "name": "draw-one", "mode": 1 }), "params.mode"),
+        ("tools/call", json!([]), "params"),
+    ] {
+        let error = refusal(&served, method, params.clone());
+        assert_eq!(error["code"], -32602, "{params}: {error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(told), "{params}: {message}");
+    }
+    assert!(crate::support::ran(&workspace).is_empty(), "something ran all the same");
+}
+
+#[test]
+fn s4_23_what_failed_while_it_ran_is_told_with_its_exit_code_and_what_it_printed() {
+    let workspace = Workspace::with_commands();
+    crate::support::go(&workspace);
+    let served = Launch::over(&workspace).served();
+    let arguments = json!({ "name": "a", "code": "7" });
+    for (method, params) in [
+        ("tools/call", json!({ "name": "tell-steps", "arguments": arguments })),
+        ("callTool", json!({ "stage": "tell", "command": "steps", "args": arguments })),
+    ] {
+        let error = refusal(&served, method, params);
+        assert_eq!(error["code"], -32000, "{error}");
+        let expected = json!({
+            "exit_code": 7,
+            "stderr": "step 1/4\nstep 3/4\n",
+            "stdout": "began\nlast\n",
+            "stage": "tell",
+            "command": "steps",
+        });
+        assert_eq!(error["data"], expected);
+    }
+    // A file that is not there.
+    let params = json!({ "name": "files-read", "arguments": { "path": "none.txt" } });
+    let error = refusal(&served, "tools/call", params);
+    assert_eq!((&error["code"], &error["data"]["stage"]), (&json!(-32000), &json!("files")));
+    assert!(error["data"]["stderr"].as_str().unwrap().contains("none.txt"), "{error}");
+}
+
+#[test]
+fn s4_55_a_notification_gets_no_body() {
+    let workspace = Workspace::with_commands();
+    let served = Launch::over(&workspace).served();
+    let call = json!({ "name": "draw-one", "arguments": {} });
+    for message in [
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": null, "method": "statusReport" }),
+        json!({ "jsonrpc": "2.0", "method": "tools/call", "params": call }),
+        json!({ "jsonrpc": "2.0", "method": "no/such/method" }),
+    ] {
+        let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let answer = served.send(&post);
+        assert_eq!((answer.status, &*answer.body), (204, &b""[..]), "{message}");
+    }
+    // On MCP's own endpoint it is 202, as that says.
+    let id = served.session("2025-06-18");
+    let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let post = Post::mcp(&message).with("mcp-session-id", &id);
+    assert_eq!(served.send(&post.with("mcp-protocol-version", "2025-06-18")).status, 202);
+}
+
+#[test]
+fn s4_56_an_unknown_method_and_another_json_rpc_are_refused_by_their_codes() {
+    let served = Launch::over(&Workspace::new()).served();
+    let error = refusal(&served, "tools/explode", json!({}));
+    assert_eq!(error["code"], -32601, "{error}");
+    assert!(error["message"].as_str().unwrap().contains("tools/explode"), "{error}");
+    for version in [json!("1.0"), json!(2.0), json!(null), json!("2")] {
+        let message = json!({ "jsonrpc": version, "id": 1, "method": "statusReport" });
+        let post = Post::bytes(message.to_string().as_bytes()).to("/v1/mcp");
+        let answer = served.send(&post).json();
+        assert_eq!((&answer["error"]["code"], &answer["id"]), (&json!(-32600), &json!(1)));
+    }
+}
+
+#[test]
+fn s4_18_a_request_that_is_too_large_is_a_json_rpc_error_with_its_id() {
+    let workspace = Workspace::new();
+    let bounded = Launch::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "100").served();
+    let of_old = Launch::over(&workspace).env("DATAVIZHUB_MCP_MAX_BODY_BYTES", "100").served();
+    let free = Launch::over(&workspace).served();
+    let pad = "x".repeat(200);
+    let params = json!({ "pad": pad });
+    let message = json!({ "jsonrpc": "2.0", "id": 41, "method": "statusReport", "params": params });
+    let body = message.to_string();
+    let whole = Post::bytes(body.as_bytes()).to("/v1/mcp");
+    // In two pieces, and without saying how long it is.
+    let half = body.len() / 2;
+    let (first, second) = body.split_at(half);
+    let chunks = format!("{half:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
+    let chunked = Post::bytes(chunks.as_bytes()).to("/v1/mcp").without("content-length");
+    let chunked = chunked.with("transfer-encoding", "chunked");
+    let told = format!("Request too large: {} bytes (limit 100)", body.len());
+    for served in [&bounded, &of_old] {
+        for post in [&whole, &chunked] {
+            let answer = served.send(post);
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let error = json!({ "code": -32001, "message": told });
+            let expected = json!({ "jsonrpc": "2.0", "id": 41, "error": error });
+            assert_eq!(answer.json(), expected);
+        }
+        assert_eq!(served.result("statusReport", json!({}))["status"], "ok");
+        // It is about requests to Zyra, not to others.
+        let mcp = Post::mcp(&crate::support::initialize(0, "2025-06-18"));
+        assert_eq!(served.send(&mcp).status, 200);
+    }
+    for post in [&whole, &chunked] {
+        assert_eq!(free.send(post).json()["result"]["status"], "ok");
+    }
+    let refused = Launch::over(&workspace).env("ZYRA_MCP_MAX_BODY_BYTES", "many");
+    let (code, err) = super::doors::ends(refused);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("ZYRA_MCP_MAX_BODY_BYTES") && err.contains("whole number"), "{err}");
+}

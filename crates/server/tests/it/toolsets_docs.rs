@@ -1,0 +1,108 @@
+//! The `docs` tools over the wire: documents loaded, made and found, in exact shapes.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
+
+/// SHA-256 of `Workspace::README`, as `sha256sum` says.
+const README_SHA256: &str = "d07c1ea9be6a9c56e030345c78292850171ac42a1e087e8794f47de7d811fe02";
+
+#[test]
+fn a_document_is_loaded_made_another_of_and_found() {
+    let workspace = Workspace::new()
+        .file(
+            "docs/walk.md",
+            "---\ntitle: A walk\nby: { name: Ada }\n---\n\n# Walk\n\nMoss and fern.\n",
+        )
+        .file("docs/walk.json", "{\"season\":\"spring\"}");
+    over_both(&workspace, |client| {
+        let loaded = client.call("docs_load_fetch", json!({ "path": "README.md" }));
+        let document = json!({ "path": "README.md", "content": Workspace::README,
+            "sha256": README_SHA256 });
+        let bytes = Workspace::README.len();
+        let whole = json!({ "document": document, "metadata": {}, "stats": { "bytes": bytes } });
+        assert_eq!(structured(&loaded), &whole);
+
+        let walk = json!({ "path": "docs/walk.md" });
+        let answer = client.call("docs_load_fetch", walk);
+        let walk = structured(&answer);
+        assert_eq!(walk["metadata"], json!({ "title": "A walk", "by": { "name": "Ada" } }));
+        let beside = json!({ "path": "docs/walk.md", "metadataPath": "docs/walk.json" });
+        let answer = client.call("docs_load_fetch", beside);
+        assert_eq!(structured(&answer)["metadata"], json!({ "season": "spring" }));
+
+        let render = json!({ "title": "Two", "template": "# {{ title }}\n\n{{ metadata.by.name }}: {{ body }}",
+            "body": "{{ title }}", "frontMatter": { "z": 1, "a": "x: y" }, "metadata": walk["metadata"] });
+        let answer = client.call("docs_render", render.clone());
+        let made = structured(&answer);
+        assert_eq!(made["markdown"], "---\na: \"x: y\"\nz: 1\n---\n\n# Two\n\nAda: {{ title }}");
+        assert_eq!(
+            made["contentHash"],
+            "673ad76157e2ec0093ec124fae5b0ecbb3fd791327cdc321c253bca815eb803f"
+        );
+        let told = json!({ "title": "Two", "frontMatter": { "z": 1, "a": "x: y" } });
+        assert_eq!(made["metadata"], told);
+        assert_eq!(client.call("docs_render", render)["result"], answer["result"]);
+
+        let answer = client.call("docs_search", json!({ "query": "fern", "topK": 1 }));
+        let found = structured(&answer);
+        assert_eq!((&found["query"], &found["total"]), (&json!("fern"), &json!(1)));
+        let hit = &found["hits"][0];
+        assert_eq!(hit["rank"], 1);
+        let document = json!({ "title": "A walk", "snippet": "# Walk\n\nMoss and fern.",
+            "sourcePath": "docs/walk.md" });
+        assert_eq!(hit["document"], document);
+    });
+}
+
+#[test]
+fn what_no_document_can_be_made_of_is_refused_with_its_place() {
+    let workspace = Workspace::new().file("docs/big.md", "x".repeat(2 << 20));
+    over_both(&workspace, |client| {
+        for (tool, ask, why) in [
+            ("docs_load_fetch", json!({}), "path"),
+            ("docs_load_fetch", json!({ "path": "README.md", "also": 1 }), "also"),
+            ("docs_load_fetch", json!({ "path": "README.md", "encoding": "x" }), "/encoding"),
+            ("docs_load_fetch", json!({ "path": "../README.md" }), ""),
+            ("docs_load_fetch", json!({ "path": "docs/big.md" }), "at most 1048576"),
+            ("docs_render", json!({ "title": "", "template": "x", "body": "" }), "/title"),
+            ("docs_render", json!({ "title": "t", "template": "", "body": "" }), "/template"),
+            ("docs_render", json!({ "title": "t", "template": "{{ x }}", "body": "" }), "`x`"),
+            ("docs_render", json!({ "title": "t", "template": "x" }), "body"),
+            ("docs_search", json!({ "query": "" }), "/query"),
+            ("docs_search", json!({ "query": "x", "topK": 0 }), "/topK"),
+            ("docs_search", json!({ "query": "x", "topK": 11 }), "/topK"),
+            ("docs_search", json!({ "query": "x", "filters": { "lang": "md" } }), "lang"),
+        ] {
+            let said = refusal(&client.call(tool, ask.clone()));
+            assert!(said.contains(why), "{tool} {ask}: {said}");
+        }
+    });
+}
+
+#[test]
+fn every_shape_is_closed() {
+    fn check(schema: &Value, place: &str) {
+        let Some(fields) = schema["properties"].as_object() else { return };
+        // What a person put above a document is theirs.
+        assert_eq!(schema["additionalProperties"], false, "{place}: {schema}");
+        for (name, schema) in fields {
+            check(schema, &format!("{place}/{name}"));
+            check(&schema["items"], &format!("{place}/{name}/items"));
+            for any in schema["anyOf"].as_array().into_iter().flatten() {
+                check(any, &format!("{place}/{name}"));
+            }
+        }
+    }
+    let mut client = Client::stdio(Launch::over(&Workspace::new()), MODERN);
+    let tools = client.tools();
+    let ours = tools.iter().filter(|it| it["name"].as_str().unwrap().starts_with("docs_"));
+    let mut count = 0;
+    for tool in ours {
+        let name = tool["name"].as_str().unwrap();
+        check(&tool["inputSchema"], name);
+        check(&tool["outputSchema"], name);
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}

@@ -1,0 +1,187 @@
+//! `search.semantic` over the wire: what is found, how it is bounded, and when there is none.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
+};
+
+/// The corpus, in a workspace of its own.
+fn corpus() -> Workspace {
+    fn put(workspace: &Workspace, from: &Path, below: &Path) {
+        for entry in fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                put(workspace, &path, below);
+            } else {
+                let name = path.strip_prefix(below).unwrap().to_str().unwrap().to_owned();
+                workspace.put(&name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    let workspace = Workspace::new();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
+    put(&workspace, &from, &from);
+    workspace
+}
+
+fn paths(found: &Value) -> Vec<&str> {
+    let matches = found["matches"].as_array().unwrap();
+    matches.iter().map(|it| it["path"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_question_in_words_finds_the_code_that_answers_it_as_the_file_has_it() {
+    let workspace = corpus();
+    over_both_tuned(
+        &workspace,
+        |launch| launch,
+        |client| {
+            let asked = json!({ "query": "authentication middleware", "top_k": 5 });
+            let answer = client.call("search_semantic", asked.clone());
+            let found = structured(&answer);
+            assert_eq!(paths(found)[0], "src/http/auth.rs", "{found}");
+            let matches = found["matches"].as_array().unwrap();
+            assert!((2..=5).contains(&matches.len()), "{found}");
+            let scores: Vec<f64> = matches.iter().map(|it| it["score"].as_f64().unwrap()).collect();
+            assert!(scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
+            for it in matches {
+                let lines = |name: &str| usize::try_from(it[name].as_u64().unwrap()).unwrap();
+                let file = workspace.read(it["path"].as_str().unwrap());
+                let lines: Vec<&str> = file
+                    .split('\n')
+                    .skip(lines("line_start") - 1)
+                    .take(lines("line_end") + 1 - lines("line_start"))
+                    .collect();
+                assert_eq!(it["snippet"], lines.join("\n"));
+                let read = client.call("files_read", json!({ "path": it["path"] }));
+                assert_eq!(it["etag"], structured(&read)["etag"], "{it}");
+                assert_eq!((&it["commit"], &it["shard_id"]), (&Value::Null, &Value::Null));
+                assert!(it.get("vector").is_none(), "{it}");
+            }
+            assert_eq!(found["index"]["complete"], true);
+            assert_eq!(found["index"]["files"], 17);
+            let usage = json!({ "embedding_model": null, "embed_time_ms": null,
+            "rerank_model": "features-1" });
+            assert_eq!(found["usage"], usage);
+            assert_eq!(client.call("search_semantic", asked)["result"], answer["result"]);
+        },
+    );
+}
+
+#[test]
+fn a_file_is_found_as_soon_as_it_is_written_and_not_once_it_is_gone() {
+    over_both_tuned(
+        &Workspace::new(),
+        |launch| launch,
+        |client| {
+            let ask = json!({ "query": "quagga" });
+            assert!(paths(structured(&client.call("search_semantic", ask.clone()))).is_empty());
+            let write = json!({ "path": "a/q.rs", "content": "fn find_quagga() {}\n" });
+            structured(&client.call("files_write", write));
+            let answer = client.call("search_semantic", ask.clone());
+            assert_eq!(paths(structured(&answer)), ["a/q.rs"]);
+            structured(&client.call("files_delete", json!({ "path": "a", "recursive": true })));
+            assert!(paths(structured(&client.call("search_semantic", ask))).is_empty());
+        },
+    );
+}
+
+#[test]
+fn filters_and_namespaces_leave_in_what_they_name() {
+    let settings = [("search_namespaces", "guides=docs, web=./web, gone=gone")];
+    over_both_with(&corpus(), &settings, |client| {
+        let mut found = |more: Value| {
+            let mut ask = json!({ "query": "authentication request token", "top_k": 50 });
+            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let answer = client.call("search_semantic", ask);
+            let mut paths: Vec<String> =
+                paths(structured(&answer)).into_iter().map(str::to_owned).collect();
+            paths.dedup();
+            paths
+        };
+        assert!(found(json!({})).len() > 3);
+        assert_eq!(
+            found(json!({})),
+            found(json!({ "namespace": null, "path_prefix": null, "tags": [] }))
+        );
+        assert_eq!(found(json!({})), found(json!({ "namespace": "workspace" })));
+        assert_eq!(found(json!({ "namespace": "guides" })), ["docs/security.md"]);
+        assert_eq!(found(json!({ "namespace": "web" })), [""; 0]);
+        assert_eq!(found(json!({ "path_prefix": "src/http/a" })), ["src/http/auth.rs"]);
+        assert_eq!(found(json!({ "tags": ["python", "test"] })), ["tests/auth_test.py"]);
+        let unknown = json!({ "query": "x1", "namespace": "nowhere" });
+        let said = refusal(&client.call("search_semantic", unknown));
+        assert!(
+            said.contains("no namespace is named `nowhere`") && said.contains("guides"),
+            "{said}"
+        );
+        let gone = json!({ "query": "x1", "namespace": "gone" });
+        let said = refusal(&client.call("search_semantic", gone));
+        assert!(said.contains("the index of `gone` cannot be brought up to date"), "{said}");
+    });
+}
+
+#[test]
+fn a_vector_that_came_with_a_match_finds_it_again_and_others_are_refused() {
+    over_both_tuned(
+        &corpus(),
+        |launch| launch,
+        |client| {
+            let ask = json!({ "query": "evictOldest", "include_vectors": true, "rerank": false });
+            let answer = client.call("search_semantic", ask);
+            let found = structured(&answer);
+            assert_eq!(found["usage"]["rerank_model"], Value::Null);
+            assert_eq!(found["usage"]["embedding_model"], "hashed-256");
+            let first = &found["matches"][0];
+            assert_eq!(first["vector"].as_array().unwrap().len(), 256);
+            let like = json!({ "embedding": first["vector"], "query": null, "top_k": 1 });
+            let again = client.call("search_semantic", like);
+            assert_eq!(structured(&again)["matches"][0]["id"], first["id"]);
+            for (ask, pointer) in [
+                (json!({}), "/query"),
+                (json!({ "query": null, "embedding": null }), "/query"),
+                (json!({ "query": " " }), "/query"),
+                (json!({ "embedding": [1, 2, 3] }), "/embedding"),
+                (json!({ "embedding": vec![0; 256] }), "/embedding"),
+                (json!({ "query": "x", "embedding": ["a"] }), "/embedding/0"),
+                (json!({ "query": "x", "top_k": 0 }), "/top_k"),
+                (json!({ "query": "x", "top_k": 51 }), "/top_k"),
+                (json!({ "query": "x", "top": 5 }), "top"),
+            ] {
+                let said = refusal(&client.call("search_semantic", ask.clone()));
+                assert!(said.contains(pointer), "{ask}: {said}");
+            }
+        },
+    );
+}
+
+#[test]
+fn what_is_switched_off_is_not_offered() {
+    for (setting, gone) in [
+        ("search_enabled", &["search_semantic", "docs_search"][..]),
+        ("docs_enabled", &["docs_load_fetch", "docs_render", "docs_search"]),
+    ] {
+        let launch = Launch::over(&Workspace::new()).set(setting, "false");
+        let mut client = Client::stdio(launch, MODERN);
+        let tools = client.tools();
+        let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert!(gone.iter().all(|name| !names.contains(name)), "{names:?}");
+        let left = ["search_semantic", "docs_load_fetch"].iter().filter(|it| names.contains(it));
+        assert_eq!(left.count(), 1, "{names:?}");
+    }
+}
+
+#[test]
+fn a_workspace_that_is_gone_is_said_to_be_away() {
+    let workspace = corpus();
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let ask = json!({ "query": "token" });
+    structured(&client.call("search_semantic", ask.clone()));
+    fs::remove_dir_all(workspace.root()).unwrap();
+    let said = refusal(&client.call("search_semantic", ask));
+    assert!(said.contains("the index of `workspace` cannot be brought up to date"), "{said}");
+}

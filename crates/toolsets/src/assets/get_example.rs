@@ -1,0 +1,73 @@
+//! `assets.get_example`: one example, and whether it is valid now.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+
+use super::named::schema_of_example;
+use super::snapshot::Assets;
+use crate::world::Root;
+use crate::world::root::Watch;
+
+/// Gives one example.
+pub struct GetExample {
+    assets: Arc<Assets>,
+}
+
+/// Which one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Where it is: as `assets_list_examples` tells it, or from the folder of examples.
+    path: String,
+}
+
+/// The example as it stands in its file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// Always `true`.
+    ok: bool,
+    /// The example.
+    example: Value,
+    /// The name of the schema it is meant for: what its `schema` or `$schemaRef` says, else what
+    /// its file's name does.
+    schema: String,
+    /// Whether it satisfies that schema.
+    validated: bool,
+}
+
+impl GetExample {
+    /// The tool for the examples among `assets`.
+    pub fn new(assets: &Arc<Assets>) -> Self {
+        Self { assets: assets.clone() }
+    }
+}
+
+impl Tool for GetExample {
+    const NAME: &'static str = "assets.get_example";
+    const TITLE: &'static str = "Get example";
+    const ABOUT: &'static str =
+        "Gives one example asset by its path, the schema it is meant for, and whether it is valid.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, Input { path }: Input) -> Result<Output, ToolError> {
+        let assets = self.assets.clone();
+        let work = move |_: &Root, watch: &Watch| {
+            let found = assets.example(&path).ok_or_else(|| {
+                let message = format!("no example is at `{path}`; assets_list_examples lists them");
+                ToolError::not_found(message)
+            })?;
+            let example = found.document()?;
+            let schema = schema_of_example(&example, found.file_name());
+            let validated = assets.judge(&example, &schema, watch)?.is_empty();
+            Ok(Output { ok: true, example, schema, validated })
+        };
+        self.assets.root().work(ctx, work).await
+    }
+}

@@ -1,0 +1,59 @@
+//! `assets.get_schema`: one schema, whole.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use toolgate_contract::{Ctx, Effects, Tool, ToolError};
+
+use super::snapshot::Assets;
+
+/// Gives one schema.
+pub struct GetSchema {
+    assets: Arc<Assets>,
+}
+
+/// Which one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Its name, as `assets_list_schemas` tells it.
+    name: String,
+}
+
+/// The schema as it stands in its file.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// Always `true`.
+    ok: bool,
+    /// The schema.
+    schema: Map<String, Value>,
+    /// Its own `version`; empty if it has none.
+    version: String,
+}
+
+impl GetSchema {
+    /// The tool for the schemas among `assets`.
+    pub fn new(assets: &Arc<Assets>) -> Self {
+        Self { assets: assets.clone() }
+    }
+}
+
+impl Tool for GetSchema {
+    const NAME: &'static str = "assets.get_schema";
+    const TITLE: &'static str = "Get schema";
+    const ABOUT: &'static str = "Gives one JSON Schema by its name.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, _ctx: &Ctx, Input { name }: Input) -> Result<Output, ToolError> {
+        let schema = self.assets.schema(&name).ok_or_else(|| {
+            let message = format!("no schema is named `{name}`; assets_list_schemas lists them");
+            ToolError::not_found(message)
+        })?;
+        Ok(Output { ok: true, schema: schema.fields(), version: schema.version() })
+    }
+}

@@ -1,0 +1,60 @@
+//! Which schema an example is meant for.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// What validates against [`CANONICAL`].
+const ALIAS: &str = "nested-synesthetic-asset";
+/// The schema of whole assets.
+const CANONICAL: &str = "synesthetic-asset";
+
+/// The schema that whoever asks for the validation schema `name` means.
+pub(super) fn canonical(name: &str) -> &str {
+    if name == ALIAS { CANONICAL } else { name }
+}
+
+/// The name of the schema that `example`, in a file called `file`, is meant for.
+pub fn schema_of_example(example: &Value, file: &str) -> String {
+    let said = |key: &str| example.get(key).and_then(Value::as_str).filter(|it| !it.is_empty());
+    if let Some(schema) = said("schema") {
+        return schema.to_owned();
+    }
+    if let Some(schema) = said("$schemaRef").and_then(in_reference) {
+        return schema.to_owned();
+    }
+    if file.starts_with("SynestheticAsset") {
+        return ALIAS.to_owned();
+    }
+    file.strip_suffix(".json").unwrap_or(file).to_owned()
+}
+
+/// The schema's name in a reference to its file.
+fn in_reference(reference: &str) -> Option<&str> {
+    let file = Path::new(reference).file_name()?.to_str()?;
+    file.strip_suffix(".schema.json").or_else(|| file.strip_suffix(".json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_example_says_its_schema_or_its_files_name_does() {
+        let told = |example: Value, file: &str| schema_of_example(&example, file);
+        assert_eq!(told(json!({ "schema": "tone", "$schemaRef": "a.json" }), "b.json"), "tone");
+        assert_eq!(told(json!({ "$schemaRef": "jsonschema/a.schema.json" }), "b.json"), "a");
+        assert_eq!(told(json!({ "$schemaRef": "https://x/a.json" }), "b.json"), "a");
+        assert_eq!(told(json!({ "schema": 1, "$schemaRef": "nope://zz" }), "b.json"), "b");
+        assert_eq!(told(json!([]), "SynestheticAsset_Example1.json"), ALIAS);
+        assert_eq!(told(json!({ "schema": "" }), "Haptic_Example.json"), "Haptic_Example");
+    }
+
+    #[test]
+    fn the_alias_is_the_canonical_schema() {
+        assert_eq!(canonical(ALIAS), CANONICAL);
+        assert_eq!(canonical("tone"), "tone");
+    }
+}

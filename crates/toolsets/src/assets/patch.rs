@@ -1,0 +1,234 @@
+//! What makes one JSON document of another, as a JSON Patch (RFC 6902).
+//!
+//! Objects are compared key by key, everything else is replaced whole, arrays too. No path of a
+//! patch lies beneath another of it, so its operations hold in any order. A number is compared as
+//! it is written: `1` is not `1.0`, and neither is `true`.
+
+use std::io::{self, Write};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use toolgate_contract::{Fault, ToolError};
+
+use super::pointer::push;
+use crate::world::root::Watch;
+
+/// A longer patch is not made. Keys that are long and have much beneath them make one far longer
+/// than both documents: each of its operations has its whole path.
+const BYTES_MAX: usize = 4 << 20;
+/// How many fields are compared before it is asked whether anybody still wants to know.
+const CHECKED_EVERY: usize = 1_000;
+
+/// One operation of a patch.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub(super) struct Operation {
+    op: Op,
+    /// What it changes, a JSON Pointer (RFC 6901).
+    path: String,
+    /// What stands there afterwards; not with `remove`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+}
+
+/// What an operation does. In the order of a patch that has several at one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Op {
+    Remove,
+    Add,
+    Replace,
+}
+
+/// What makes `new` of `base`, in order of path.
+pub(super) fn between(
+    base: &Value,
+    new: Value,
+    watch: &Watch,
+) -> Result<Vec<Operation>, ToolError> {
+    let mut patch = Patch { operations: Vec::new(), bytes: 0, compared: 0, watch };
+    patch.compare(&mut String::new(), base, new)?;
+    let mut operations = patch.operations;
+    operations.sort_by(|a, b| (&a.path, a.op).cmp(&(&b.path, b.op)));
+    Ok(operations)
+}
+
+/// A patch in the making.
+struct Patch<'w> {
+    operations: Vec<Operation>,
+    /// How long it is as JSON, but for what is escaped in its paths.
+    bytes: usize,
+    compared: usize,
+    watch: &'w Watch,
+}
+
+impl Patch<'_> {
+    fn compare(&mut self, path: &mut String, base: &Value, new: Value) -> Result<(), ToolError> {
+        match (base, new) {
+            (Value::Object(base), Value::Object(new)) => self.fields(path, base, new),
+            (base, new) if *base == new => Ok(()),
+            (_, new) => self.add(Op::Replace, path, Some(new)),
+        }
+    }
+
+    fn fields(
+        &mut self,
+        path: &mut String,
+        base: &Map<String, Value>,
+        new: Map<String, Value>,
+    ) -> Result<(), ToolError> {
+        let above = path.len();
+        for key in base.keys().filter(|key| !new.contains_key(*key)) {
+            self.check()?;
+            push(path, key);
+            self.add(Op::Remove, path, None)?;
+            path.truncate(above);
+        }
+        for (key, new) in new {
+            self.check()?;
+            push(path, &key);
+            match base.get(&key) {
+                Some(base) => self.compare(path, base, new)?,
+                None => self.add(Op::Add, path, Some(new))?,
+            }
+            path.truncate(above);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, op: Op, path: &str, value: Option<Value>) -> Result<(), ToolError> {
+        let mut value_bytes = Count(0);
+        if let Some(value) = &value {
+            serde_json::to_writer(&mut value_bytes, value)
+                .map_err(|err| ToolError::because("the patch cannot be written as JSON", err))?;
+        }
+        self.bytes += r#"{"op":"replace","path":"","value":},"#.len() + path.len() + value_bytes.0;
+        if self.bytes > BYTES_MAX {
+            let message = format!(
+                "the patch has more than {BYTES_MAX} bytes; compare the assets in parts, or take \
+                 the new one whole"
+            );
+            return Err(ToolError::new(Fault::TooLarge, message));
+        }
+        self.operations.push(Operation { op, path: path.to_owned(), value });
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), ToolError> {
+        if self.compared.is_multiple_of(CHECKED_EVERY) {
+            self.watch.check()?;
+        }
+        self.compared += 1;
+        Ok(())
+    }
+}
+
+/// Counts what is written to it.
+struct Count(usize);
+
+impl Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn patch_of(base: &Value, new: Value) -> Vec<Operation> {
+        between(base, new, &Watch::default()).unwrap()
+    }
+
+    #[track_caller]
+    fn check(base: &Value, new: Value, patch: &Value) {
+        assert_eq!(serde_json::to_value(patch_of(base, new)).unwrap(), *patch);
+    }
+
+    #[test]
+    fn a_patch_far_longer_than_what_is_compared_is_refused() {
+        let (long, many) = ("k".repeat(100_000), 1_000);
+        let inner = |count: usize, value: usize| -> Map<String, Value> {
+            (0..count).map(|at| (at.to_string(), json!(value))).collect()
+        };
+        let (none, some) = (json!({ &long: {} }), json!({ &long: inner(many, 0) }));
+        let others = json!({ &long: inner(many, 1) });
+        for (base, new) in [(&none, &some), (&some, &none), (&some, &others)] {
+            let err = between(base, new.clone(), &Watch::default()).unwrap_err();
+            assert_eq!(err.fault, Fault::TooLarge);
+            assert!(err.message.contains("more than 4194304 bytes"), "{}", err.message);
+        }
+        let few = json!({ &long: inner(40, 0) });
+        assert_eq!(patch_of(&none, few).len(), 40);
+        check(&some, some.clone(), &json!([]));
+    }
+
+    #[test]
+    fn a_patch_with_a_value_too_long_is_refused() {
+        let value = |bytes: usize| json!({ "a": "x".repeat(bytes) });
+        assert_eq!(patch_of(&json!({}), value(4_000_000)).len(), 1);
+        let err = between(&json!({}), value(BYTES_MAX), &Watch::default()).unwrap_err();
+        assert_eq!(err.fault, Fault::TooLarge);
+    }
+
+    #[test]
+    fn keys_are_removed_added_and_replaced_in_order_of_path() {
+        check(
+            &json!({ "b": 1, "a": { "x": 1, "y": [1] }, "same": null }),
+            json!({ "same": null, "c": null, "a": { "y": [1, 2], "x": 1 } }),
+            &json!([
+                { "op": "replace", "path": "/a/y", "value": [1, 2] },
+                { "op": "remove", "path": "/b" },
+                { "op": "add", "path": "/c", "value": null },
+            ]),
+        );
+    }
+
+    #[test]
+    fn a_path_is_ordered_by_its_code_points() {
+        let new =
+            json!({ "a0": 1, "a": { "b": 2 }, "é": 1, "a!": 1, "\u{1f600}": 1, "\u{ffff}": 1 });
+        let patch = patch_of(&json!({ "a": {} }), new);
+        let paths: Vec<&str> = patch.iter().map(|it| it.path.as_str()).collect();
+        assert_eq!(paths, ["/a!", "/a/b", "/a0", "/é", "/\u{ffff}", "/\u{1f600}"]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_replaced_whole() {
+        let whole = |new: Value| json!([{ "op": "replace", "path": "", "value": new }]);
+        for (base, new) in [
+            (json!([1]), json!([1, 2])),
+            (json!({}), json!([])),
+            (json!(true), json!(1)),
+            (json!(1), json!(1.0)),
+            (json!(0), json!(null)),
+        ] {
+            check(&base, new.clone(), &whole(new));
+        }
+    }
+
+    #[test]
+    fn a_key_is_escaped_and_may_be_empty() {
+        check(
+            &json!({ "": 1, "a/b": { "~": 1 } }),
+            json!({ "": { "": 1 }, "a/b": {} }),
+            &json!([
+                { "op": "replace", "path": "/", "value": { "": 1 } },
+                { "op": "remove", "path": "/a~1b/~0" },
+            ]),
+        );
+    }
+
+    #[test]
+    fn what_is_equal_needs_no_patch() {
+        let same = json!({ "a": [1, { "b": 1.5 }] });
+        check(&same, same.clone(), &json!([]));
+    }
+}

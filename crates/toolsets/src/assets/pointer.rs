@@ -1,0 +1,47 @@
+//! JSON Pointers (RFC 6901), a step at a time.
+
+use serde_json::Value;
+use toolgate_contract::{Fault, ToolError};
+
+/// How long the pointers to all parts of an asset may be together.
+const POINTERS_BYTES_MAX: usize = 64 << 20;
+
+/// Goes on from `pointer` to the field `key`.
+pub(super) fn push(pointer: &mut String, key: &str) {
+    pointer.push('/');
+    for c in key.chars() {
+        match c {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            _ => pointer.push(c),
+        }
+    }
+}
+
+/// Refuses `asset` where the pointers to its parts are so long together that it cannot be told what
+/// is wrong with each: a long key with much beneath it makes them far longer than the asset.
+pub(super) fn check_pointers(asset: &Value) -> Result<(), ToolError> {
+    let mut left = POINTERS_BYTES_MAX;
+    if takes(&mut left, asset, 0) {
+        return Ok(());
+    }
+    let message = format!(
+        "the pointers to the parts of the asset have more than {POINTERS_BYTES_MAX} bytes \
+         together; shorten the keys that have much beneath them, or validate it in parts"
+    );
+    Err(ToolError::new(Fault::TooLarge, message))
+}
+
+/// Takes the pointers to the parts of `value`, which itself is `at` bytes deep, from what is `left`;
+/// `false` where that is too little.
+fn takes(left: &mut usize, value: &Value, at: usize) -> bool {
+    let Some(rest) = left.checked_sub(at) else { return false };
+    *left = rest;
+    match value {
+        Value::Object(fields) => {
+            fields.iter().all(|(key, value)| takes(left, value, at + 1 + key.len()))
+        }
+        Value::Array(items) => items.iter().all(|value| takes(left, value, at + 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}

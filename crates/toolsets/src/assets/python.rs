@@ -1,0 +1,144 @@
+//! JSON as Python writes it: `{'a': [1, 1.5, True, None]}`.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::{Number, Value};
+
+/// `value` as Python's `repr` writes it.
+pub(super) struct Repr<'a>(pub(super) &'a Value);
+
+impl fmt::Display for Repr<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("None"),
+            Value::Bool(true) => f.write_str("True"),
+            Value::Bool(false) => f.write_str("False"),
+            Value::Number(number) => write_number(f, number),
+            Value::String(text) => fmt::Display::fmt(&Quoted(text), f),
+            Value::Array(items) => {
+                f.write_char('[')?;
+                for (nth, item) in items.iter().enumerate() {
+                    f.write_str(if nth > 0 { ", " } else { "" })?;
+                    fmt::Display::fmt(&Repr(item), f)?;
+                }
+                f.write_char(']')
+            }
+            Value::Object(fields) => {
+                f.write_char('{')?;
+                for (nth, (key, value)) in fields.iter().enumerate() {
+                    f.write_str(if nth > 0 { ", " } else { "" })?;
+                    write!(f, "{}: {}", Quoted(key), Repr(value))?;
+                }
+                f.write_char('}')
+            }
+        }
+    }
+}
+
+/// Text as Python's `repr` writes it.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quote = if self.0.contains('\'') && !self.0.contains('"') { '"' } else { '\'' };
+        f.write_char(quote)?;
+        for c in self.0.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                c if c == quote => write!(f, "\\{c}")?,
+                c if is_printable(c) => f.write_char(c)?,
+                c if u32::from(c) <= 0xff => write!(f, "\\x{:02x}", u32::from(c))?,
+                c if u32::from(c) <= 0xffff => write!(f, "\\u{:04x}", u32::from(c))?,
+                c => write!(f, "\\U{:08x}", u32::from(c))?,
+            }
+        }
+        f.write_char(quote)
+    }
+}
+
+/// Whether Python shows `c` as it is. Rust's own escaping goes by the same categories of Unicode,
+/// but for characters that extend another, which it escapes at the beginning of a text.
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return (' '..='~').contains(&c);
+    }
+    let mut bytes = [b'a', 0, 0, 0, 0];
+    let len = c.encode_utf8(&mut bytes[1..]).len();
+    let text = std::str::from_utf8(&bytes[..=len]).unwrap_or_default();
+    text.escape_debug().nth(1) == Some(c)
+}
+
+fn write_number(f: &mut fmt::Formatter<'_>, number: &Number) -> fmt::Result {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => write_float(f, float),
+        None => fmt::Display::fmt(number, f),
+    }
+}
+
+/// The shortest digits that give `float` back, without an exponent from 1e-4 up to 1e16.
+fn write_float(f: &mut fmt::Formatter<'_>, float: f64) -> fmt::Result {
+    let magnitude = float.abs();
+    if magnitude == 0.0 || (1e-4..1e16).contains(&magnitude) {
+        return write!(f, "{float:?}");
+    }
+    let short = format!("{float:e}");
+    let (digits, exponent) = short.split_once('e').unwrap_or((&short, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |it| ('-', it));
+    write!(f, "{digits}e{sign}{exponent:0>2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn json_is_written_as_python_writes_it() {
+        let value = json!({ "a": [1, -2, 1.5, true, false, null], "b": {}, "": [] });
+        assert_eq!(
+            Repr(&value).to_string(),
+            "{'a': [1, -2, 1.5, True, False, None], 'b': {}, '': []}"
+        );
+    }
+
+    #[test]
+    fn text_is_quoted_as_python_quotes_it() {
+        for (text, quoted) in [
+            ("x", "'x'"),
+            ("it's", "\"it's\""),
+            ("it's \"so\"", "'it\\'s \"so\"'"),
+            ("a\\b\n\r\t", "'a\\\\b\\n\\r\\t'"),
+            ("\0\x1b\x7f", "'\\x00\\x1b\\x7f'"),
+            ("é\u{a0}\u{ad}\u{2028}", "'é\\xa0\\xad\\u2028'"),
+            ("e\u{301}", "'e\u{301}'"),
+            ("\u{301}", "'\u{301}'"),
+            ("\u{1f600}\u{e0001}", "'\u{1f600}\\U000e0001'"),
+        ] {
+            assert_eq!(Quoted(text).to_string(), quoted);
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_python_writes_them() {
+        for (number, written) in [
+            (json!(1.0), "1.0"),
+            (json!(-0.0), "-0.0"),
+            (json!(0.1), "0.1"),
+            (json!(0.0001), "0.0001"),
+            (json!(0.00001), "1e-05"),
+            (json!(1.5e-7), "1.5e-07"),
+            (json!(1e15), "1000000000000000.0"),
+            (json!(1e16), "1e+16"),
+            (json!(1.2345e22), "1.2345e+22"),
+            (json!(1e300), "1e+300"),
+            (json!(-2.5e-300), "-2.5e-300"),
+            (json!(u64::MAX), "18446744073709551615"),
+        ] {
+            assert_eq!(Repr(&number).to_string(), written);
+        }
+    }
+}

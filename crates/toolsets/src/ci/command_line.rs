@@ -1,0 +1,82 @@
+//! A command line as people write it, split into words where no shell is needed for that.
+
+/// What a command line comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A program and its arguments.
+    Words(Vec<String>),
+    /// A script: only a shell knows what it means.
+    Script,
+}
+
+/// Reads `line`: blanks split it, quotes and backslashes keep together what they hold.
+pub(super) fn read(line: &str) -> Line {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = line.trim().chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            ' ' | '\t' => words.extend(word.take()),
+            '\'' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next() {
+                        Some('\'') => break,
+                        Some(c) => word.push(c),
+                        None => return Line::Script,
+                    }
+                }
+            }
+            '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next() {
+                        Some('"') => break,
+                        Some('\\') => match chars.next() {
+                            Some(c @ ('"' | '\\' | '$' | '`')) => word.push(c),
+                            Some(c) => word.extend(['\\', c]),
+                            None => return Line::Script,
+                        },
+                        Some('$' | '`') | None => return Line::Script,
+                        Some(c) => word.push(c),
+                    }
+                }
+            }
+            '\\' => match chars.next() {
+                Some(c) if c != '\n' => word.get_or_insert_default().push(c),
+                Some(_) | None => return Line::Script,
+            },
+            '|' | '&' | ';' | '<' | '>' | '(' | ')' | '$' | '`' | '*' | '?' | '[' | '#' | '~'
+            | '{' | '}' | '!' | '\n' => return Line::Script,
+            // A variable before the program.
+            '=' if words.is_empty() => return Line::Script,
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Line::Words(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_kept_together_by_quotes() {
+        let check = |line: &str, words: &[&str]| {
+            let words = words.iter().map(|&word| word.to_owned()).collect();
+            assert_eq!(read(line), Line::Words(words), "{line}");
+        };
+        check("  cargo  test --lib ", &["cargo", "test", "--lib"]);
+        check(r#"echo 'a  b' "c \"d\"" e\ f ''"#, &["echo", "a  b", "c \"d\"", "e f", ""]);
+        check("make CC=gcc", &["make", "CC=gcc"]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn what_only_a_shell_knows_is_a_script() {
+        for line in ["a | b", "a && b", "a > b", "ls *.rs", "echo $HOME", "A=1 b", "a 'b", "a;b"] {
+            assert_eq!(read(line), Line::Script, "{line}");
+        }
+    }
+}

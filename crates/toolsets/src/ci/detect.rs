@@ -1,0 +1,90 @@
+//! `ci.detect`: what projects there are, and what builds and tests them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Ci;
+use super::kind::{Kind, Verb};
+use super::projects::find_all;
+
+/// Finds projects.
+pub(super) struct Detect(pub(super) Ci);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// The folder to look in, in the workspace, with those beneath; where it has no project of
+    /// its own, the nearest around it that has some is told too. By default the workspace itself.
+    #[serde(default)]
+    project: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// The projects; what comes first is taken where a call names no kind.
+    projects: Vec<Told>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Told {
+    /// What it is built with.
+    kind: Kind,
+    /// Its folder, from the workspace.
+    folder: String,
+    /// The file it was told by.
+    file: String,
+    /// What builds it: a program and its arguments; null where nothing does.
+    build: Option<Vec<String>>,
+    /// What tests it.
+    test: Option<Vec<String>>,
+    /// What lints it.
+    lint: Option<Vec<String>>,
+    /// What fetches what it depends on.
+    restore: Option<Vec<String>>,
+}
+
+impl Tool for Detect {
+    const NAME: &'static str = "ci.detect";
+    const TITLE: &'static str = "Detect projects";
+    const ABOUT: &'static str = "Tells what projects are in the workspace, what each is built \
+        with, and the command lines by which ci_build, ci_test, ci_lint and ci_restore work.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let folder = input.project.unwrap_or_else(|| ".".to_owned());
+        let root = &self.0.programs.root;
+        let found = root.work(ctx, move |root, watch| find_all(root, &folder, watch)).await?;
+        let virtual_env = self.0.virtual_env();
+        let projects = found.into_iter().map(|mut project| {
+            project.facts.virtual_env.clone_from(&virtual_env);
+            let argv = |verb| project.kind.argv(verb, &project.facts).ok();
+            Told {
+                kind: project.kind,
+                build: argv(Verb::Build),
+                test: argv(Verb::Test),
+                lint: argv(Verb::Lint),
+                restore: argv(Verb::Restore),
+                folder: project.folder,
+                file: project.file,
+            }
+        });
+        Ok(Output { projects: projects.collect() })
+    }
+
+    fn text(output: &Output) -> Text {
+        let line = |told: &Told| {
+            let Told { kind, folder, file, build, test, lint, restore } = told;
+            let verbs = [("build", build), ("test", test), ("lint", lint), ("restore", restore)];
+            let verbs = verbs.iter().filter_map(|(name, argv)| {
+                Some(format!("  {name}: {}\n", argv.as_ref()?.join(" ")))
+            });
+            format!("{folder}: {} ({file})\n{}", kind.name(), verbs.collect::<String>())
+        };
+        let text = Text::body(output.projects.iter().map(line).collect::<String>());
+        if output.projects.is_empty() { text.with_note("no project is there") } else { text }
+    }
+}

@@ -1,0 +1,178 @@
+//! `ci.diagnostics`: the machine, and which build tools it has.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use toolgate_contract::{Ctx, Effects, Fault, NoInput, Text, Tool, ToolError};
+
+use super::Ci;
+use crate::exec::{self, Blamed, Words};
+
+/// What is looked for, and how each tells its version.
+const PROGRAMS: [(&str, &str, &[&str]); 14] = [
+    (".NET", "dotnet", &["--version"]),
+    ("Rust", "rustc", &["--version"]),
+    ("Cargo", "cargo", &["--version"]),
+    ("Node.js", "node", &["--version"]),
+    ("npm", "npm", &["--version"]),
+    ("pnpm", "pnpm", &["--version"]),
+    ("Yarn", "yarn", &["--version"]),
+    ("Python", "python3", &["--version"]),
+    ("pytest", "python3", &["-m", "pytest", "--version"]),
+    ("Go", "go", &["version"]),
+    ("Java", "java", &["-version"]),
+    ("make", "make", &["--version"]),
+    ("GCC", "gcc", &["--version"]),
+    ("Git", "git", &["--version"]),
+];
+/// How long one may take to tell.
+const TIMEOUT_MS: u64 = 10_000;
+
+/// Looks at the machine.
+pub(super) struct Diagnostics {
+    pub(super) ci: Ci,
+    pub(super) version: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// All of it, a line each.
+    lines: Vec<String>,
+    /// The operating system and its version.
+    os: String,
+    /// Whether that is one of 64 bits.
+    is_64_bit: bool,
+    /// How many processors there are.
+    processor_count: usize,
+    /// The workspace.
+    working_directory: String,
+    /// This server's version.
+    toolgate: String,
+    /// The build tools.
+    programs: Vec<Program>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Program {
+    /// Its name.
+    name: String,
+    /// Its version as it tells it; null where it is not there or may not be run.
+    version: Option<String>,
+}
+
+impl Tool for Diagnostics {
+    const NAME: &'static str = "ci.diagnostics";
+    const TITLE: &'static str = "Diagnostics";
+    const ABOUT: &'static str = "Tells about the machine the workspace is on: its system, its \
+        processors, and which build tools it has in which versions.";
+    const EFFECTS: Effects = Effects::Runs;
+    const IDEMPOTENT: bool = true;
+    const DEADLINE: Option<Duration> = super::DEADLINE;
+    type Input = NoInput;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, _: NoInput) -> Result<Output, ToolError> {
+        let os = self.ci.programs.processes.system();
+        let is_64_bit = cfg!(target_pointer_width = "64");
+        let processor_count = std::thread::available_parallelism().map_or(1, usize::from);
+        let working_directory = self.ci.programs.root.path().to_string_lossy().into_owned();
+        let mut lines = vec![
+            format!("OS: {os}"),
+            format!("64-bit OS: {}", if is_64_bit { "True" } else { "False" }),
+            format!("Processor Count: {processor_count}"),
+            format!("Working Directory: {working_directory}"),
+        ];
+        let mut programs = Vec::new();
+        for (name, program, args) in PROGRAMS {
+            let version = self.version_of(ctx, program, args).await?;
+            lines.push(format!("{name} Version: {}", version.text()));
+            programs.push(Program { name: name.to_owned(), version: version.known() });
+        }
+        lines.push(format!("toolgate Version: {}", self.version));
+        Ok(Output {
+            lines,
+            os,
+            is_64_bit,
+            processor_count,
+            working_directory,
+            toolgate: self.version.clone(),
+            programs,
+        })
+    }
+
+    fn text(output: &Output) -> Text {
+        Text::body(output.lines.join("\n"))
+    }
+}
+
+/// What is known of a program's version.
+enum Version {
+    Known(String),
+    /// It is not there, or does not tell.
+    Unknown,
+    /// `exec.allow` leaves it out, so it was not asked.
+    Forbidden,
+}
+
+impl Version {
+    fn text(&self) -> &str {
+        match self {
+            Self::Known(version) => version,
+            Self::Unknown => "not found",
+            Self::Forbidden => "may not be run",
+        }
+    }
+
+    fn known(self) -> Option<String> {
+        match self {
+            Self::Known(version) => Some(version),
+            Self::Unknown | Self::Forbidden => None,
+        }
+    }
+}
+
+impl Diagnostics {
+    /// What `program` says of itself first.
+    async fn version_of(
+        &self,
+        ctx: &Ctx,
+        program: &str,
+        args: &[&str],
+    ) -> Result<Version, ToolError> {
+        let asked = exec::Input {
+            command: program.to_owned(),
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            shell: false,
+            cwd: None,
+            env: self.ci.variables(),
+            stdin: None,
+            timeout_ms: Some(TIMEOUT_MS),
+            max_output_bytes: Some(4096),
+        };
+        let mut start = match self.ci.programs.looked_up(ctx, asked, Words::Program).await {
+            Ok(start) => start,
+            Err(err) if err.fault == Fault::NotAllowed => return Ok(Version::Forbidden),
+            Err(_) => return Ok(Version::Unknown),
+        };
+        // A folder may say which version is meant, and that would be fetched to tell its version.
+        start.env.insert("RUSTUP_AUTO_INSTALL".into(), "0".into());
+        let blamed = |_: Blamed, message: String| ToolError::failed(message);
+        let said = std::sync::Mutex::new(Vec::new());
+        let keep = |_, bytes: &[u8]| {
+            if let Ok(mut said) = said.lock() {
+                said.extend_from_slice(bytes);
+            }
+            Vec::new()
+        };
+        match self.ci.programs.run_read(ctx, start, blamed, &keep).await {
+            Ok(outcome) if outcome.exit_code == 0 => {}
+            Err(err) if err.fault == Fault::Canceled => return Err(err),
+            Ok(_) | Err(_) => return Ok(Version::Unknown),
+        }
+        let said = said.into_inner().unwrap_or_default();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let first = said.lines().map(str::trim).find(|line| !line.is_empty());
+        Ok(first.map_or(Version::Unknown, |first| Version::Known(first.to_owned())))
+    }
+}

@@ -1,0 +1,339 @@
+//! What a project is built with, and by which command lines.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::runner::Runner;
+
+/// What a project is built with.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// Rust, by Cargo.
+    Cargo,
+    /// Go.
+    Go,
+    /// .NET.
+    Dotnet,
+    /// Java and its kin, by Gradle.
+    Gradle,
+    /// Java and its kin, by Maven.
+    Maven,
+    /// JavaScript, by npm.
+    Npm,
+    /// JavaScript, by pnpm.
+    Pnpm,
+    /// JavaScript, by Yarn.
+    Yarn,
+    /// Python, tested by pytest.
+    Pytest,
+    /// Anything, by make.
+    Make,
+}
+
+/// What is done with a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Build,
+    Test,
+    Lint,
+    Restore,
+}
+
+/// What of a project decides how it is built.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// The scripts of a `package.json`, the targets of a makefile.
+    pub(super) scripts: Vec<String>,
+    /// What the script `test` of a `package.json` runs.
+    pub(super) test_script: String,
+    /// The names in its folder.
+    pub(super) names: Vec<String>,
+    /// The text of a `pyproject.toml`, with that of a `setup.cfg` and a `tox.ini`.
+    pub(super) python: String,
+    /// Its own interpreter.
+    pub(super) interpreter: Option<String>,
+    /// The virtual environment the server was started in, where programs are told of it.
+    pub(super) virtual_env: Option<String>,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Cargo => "cargo",
+            Self::Go => "go",
+            Self::Dotnet => "dotnet",
+            Self::Gradle => "gradle",
+            Self::Maven => "maven",
+            Self::Npm => "npm",
+            Self::Pnpm => "pnpm",
+            Self::Yarn => "yarn",
+            Self::Pytest => "pytest",
+            Self::Make => "make",
+        }
+    }
+
+    /// The program and its arguments; `Err` says why there is none.
+    pub(super) fn argv(self, verb: Verb, facts: &Facts) -> Result<Vec<String>, String> {
+        let words = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
+        let has = |name: &str| facts.names.iter().any(|known| known == name);
+        let none = |why: &str| Err(why.to_owned());
+        match (self, verb) {
+            (Self::Cargo, Verb::Build) => words("cargo build --message-format=json"),
+            (Self::Cargo, Verb::Test) => words("cargo test --no-fail-fast --message-format=json"),
+            (Self::Cargo, Verb::Lint) => words("cargo clippy --all-targets --message-format=json"),
+            (Self::Cargo, Verb::Restore) => words("cargo fetch"),
+            (Self::Go, Verb::Build) => words("go build ./..."),
+            (Self::Go, Verb::Test) => words("go test -json ./..."),
+            (Self::Go, Verb::Lint) => words("go vet ./..."),
+            (Self::Go, Verb::Restore) => words("go mod download"),
+            (Self::Dotnet, Verb::Build) => words("dotnet build --nologo"),
+            (Self::Dotnet, Verb::Test) => words("dotnet test --nologo"),
+            (Self::Dotnet, Verb::Lint) => words("dotnet format --verify-no-changes"),
+            (Self::Dotnet, Verb::Restore) => words("dotnet restore"),
+            (Self::Gradle, verb) => {
+                let program = if has("gradlew") { "./gradlew" } else { "gradle" };
+                let task = match verb {
+                    Verb::Build => "assemble",
+                    Verb::Test => "test",
+                    Verb::Lint => "check",
+                    Verb::Restore => "dependencies",
+                };
+                words(&format!("{program} --console=plain {task}"))
+            }
+            (Self::Maven, verb) => {
+                let program = if has("mvnw") { "./mvnw" } else { "mvn" };
+                match verb {
+                    Verb::Build => words(&format!("{program} -B compile")),
+                    Verb::Test => words(&format!("{program} -B test")),
+                    Verb::Lint => none("Maven has no linter of its own; run one with ci_run"),
+                    Verb::Restore => words(&format!("{program} -B dependency:go-offline")),
+                }
+            }
+            (Self::Npm, Verb::Restore) if has("package-lock.json") => words("npm ci"),
+            (Self::Pnpm, Verb::Restore) if has("pnpm-lock.yaml") => {
+                words("pnpm install --frozen-lockfile")
+            }
+            (Self::Npm | Self::Pnpm | Self::Yarn, Verb::Restore) => {
+                words(&format!("{} install", self.name()))
+            }
+            (Self::Npm | Self::Pnpm | Self::Yarn, verb) => {
+                let script = facts.script(self, verb, "package.json", "script")?;
+                words(&format!("{} run {script}", self.name()))
+            }
+            (Self::Pytest, verb) => facts.python(verb),
+            (Self::Make, Verb::Restore) => none("make restores nothing by itself"),
+            (Self::Make, Verb::Build) if !facts.has_script("build") => words("make"),
+            (Self::Make, Verb::Test) if !facts.has_script("test") && facts.has_script("check") => {
+                words("make check")
+            }
+            (Self::Make, verb) => {
+                let target = facts.script(self, verb, "makefile", "target")?;
+                words(&format!("make {target}"))
+            }
+        }
+    }
+
+    /// `argv` with what the call adds, and only the tests that `filter` matches; `Err` says why
+    /// this project's cannot be chosen by name.
+    pub(super) fn with(
+        self,
+        mut argv: Vec<String>,
+        mut args: Vec<String>,
+        filter: Option<String>,
+        facts: &Facts,
+    ) -> Result<Vec<String>, String> {
+        if let (Self::Cargo, Some(filter)) = (self, &filter) {
+            // What comes after `--` is for the tests' own program, and so is the name.
+            let at = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+            if at == args.len() {
+                args.push("--".to_owned());
+            }
+            args.insert(at + 1, filter.clone());
+            argv.extend(args);
+            return Ok(argv);
+        }
+        let chosen: Vec<String> = match (self, filter) {
+            (_, None) | (Self::Cargo, Some(_)) => Vec::new(),
+            (Self::Go, Some(filter)) => vec![format!("-run={filter}")],
+            (Self::Dotnet, Some(filter)) => vec!["--filter".into(), filter],
+            (Self::Gradle, Some(filter)) => vec!["--tests".into(), filter],
+            (Self::Maven, Some(filter)) => vec![format!("-Dtest={filter}")],
+            // An id, or a file with tests.
+            (Self::Pytest, Some(filter)) if filter.contains("::") || filter.contains('/') => {
+                vec![filter]
+            }
+            (Self::Pytest, Some(filter)) => vec!["-k".into(), filter],
+            (Self::Npm | Self::Pnpm | Self::Yarn, Some(filter)) => {
+                Runner::of(&facts.test_script)?.filter(filter)
+            }
+            (Self::Make, Some(_)) => {
+                return Err(
+                    "make does not choose tests by name: give the makefile's own variables \
+                            or targets in `args`"
+                        .to_owned(),
+                );
+            }
+        };
+        // What a script is given comes after what npm is.
+        let is_npm = matches!(self, Self::Npm) && argv.get(1).is_some_and(|word| word == "run");
+        let is_apart = args.first().is_some_and(|first| first == "--");
+        if is_npm && !(args.is_empty() && chosen.is_empty()) {
+            argv.push("--".to_owned());
+            if is_apart {
+                args.remove(0);
+            }
+        }
+        argv.extend(chosen);
+        argv.extend(args);
+        Ok(argv)
+    }
+}
+
+impl Verb {
+    /// What a script for it is called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::Test => "test",
+            Self::Lint => "lint",
+            Self::Restore => "restore",
+        }
+    }
+}
+
+impl Facts {
+    fn has_script(&self, name: &str) -> bool {
+        self.scripts.iter().any(|known| known == name)
+    }
+
+    fn script(&self, kind: Kind, verb: Verb, file: &str, what: &str) -> Result<&str, String> {
+        let name = verb.name();
+        if self.has_script(name) {
+            return Ok(name);
+        }
+        let known: Vec<String> = self.scripts.iter().map(|name| format!("`{name}`")).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let kind = kind.name();
+        Err(format!(
+            "the {file} has no {what} `{name}`; it has {known} (run one with ci_run: `{kind} …`)"
+        ))
+    }
+
+    /// `pip install`, which without a virtual environment would change the machine's own Python.
+    fn pip(&self, what: &str) -> Result<Vec<String>, String> {
+        let active = self.virtual_env.as_ref().map(|venv| format!("{venv}/bin/python"));
+        let interpreter = self.interpreter.clone().or(active).ok_or(
+            "it has no virtual environment, and its packages would be installed into the \
+             machine's own Python; make one first: `python3 -m venv .venv` in its folder, e.g. \
+             with ci_run",
+        )?;
+        let words = ["-m", "pip", "install"].into_iter().chain(what.split(' '));
+        Ok([interpreter].into_iter().chain(words.map(str::to_owned)).collect())
+    }
+
+    fn python(&self, verb: Verb) -> Result<Vec<String>, String> {
+        let interpreter = self.interpreter.clone().unwrap_or_else(|| "python3".to_owned());
+        let module = |line: &str| {
+            let words = line.split(' ').map(str::to_owned);
+            Ok([interpreter.clone(), "-m".to_owned()].into_iter().chain(words).collect())
+        };
+        let program = |line: &str| Ok(line.split(' ').map(str::to_owned).collect());
+        let has = |name: &str| self.names.iter().any(|known| known == name);
+        let says = |text: &str| self.python.contains(text);
+        match verb {
+            Verb::Build if says("[build-system]") => module("build"),
+            Verb::Build => Err("there is nothing to build: no `[build-system]` is in a \
+                                pyproject.toml"
+                .to_owned()),
+            Verb::Test => module("pytest --color=no --tb=short -rfE"),
+            Verb::Lint if has("ruff.toml") || has(".ruff.toml") || says("[tool.ruff") => {
+                program("ruff check --output-format=concise")
+            }
+            Verb::Lint if has(".flake8") || says("[flake8]") => program("flake8"),
+            Verb::Lint => Err("no linter is configured (ruff or flake8)".to_owned()),
+            Verb::Restore if has("uv.lock") => program("uv sync"),
+            Verb::Restore if has("poetry.lock") => program("poetry install"),
+            Verb::Restore if has("requirements.txt") => self.pip("-r requirements.txt"),
+            Verb::Restore if has("pyproject.toml") || has("setup.py") => self.pip("-e ."),
+            Verb::Restore => Err("there is no requirements.txt and no pyproject.toml".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(kind: Kind, verb: Verb, facts: &Facts) -> Result<String, String> {
+        kind.argv(verb, facts).map(|argv| argv.join(" "))
+    }
+
+    fn names(names: &[&str]) -> Facts {
+        Facts { names: names.iter().map(|&name| name.to_owned()).collect(), ..Facts::default() }
+    }
+
+    #[test]
+    fn scripts_are_run_where_there_are_some() {
+        let facts = Facts { scripts: vec!["test".into(), "dev".into()], ..Facts::default() };
+        assert_eq!(argv(Kind::Npm, Verb::Test, &facts).unwrap(), "npm run test");
+        let missing = argv(Kind::Yarn, Verb::Build, &facts).unwrap_err();
+        assert!(missing.contains("no script `build`; it has `test`, `dev`"), "{missing}");
+        assert_eq!(argv(Kind::Make, Verb::Build, &facts).unwrap(), "make");
+        assert!(argv(Kind::Make, Verb::Lint, &facts).unwrap_err().contains("no target `lint`"));
+    }
+
+    #[test]
+    fn a_project_s_own_lists_and_wrappers_are_used() {
+        let locked = names(&["package-lock.json", "gradlew", "requirements.txt"]);
+        assert_eq!(argv(Kind::Npm, Verb::Restore, &locked).unwrap(), "npm ci");
+        let tested = argv(Kind::Gradle, Verb::Test, &locked).unwrap();
+        assert_eq!(tested, "./gradlew --console=plain test");
+        assert_eq!(argv(Kind::Npm, Verb::Restore, &names(&[])).unwrap(), "npm install");
+        assert!(argv(Kind::Pytest, Verb::Lint, &locked).unwrap_err().contains("no linter"));
+    }
+
+    #[test]
+    fn what_a_call_adds_stands_where_the_program_reads_it() {
+        let with = |kind: Kind, args: &[&str], filter: Option<&str>| {
+            let args = args.iter().map(|&arg| arg.to_owned()).collect();
+            let argv = ["x".to_owned(), "run".to_owned()].into();
+            let facts = Facts { test_script: "jest".to_owned(), ..Facts::default() };
+            kind.with(argv, args, filter.map(str::to_owned), &facts).unwrap().join(" ")
+        };
+        assert_eq!(with(Kind::Cargo, &["--lib"], Some("adds")), "x run --lib -- adds");
+        assert_eq!(with(Kind::Npm, &["--bail"], None), "x run -- --bail");
+        assert_eq!(with(Kind::Npm, &[], None), "x run");
+        assert_eq!(with(Kind::Pytest, &["-x"], Some("a or b")), "x run -k a or b -x");
+        assert_eq!(with(Kind::Go, &[], Some("Adds")), "x run -run=Adds");
+        let captured = with(Kind::Cargo, &["--lib", "--", "--nocapture"], Some("adds"));
+        assert_eq!(captured, "x run --lib -- adds --nocapture");
+        assert_eq!(with(Kind::Npm, &["--", "--bail"], Some("adds")), "x run -- -t adds --bail");
+        assert_eq!(with(Kind::Yarn, &["--bail"], Some("adds")), "x run -t adds --bail");
+        assert_eq!(with(Kind::Pytest, &[], Some("test_a.py::test_b")), "x run test_a.py::test_b");
+        assert_eq!(with(Kind::Pytest, &[], Some("tests/unit")), "x run tests/unit");
+    }
+
+    #[test]
+    fn make_is_given_no_test_s_name_as_a_target() {
+        let filter = Some("adds".to_owned());
+        let refused = Kind::Make.with(Vec::new(), Vec::new(), filter, &Facts::default());
+        assert!(refused.unwrap_err().contains("`args`"));
+    }
+
+    #[test]
+    fn packages_go_into_a_virtual_environment_or_nowhere() {
+        let mut facts = names(&["requirements.txt"]);
+        let refused = argv(Kind::Pytest, Verb::Restore, &facts).unwrap_err();
+        assert!(refused.contains("`python3 -m venv .venv`"), "{refused}");
+        facts.virtual_env = Some("/v".to_owned());
+        let restored = argv(Kind::Pytest, Verb::Restore, &facts).unwrap();
+        assert_eq!(restored, "/v/bin/python -m pip install -r requirements.txt");
+        facts.interpreter = Some(".venv/bin/python".to_owned());
+        let restored = argv(Kind::Pytest, Verb::Restore, &facts).unwrap();
+        assert_eq!(restored, ".venv/bin/python -m pip install -r requirements.txt");
+        assert_eq!(argv(Kind::Pytest, Verb::Restore, &names(&["uv.lock"])).unwrap(), "uv sync");
+    }
+}

@@ -1,0 +1,279 @@
+//! Projects in the workspace, told by the files that build tools look for.
+
+use std::ffi::OsStr;
+
+use serde_json::Value;
+use toolgate_contract::{Fault, ToolError};
+
+use super::kind::{Facts, Kind};
+use crate::world::Root;
+use crate::world::root::{Kind as Entry, Watch, shown};
+
+/// How many names of a folder are looked at.
+const NAMES_MAX: usize = 10_000;
+/// How much of a file that describes a project is read.
+const FILE_BYTES: u64 = 1 << 20;
+/// How deep projects are sought beneath a folder that is none.
+const DEPTH_MAX: usize = 3;
+/// How many folders are looked at, and how many projects told.
+const FOLDERS_MAX: usize = 2000;
+const PROJECTS_MAX: usize = 50;
+/// Folders that build tools fill.
+const FILLED: [&str; 8] =
+    ["node_modules", "target", "dist", "build", "vendor", "venv", "bin", "obj"];
+
+/// A project.
+#[derive(Debug)]
+pub(super) struct Project {
+    pub(super) kind: Kind,
+    /// Its folder, from the workspace.
+    pub(super) folder: String,
+    /// The file it is told by.
+    pub(super) file: String,
+    pub(super) facts: Facts,
+}
+
+/// The projects in `folder`; or else in the nearest folder around it that has some, or beneath.
+pub(super) fn find(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, ToolError> {
+    let folder = &inside(root, folder)?;
+    let here = in_folder(root, folder, watch)?;
+    if !here.is_empty() {
+        return Ok(here);
+    }
+    let mut around = folder.as_str();
+    while let Some((parent, _)) = around.rsplit_once('/') {
+        let found = in_folder(root, parent, watch)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        around = parent;
+    }
+    if folder != "." {
+        let found = in_folder(root, ".", watch)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    beneath(root, folder, Nested::LeftOut, watch)
+}
+
+/// The same, and with what is in `folder` also what lies beneath it, in projects or not.
+pub(super) fn find_all(
+    root: &Root,
+    folder: &str,
+    watch: &Watch,
+) -> Result<Vec<Project>, ToolError> {
+    let mut found = find(root, folder, watch)?;
+    let folder = inside(root, folder)?;
+    let inner = beneath(root, &folder, Nested::Told, watch)?;
+    let is_known = |known: &[Project], project: &Project| {
+        known.iter().any(|it| it.folder == project.folder && it.kind == project.kind)
+    };
+    for project in inner {
+        if !is_known(&found, &project) {
+            found.push(project);
+        }
+    }
+    Ok(found)
+}
+
+/// `folder` from the workspace, without what changes nothing.
+fn inside(root: &Root, folder: &str) -> Result<String, ToolError> {
+    match root.exists(folder).map_err(|err| err.at("/project"))? {
+        Some(Entry::Dir) => {}
+        Some(Entry::File | Entry::Symlink | Entry::Other) => {
+            let message = format!("{} is not a folder; name the project's folder", shown(folder));
+            return Err(ToolError::invalid("/project", message));
+        }
+        None => return Err(ToolError::not_found(format!("{} does not exist", shown(folder)))),
+    }
+    let own = root.path().to_str().unwrap_or_default();
+    let folder = folder.strip_prefix(own).filter(|_| folder.starts_with('/')).unwrap_or(folder);
+    let names: Vec<&str> = folder.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    // Where `..` leads is the kernel's to say; such a folder has none around it that we could name.
+    Ok(if names.is_empty() { ".".to_owned() } else { names.join("/") })
+}
+
+/// What becomes of the projects that lie in others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nested {
+    Told,
+    LeftOut,
+}
+
+/// The projects beneath `folder`, nearest first.
+fn beneath(
+    root: &Root,
+    folder: &str,
+    nested: Nested,
+    watch: &Watch,
+) -> Result<Vec<Project>, ToolError> {
+    let mut found = Vec::new();
+    let mut level = vec![folder.to_owned()];
+    let mut looked = 0;
+    for _ in 0..DEPTH_MAX {
+        let mut next = Vec::new();
+        for folder in &level {
+            for name in folders(root, folder, watch)? {
+                looked += 1;
+                if looked > FOLDERS_MAX || found.len() >= PROJECTS_MAX {
+                    return Ok(found);
+                }
+                let inner = if folder == "." { name } else { format!("{folder}/{name}") };
+                // What cannot be read is passed over.
+                let Ok(projects) = in_folder(root, &inner, watch) else { continue };
+                if projects.is_empty() || nested == Nested::Told {
+                    next.push(inner);
+                }
+                found.extend(projects);
+            }
+        }
+        level = next;
+    }
+    Ok(found)
+}
+
+fn folders(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<String>, ToolError> {
+    let page = match root.page(folder, None, NAMES_MAX, watch) {
+        Err(err) if err.fault == Fault::Canceled => return Err(err),
+        Err(_) => return Ok(Vec::new()),
+        Ok(page) => page,
+    };
+    let folders = page.entries.into_iter().filter(|(_, meta)| match meta.kind() {
+        Entry::Dir => true,
+        Entry::File | Entry::Symlink | Entry::Other => false,
+    });
+    let names = folders.filter_map(|(name, _)| name.into_string().ok());
+    Ok(names.filter(|name| !name.starts_with('.') && !FILLED.contains(&&**name)).collect())
+}
+
+/// The projects whose files are in `folder` itself.
+fn in_folder(root: &Root, folder: &str, watch: &Watch) -> Result<Vec<Project>, ToolError> {
+    let page = root.page(folder, None, NAMES_MAX, watch)?;
+    let entries = page.entries.into_iter();
+    let names: Vec<String> = entries.filter_map(|(name, _)| name.into_string().ok()).collect();
+    let has = |name: &str| names.iter().any(|known| known == name);
+    let ends = |end: &str| names.iter().find(|name| is_of(name, end));
+    let first = |known: &[&str]| known.iter().find(|name| has(name)).map(|&name| name.to_owned());
+    let text = |name: &str| read(root, &join(folder, name), watch);
+    let mut found = Vec::new();
+    let mut add = |kind: Kind, file: String, facts: Facts| {
+        let facts = Facts { names: names.clone(), ..facts };
+        found.push(Project { kind, folder: folder.to_owned(), file, facts });
+    };
+    if let Some(file) = first(&["Cargo.toml"]) {
+        add(Kind::Cargo, file, Facts::default());
+    }
+    if let Some(file) = first(&["go.mod"]) {
+        add(Kind::Go, file, Facts::default());
+    }
+    let dotnet = ["sln", "slnx", "csproj", "fsproj", "vbproj"].iter().find_map(|end| ends(end));
+    if let Some(file) = dotnet {
+        add(Kind::Dotnet, file.clone(), Facts::default());
+    }
+    let gradle = ["build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"];
+    if let Some(file) = first(&gradle) {
+        add(Kind::Gradle, file, Facts::default());
+    }
+    if let Some(file) = first(&["pom.xml"]) {
+        add(Kind::Maven, file, Facts::default());
+    }
+    if let Some(file) = first(&["package.json"]) {
+        let package: Value = serde_json::from_str(&text(&file)).unwrap_or_default();
+        let test_script = package["scripts"]["test"].as_str().unwrap_or_default().to_owned();
+        let scripts = package["scripts"].as_object().into_iter().flatten();
+        let scripts = scripts.map(|(name, _)| name.clone()).collect();
+        let manager = package["packageManager"].as_str().unwrap_or_default();
+        let kind = if has("pnpm-lock.yaml") || manager.starts_with("pnpm@") {
+            Kind::Pnpm
+        } else if has("yarn.lock") || manager.starts_with("yarn@") {
+            Kind::Yarn
+        } else {
+            Kind::Npm
+        };
+        add(kind, file, Facts { scripts, test_script, ..Facts::default() });
+    }
+    let python = [
+        "pytest.ini",
+        "pyproject.toml",
+        "setup.cfg",
+        "setup.py",
+        "tox.ini",
+        "conftest.py",
+        "requirements.txt",
+    ];
+    let is_test = |name: &&String| name.starts_with("test_") && is_of(name, "py");
+    let told = first(&python).or_else(|| names.iter().find(is_test).cloned());
+    if let Some(file) = told {
+        let parts = ["pyproject.toml", "setup.cfg", "tox.ini"].into_iter().filter(|name| has(name));
+        let python = parts.map(&text).collect::<Vec<_>>().join("\n");
+        // Such an interpreter is a symlink that leads out of the workspace: it is only looked at.
+        let own = ["venv", ".venv"].into_iter().find_map(|venv| {
+            let interpreter = format!("{venv}/bin/python");
+            root.look(&join(folder, &interpreter)).ok().map(|_| interpreter)
+        });
+        add(Kind::Pytest, file, Facts { python, interpreter: own, ..Facts::default() });
+    }
+    if let Some(file) = first(&["GNUmakefile", "makefile", "Makefile"]) {
+        let scripts = targets(&text(&file));
+        add(Kind::Make, file, Facts { scripts, ..Facts::default() });
+    }
+    Ok(found)
+}
+
+fn is_of(name: &str, end: &str) -> bool {
+    std::path::Path::new(name).extension() == Some(OsStr::new(end))
+}
+
+/// The name `name` in `folder`.
+pub(super) fn join(folder: &str, name: &str) -> String {
+    if folder == "." { name.to_owned() } else { format!("{folder}/{name}") }
+}
+
+/// The text of a file, what can be read of it.
+fn read(root: &Root, path: &str, watch: &Watch) -> String {
+    let bytes = root.open_file(path).and_then(|file| file.read(0, FILE_BYTES, watch));
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// The targets that a makefile names in plain words.
+fn targets(makefile: &str) -> Vec<String> {
+    let heads = makefile.lines().filter(|line| !line.starts_with(['\t', '#', ' ', '.']));
+    let heads = heads.filter_map(|line| {
+        let (head, rest) = line.split_once(':')?;
+        (!rest.starts_with('=') && !head.contains(['=', '$', '%'])).then_some(head)
+    });
+    heads.flat_map(str::split_whitespace).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test lays its folder out from outside")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_what_stands_before_a_colon() {
+        let makefile = "CC := gcc\nall: main.o\n\tgcc x: y\n.PHONY: test\ntest check: all\n# no: x\n%.o: %.c\n";
+        assert_eq!(targets(makefile), ["all", "test", "check"]);
+    }
+
+    #[test]
+    fn projects_beneath_one_are_found_where_all_are_asked_for() {
+        let folder = tempfile::TempDir::new().unwrap();
+        for path in ["Cargo.toml", "web/package.json", "web/tools/gen/go.mod", "docs/x"] {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let root = Root::open(folder.path()).unwrap();
+        let watch = Watch::default();
+        let told = |found: Vec<Project>| -> Vec<(String, Kind)> {
+            found.into_iter().map(|project| (project.folder, project.kind)).collect()
+        };
+        assert_eq!(told(find(&root, ".", &watch).unwrap()), [(".".to_owned(), Kind::Cargo)]);
+        let all = [(".", Kind::Cargo), ("web", Kind::Npm), ("web/tools/gen", Kind::Go)];
+        let all = all.map(|(folder, kind)| (folder.to_owned(), kind));
+        assert_eq!(told(find_all(&root, ".", &watch).unwrap()), all);
+        assert_eq!(told(find_all(&root, "web", &watch).unwrap()), all[1..]);
+    }
+}

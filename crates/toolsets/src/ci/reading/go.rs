@@ -1,0 +1,158 @@
+//! What Go prints: `go test -json`, and the compiler's and vet's lines.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+use toolgate_contract::Stream;
+
+use super::super::report::{Failure, Severity, Summary};
+use super::found::Found;
+
+/// How much of what one test prints is kept.
+const SAID_BYTES_MAX: usize = 16 << 10;
+
+/// Reads Go.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// What each test that runs has printed.
+    said: HashMap<String, String>,
+    failed: u64,
+    /// Tests in which others failed.
+    outer: HashSet<String>,
+}
+
+/// A line of `go test -json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Line<'l> {
+    action: &'l str,
+    #[serde(default)]
+    package: String,
+    #[serde(default)]
+    test: Option<String>,
+    #[serde(default)]
+    output: String,
+}
+
+impl super::Reader for Reader {
+    fn line<'l>(&mut self, _: Stream, line: &'l str, found: &mut Found) -> Option<Cow<'l, str>> {
+        let told = line.starts_with('{').then(|| serde_json::from_str::<Line<'_>>(line).ok());
+        let Some(Line { action, package, test, output }) = told.flatten() else {
+            if let Some(failure) = compiled(line) {
+                found.push(failure);
+            }
+            return Some(line.into());
+        };
+        match (action, test) {
+            ("output" | "build-output", None) => {
+                if let Some(failure) = compiled(output.trim_end()) {
+                    found.push(failure);
+                }
+                return Some(output.into());
+            }
+            ("output", Some(test)) => {
+                let said = self.said.entry(format!("{package}.{test}")).or_default();
+                if said.len() < SAID_BYTES_MAX {
+                    said.push_str(&output);
+                }
+                return Some(output.into());
+            }
+            ("pass", Some(test)) => {
+                self.said.remove(&format!("{package}.{test}"));
+                Summary::add(&mut found.summary.passed, 1);
+            }
+            ("skip", Some(test)) => {
+                self.said.remove(&format!("{package}.{test}"));
+                Summary::add(&mut found.summary.skipped, 1);
+            }
+            ("fail", Some(test)) => {
+                self.failed += 1;
+                found.summary.failed = Some(self.failed);
+                let name = format!("{package}.{test}");
+                let said = self.said.remove(&name).unwrap_or_default();
+                let is_outer = self.outer.contains(&name);
+                if let Some((outer, _)) = name.rsplit_once('/').filter(|_| test.contains('/')) {
+                    self.outer.insert(outer.to_owned());
+                }
+                let failure = failed(&package, &test, &said);
+                if !(is_outer && failure.file.is_none()) {
+                    found.push(failure);
+                }
+            }
+            (_, _) => {}
+        }
+        None
+    }
+
+    fn end(&mut self, _: &mut Found) {}
+}
+
+/// What a failed test said.
+fn failed(package: &str, test: &str, said: &str) -> Failure {
+    let mut failure = Failure::new(Severity::Failure, "").of_test(test);
+    for line in said.lines() {
+        let trimmed = line.trim_start();
+        if ["=== ", "--- FAIL: ", "--- PASS: "].iter().any(|mark| trimmed.starts_with(mark)) {
+            continue;
+        }
+        let place = trimmed.split_once(": ").and_then(|(place, message)| {
+            let (file, row) = place.rsplit_once(':')?;
+            Some((file, row.parse().ok()?, message))
+        });
+        match place {
+            // Its name alone is told; its folder is the end of the package's name.
+            Some((file, row, message)) if failure.file.is_none() && file.ends_with(".go") => {
+                failure = failure.at(&format!("{package}/{file}"), Some(row), None);
+                failure.message.push_str(message);
+            }
+            Some(_) | None => failure.message.push_str(trimmed),
+        }
+        failure.message.push('\n');
+    }
+    if failure.message.trim().is_empty() {
+        failure.message = format!("it failed in {package}");
+    }
+    failure
+}
+
+/// `./a.go:3:5: message`, also after `vet: `.
+fn compiled(line: &str) -> Option<Failure> {
+    let line = line.strip_prefix("vet: ").unwrap_or(line);
+    let mut parts = line.splitn(4, ':');
+    let (file, row, column) = (parts.next()?, parts.next()?, parts.next()?);
+    let message = parts.next()?;
+    let (row, column) = (row.parse().ok()?, column.parse().ok()?);
+    let failure = Failure::new(Severity::Error, message.trim());
+    file.ends_with(".go").then(|| failure.at(file, Some(row), Some(column)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::kind::{Kind, Verb};
+    use super::super::tests::read;
+
+    #[test]
+    fn failed_tests_are_told_the_inner_ones_for_the_outer() {
+        let (summary, failures, output) =
+            read(Kind::Go, Verb::Test, include_str!("printed/go-test.txt"));
+        let counts = (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts, (Some(1), Some(2), Some(1)));
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!(failure.test.as_deref(), Some("TestAddsWrongly/inner"));
+        assert_eq!(failure.file.as_deref(), Some("example.com/tiny/sum_test.go"));
+        assert_eq!((failure.line, failure.message.as_str()), (Some(13), "want 4, got 3"));
+        assert!(output.starts_with("=== RUN   TestAdds\n--- PASS"), "{output}");
+    }
+
+    #[test]
+    fn the_compiler_s_errors_are_told_once() {
+        let printed = "# example.com/tiny\n./sum.go:4:23: cannot use \"a\" as int value\n\
+                       # example.com/tiny [example.com/tiny.test]\n\
+                       ./sum.go:4:23: cannot use \"a\" as int value\nFAIL\texample.com/tiny [build failed]\n";
+        let (summary, failures, _) = read(Kind::Go, Verb::Test, printed);
+        assert_eq!((summary.errors, failures.len()), (Some(1), 1));
+        let place = (failures[0].file.as_deref(), failures[0].line, failures[0].column);
+        assert_eq!(place, (Some("./sum.go"), Some(4), Some(23)));
+    }
+}

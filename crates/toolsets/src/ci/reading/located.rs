@@ -1,0 +1,189 @@
+//! Lines that say at which place something is wrong, in the ways most programs have.
+
+use super::super::report::{Failure, Severity};
+
+/// What `line` says is wrong, if it says so:
+/// `a.c:3:5: error: …`, `a.cs(3,5): error CS1: …`, `a.ts:3:5 - error TS1: …`,
+/// `[ERROR] /a.java:[3,5] …`, `a.java:3: error: …`.
+pub(super) fn located(line: &str) -> Option<Failure> {
+    let line = line.trim_start();
+    let maven = [("[ERROR] ", Severity::Error), ("[WARNING] ", Severity::Warning)];
+    for (mark, severity) in maven {
+        if let Some(rest) = line.strip_prefix(mark) {
+            let (file, rest) = rest.split_once(":[")?;
+            let (place, message) = rest.split_once(']')?;
+            let (row, column) = numbers(place)?;
+            return Some(Failure::new(severity, message.trim()).at(file, Some(row), column));
+        }
+    }
+    parenthesised(line).or_else(|| colons(line))
+}
+
+/// `file(3,5): error CODE: message`.
+fn parenthesised(line: &str) -> Option<Failure> {
+    let (place, rest) = line.split_once("): ")?;
+    let (file, place) = place.rsplit_once('(')?;
+    if file.is_empty() || file.contains(' ') && !file.contains(['/', '\\']) {
+        return None;
+    }
+    let (row, column) = numbers(place)?;
+    let (severity, rest) = severity(rest)?;
+    let (code, message) = coded(rest);
+    // The project a compiler was building.
+    let message = match message.rsplit_once(" [") {
+        Some((before, project)) if project.ends_with("proj]") => before,
+        Some(_) | None => message,
+    };
+    let failure = Failure::new(severity, message).at(file, Some(row), column);
+    Some(Failure { code: code.map(str::to_owned), ..failure })
+}
+
+/// `file:3:5: error: message`, or with ` - ` before what it is.
+fn colons(line: &str) -> Option<Failure> {
+    for (at, _) in line.match_indices(':') {
+        let (file, rest) = (&line[..at], &line[at + 1..]);
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let after = &rest[digits..];
+        let is_number = file.bytes().all(|b| b.is_ascii_digit());
+        if is_number || digits == 0 || !after.starts_with([':', ' ']) {
+            continue;
+        }
+        let row = rest[..digits].parse().ok()?;
+        let (column, after) =
+            match after.strip_prefix(':').map(|after| (first_number(after), after)) {
+                Some((Some(column), after)) => {
+                    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+                    (Some(column), &after[digits..])
+                }
+                Some((None, _)) | None => (None, after),
+            };
+        let after = after.trim_start_matches(':').trim_start();
+        let after = after.strip_prefix("- ").unwrap_or(after);
+        let (severity, rest) = severity(after)?;
+        let (code, message) = coded(rest);
+        let failure = Failure::new(severity, message).at(file, Some(row), column);
+        return Some(Failure { code: code.map(str::to_owned), ..failure });
+    }
+    None
+}
+
+/// What a message is, and the rest of it.
+fn severity(text: &str) -> Option<(Severity, &str)> {
+    let words = [
+        ("error", Severity::Error),
+        ("fatal error", Severity::Error),
+        ("Error", Severity::Error),
+        ("warning", Severity::Warning),
+        ("Warning", Severity::Warning),
+    ];
+    let (word, severity) = words.into_iter().find(|(word, _)| {
+        text.strip_prefix(word).is_some_and(|rest| rest.starts_with([':', ' ', '[']))
+    })?;
+    Some((severity, &text[word.len()..]))
+}
+
+/// The code that a message begins with, and the message.
+fn coded(text: &str) -> (Option<&str>, &str) {
+    let text = text.trim_start();
+    match text.split_once(':') {
+        Some(("", message)) => (None, message.trim()),
+        Some((code, message)) if is_code(code) => (Some(code), message.trim()),
+        Some(_) | None => (None, text.trim()),
+    }
+}
+
+fn is_code(word: &str) -> bool {
+    word.bytes().all(|b| b.is_ascii_alphanumeric()) && word.bytes().any(|b| b.is_ascii_digit())
+}
+
+/// `3` or `3,5`.
+fn numbers(place: &str) -> Option<(u32, Option<u32>)> {
+    let mut numbers = place.split(',');
+    let row = numbers.next()?.trim().parse().ok()?;
+    Some((row, numbers.next().and_then(|column| column.trim().parse().ok())))
+}
+
+fn first_number(text: &str) -> Option<u32> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text[..digits].parse().ok()
+}
+
+/// The last `file:row:column` in `line`, e.g. of a stack: `at f (/a/b.js:3:5)`.
+pub(super) fn place(line: &str) -> Option<(&str, u32, Option<u32>)> {
+    let line = line.trim().trim_end_matches([')', ',', '\'', '"']);
+    let (rest, last) = line.rsplit_once(':')?;
+    let last: u32 = last.parse().ok()?;
+    let (file, row, column) = match rest.rsplit_once(':') {
+        Some((file, row)) if row.parse::<u32>().is_ok() => (file, row.parse().ok()?, Some(last)),
+        Some(_) | None => (rest, last, None),
+    };
+    let file = file.rsplit(['(', '\'', '"']).next()?;
+    let file = file.strip_prefix("at ").unwrap_or(file);
+    let file = file.strip_prefix("file://").unwrap_or(file).trim();
+    (!file.is_empty() && !file.contains(' ')).then_some((file, row, column))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: &str) {
+        let told = located(line).map(|failure| {
+            let Failure { file, line, column, severity, code, message, .. } = failure;
+            format!("{file:?} {line:?} {column:?} {severity:?} {code:?} {message}")
+                .replace("Some(", "")
+                .replace(')', "")
+        });
+        assert_eq!(told.as_deref().unwrap_or("nothing"), expected, "{line}");
+    }
+
+    #[test]
+    fn what_compilers_say_is_read() {
+        check("main.c:3:5: error: expected ';'", r#""main.c" 3 5 Error None expected ';'"#);
+        check(
+            "main.c:1:10: fatal error: x.h: No such file",
+            r#""main.c" 1 10 Error None x.h: No such file"#,
+        );
+        check("src/a.c:9: warning: unused", r#""src/a.c" 9 None Warning None unused"#);
+        check(
+            "src/a.ts(3,5): error TS2322: Type 'x'.",
+            r#""src/a.ts" 3 5 Error "TS2322" Type 'x'."#,
+        );
+        check(
+            "src/a.ts:3:5 - error TS2322: Type 'x'.",
+            r#""src/a.ts" 3 5 Error "TS2322" Type 'x'."#,
+        );
+        check(
+            "/w/P.cs(3,5): error CS1002: ; expected [/w/x.csproj]",
+            r#""/w/P.cs" 3 5 Error "CS1002" ; expected"#,
+        );
+        check(
+            "[ERROR] /w/A.java:[3,5] cannot find symbol",
+            r#""/w/A.java" 3 5 Error None cannot find symbol"#,
+        );
+        check("A.java:7: error: not a statement", r#""A.java" 7 None Error None not a statement"#);
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_place_is_not() {
+        for line in [
+            "error: could not compile",
+            "10:30:05 INFO started",
+            "http://x:80/a",
+            "ok",
+            ":3: error: x",
+        ] {
+            check(line, "nothing");
+        }
+    }
+
+    #[test]
+    fn a_place_is_read_off_a_stack() {
+        assert_eq!(place("    at f (/w/a.js:3:5)"), Some(("/w/a.js", 3, Some(5))));
+        assert_eq!(place("at file:///w/a.mjs:3:5"), Some(("/w/a.mjs", 3, Some(5))));
+        assert_eq!(place("  location: '/w/a.js:3:5'"), Some(("/w/a.js", 3, Some(5))));
+        assert_eq!(place("x_test.go:12"), Some(("x_test.go", 12, None)));
+        assert_eq!(place("at it said so"), None);
+    }
+}

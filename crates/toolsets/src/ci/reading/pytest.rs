@@ -1,0 +1,235 @@
+//! What pytest prints with `--tb=short -rfE`.
+
+use std::borrow::Cow;
+
+use toolgate_contract::Stream;
+
+use super::super::report::{Failure, Severity, Summary};
+use super::found::Found;
+use super::located::located;
+
+/// Reads pytest, and linters run in its stead.
+#[derive(Default)]
+pub(super) struct Reader {
+    section: Section,
+    /// The failure being told.
+    told: Option<Failure>,
+}
+
+/// Which part of its report is being read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Section {
+    #[default]
+    Before,
+    /// Failures, and errors around tests.
+    Failures,
+    After,
+}
+
+impl super::Reader for Reader {
+    fn line<'l>(&mut self, _: Stream, line: &'l str, found: &mut Found) -> Option<Cow<'l, str>> {
+        self.read(line, found);
+        Some(line.into())
+    }
+
+    fn end(&mut self, found: &mut Found) {
+        self.flush(found);
+    }
+}
+
+impl Reader {
+    fn read(&mut self, line: &str, found: &mut Found) {
+        if let Some(title) = ruled(line, '=') {
+            self.flush(found);
+            self.section = match title {
+                "FAILURES" | "ERRORS" => Section::Failures,
+                _ => Section::After,
+            };
+            count(title, found);
+            return;
+        }
+        match self.section {
+            Section::Before => {
+                if let Some(failure) = located(line).or_else(|| linted(line)) {
+                    found.push(failure);
+                }
+            }
+            Section::After => {}
+            Section::Failures => match ruled(line, '_') {
+                Some(title) => {
+                    self.flush(found);
+                    let test = title.strip_prefix("ERROR at setup of ");
+                    let test = test.or_else(|| title.strip_prefix("ERROR at teardown of "));
+                    let test = test.or_else(|| title.strip_prefix("ERROR collecting "));
+                    let failure = Failure::new(Severity::Failure, "");
+                    self.told = Some(failure.of_test(test.unwrap_or(title)));
+                }
+                None => self.tell(line),
+            },
+        }
+    }
+
+    /// Takes a line about the failure that is being told.
+    fn tell(&mut self, line: &str) {
+        let Some(told) = &mut self.told else { return };
+        if let Some(said) = line.strip_prefix("E  ") {
+            let said = said.trim();
+            // Where the file itself cannot be read.
+            let place = said.strip_prefix("File \"").and_then(|it| it.split_once("\", line "));
+            if let Some((file, row)) = place {
+                *told = told.clone().at(file, row.trim().parse().ok(), None);
+            } else {
+                told.message.push_str(said);
+                told.message.push('\n');
+            }
+        } else if let Some((place, _)) = line.split_once(": in ")
+            && let Some((file, row)) = place.rsplit_once(':')
+            && let Ok(row) = row.parse::<u32>()
+        {
+            // The first place is the test's own; what it calls comes after.
+            if told.file.is_none() && !line.starts_with(' ') {
+                *told = told.clone().at(file, Some(row), None);
+            }
+        }
+    }
+
+    fn flush(&mut self, found: &mut Found) {
+        let Some(mut told) = self.told.take() else { return };
+        if told.message.is_empty() {
+            "it failed".clone_into(&mut told.message);
+        }
+        found.push(told);
+    }
+}
+
+/// The title between two rules of `rule`.
+fn ruled(line: &str, rule: char) -> Option<&str> {
+    let title = line.trim_matches(rule);
+    let is_ruled = line.len() >= title.len() + 2 && title.len() > 2;
+    let title = title.strip_prefix(' ')?.strip_suffix(' ')?;
+    is_ruled.then_some(title)
+}
+
+/// Counts `2 failed, 1 passed, 1 skipped, 1 error in 0.11s`.
+fn count(title: &str, found: &mut Found) {
+    let Some((counts, _)) = title.rsplit_once(" in ") else { return };
+    for part in counts.split(", ") {
+        let Some((number, what)) = part.split_once(' ') else { continue };
+        let Ok(number) = number.parse() else { continue };
+        match what {
+            "passed" | "xpassed" => Summary::add(&mut found.summary.passed, number),
+            "failed" => Summary::add(&mut found.summary.failed, number),
+            "skipped" | "xfailed" | "deselected" => {
+                Summary::add(&mut found.summary.skipped, number);
+            }
+            "error" | "errors" => Summary::add(&mut found.summary.errors, number),
+            "warning" | "warnings" => Summary::add(&mut found.summary.warnings, number),
+            _ => {}
+        }
+    }
+}
+
+/// `a.py:3:5: F401 message`, as ruff and flake8 say it.
+fn linted(line: &str) -> Option<Failure> {
+    let mut parts = line.splitn(4, ':');
+    let (file, row, column) = (parts.next()?, parts.next()?, parts.next()?);
+    let (code, message) = parts.next()?.trim().split_once(' ')?;
+    let (row, column) = (row.parse().ok()?, column.parse().ok()?);
+    let is_code = code.starts_with(|c: char| c.is_ascii_uppercase())
+        && code.bytes().any(|b| b.is_ascii_digit());
+    let failure = Failure::new(Severity::Error, message).at(file, Some(row), Some(column));
+    is_code.then(|| Failure { code: Some(code.to_owned()), ..failure })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::kind::{Kind, Verb};
+    use super::super::tests::read;
+
+    const PRINTED: &str =
+        "============================= test session starts ==============================
+platform linux -- Python 3.11.7, pytest-9.2.0, pluggy-1.7.0
+rootdir: /w/p
+collected 5 items
+
+test_sum.py .FsEF                                                        [100%]
+
+==================================== ERRORS ====================================
+_________________________ ERROR at setup of test_needs _________________________
+test_sum.py:23: in broken
+    raise RuntimeError(\"no fixture\")
+E   RuntimeError: no fixture
+=================================== FAILURES ===================================
+______________________________ test_adds_wrongly _______________________________
+test_sum.py:13: in test_adds_wrongly
+    assert add(1, 2) == 4, \"one and two\"
+E   AssertionError: one and two
+E   assert 3 == 4
+E    +  where 3 = add(1, 2)
+_____________________________ TestMore.test_raises _____________________________
+test_sum.py:32: in test_raises
+    add(1, None)
+test_sum.py:5: in add
+    return a + b
+           ^^^^^
+E   TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'
+=========================== short test summary info ============================
+FAILED test_sum.py::test_adds_wrongly - AssertionError: one and two
+FAILED test_sum.py::TestMore::test_raises - TypeError: unsupported operand ty...
+ERROR test_sum.py::test_needs - RuntimeError: no fixture
+=============== 2 failed, 1 passed, 1 skipped, 1 error in 0.11s ================
+";
+
+    #[test]
+    fn failed_tests_are_told_with_the_test_s_own_line() {
+        let (summary, failures, _) = read(Kind::Pytest, Verb::Test, PRINTED);
+        let counts = [summary.passed, summary.failed, summary.skipped, summary.errors];
+        assert_eq!(counts, [Some(1), Some(2), Some(1), Some(1)]);
+        let told = failures.iter().map(|failure| {
+            let message = failure.message.lines().next().unwrap();
+            (failure.test.as_deref().unwrap(), failure.line.unwrap(), message)
+        });
+        let expected = [
+            ("test_needs", 23, "RuntimeError: no fixture"),
+            ("test_adds_wrongly", 13, "AssertionError: one and two"),
+            (
+                "TestMore.test_raises",
+                32,
+                "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'",
+            ),
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert!(failures.iter().all(|failure| failure.file.as_deref() == Some("test_sum.py")));
+    }
+
+    #[test]
+    fn a_file_that_is_no_python_is_told_with_its_line() {
+        let printed =
+            "==================================== ERRORS ====================================
+_________________________ ERROR collecting test_bad.py _________________________
+v/lib/python3.11/site-packages/_pytest/python.py:528: in importtestmodule
+    mod = import_path(
+E     File \"/w/p/test_bad.py\", line 1
+E       def x(:
+E             ^
+E   SyntaxError: invalid syntax
+=========================== short test summary info ============================
+ERROR test_bad.py
+!!!!!!!!!!!!!!!!!!!! Interrupted: 1 error during collection !!!!!!!!!!!!!!!!!!!!
+=============================== 1 error in 0.49s ===============================
+";
+        let (_, failures, _) = read(Kind::Pytest, Verb::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!(failure.test.as_deref(), Some("test_bad.py"));
+        let place = (failure.file.as_deref(), failure.line);
+        assert_eq!(place, (Some("/w/p/test_bad.py"), Some(1)));
+        assert!(failure.message.ends_with("SyntaxError: invalid syntax"), "{}", failure.message);
+    }
+
+    #[test]
+    fn linters_are_read_too() {
+        let printed = "a.py:1:8: F401 [*] `os` imported but unused\nFound 1 error.\n";
+        let (summary, failures, _) = read(Kind::Pytest, Verb::Lint, printed);
+        assert_eq!((summary.errors, failures[0].code.as_deref()), (Some(1), Some("F401")));
+    }
+}

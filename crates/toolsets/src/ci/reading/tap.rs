@@ -1,0 +1,179 @@
+//! The Test Anything Protocol, as Node's own runner speaks it.
+
+use super::super::report::{Failure, Severity, Summary};
+use super::found::Found;
+use super::located::place;
+
+/// Reads results and the notes on failed ones.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// The failed test whose notes are being read.
+    told: Option<Told>,
+}
+
+struct Told {
+    failure: Failure,
+    /// Within a text of several lines: how far its lines stand in.
+    block: Option<usize>,
+    /// It failed since tests in it did.
+    is_suite: bool,
+    /// Whether its notes have begun.
+    is_noted: bool,
+}
+
+impl Reader {
+    /// Takes a line; whether it was one of these.
+    pub(super) fn line(&mut self, line: &str, found: &mut Found) -> bool {
+        let trimmed = line.trim_start();
+        match &mut self.told {
+            Some(told) if told.is_noted && trimmed == "..." => {
+                self.flush(found);
+                return true;
+            }
+            Some(told) if told.is_noted || trimmed == "---" => {
+                told.is_noted = true;
+                told.note(line);
+                return true;
+            }
+            // There are no notes on it.
+            Some(_) => self.flush(found),
+            None => {}
+        }
+        if let Some(rest) = trimmed.strip_prefix("not ok ") {
+            let name = rest.split_once(" - ").map_or(rest, |(_, name)| name);
+            if name.contains(" # TODO") || name.contains(" # SKIP") {
+                return true;
+            }
+            let failure = Failure::new(Severity::Failure, "").of_test(name);
+            self.told = Some(Told { failure, block: None, is_suite: false, is_noted: false });
+            return true;
+        }
+        if let Some((count, number)) = trimmed
+            .strip_prefix("# ")
+            .or_else(|| trimmed.strip_prefix("\u{2139} "))
+            .and_then(|rest| rest.split_once(' '))
+            && let Ok(number) = number.trim().parse()
+        {
+            match count {
+                "pass" => Summary::add(&mut found.summary.passed, number),
+                "fail" => Summary::add(&mut found.summary.failed, number),
+                "skipped" | "todo" => Summary::add(&mut found.summary.skipped, number),
+                _ => return false,
+            }
+            return true;
+        }
+        false
+    }
+
+    pub(super) fn flush(&mut self, found: &mut Found) {
+        let Some(Told { mut failure, is_suite, .. }) = self.told.take() else { return };
+        if is_suite {
+            return;
+        }
+        if failure.message.trim().is_empty() {
+            "it failed".clone_into(&mut failure.message);
+        }
+        found.push(failure);
+    }
+}
+
+impl Told {
+    fn note(&mut self, line: &str) {
+        let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
+        if let Some(block) = self.block {
+            if trimmed.is_empty() || indent > block {
+                self.failure.message.push_str(trimmed);
+                self.failure.message.push('\n');
+                return;
+            }
+            self.block = None;
+        }
+        let Some((name, value)) = trimmed.split_once(':') else { return };
+        let value = value.trim();
+        match name {
+            "location" if self.failure.file.is_none() => {
+                if let Some((file, row, column)) = place(value) {
+                    self.failure = self.failure.clone().at(file, Some(row), column);
+                }
+            }
+            "error" if value.starts_with(['|', '>']) => self.block = Some(indent),
+            "error" => value.trim_matches(['\'', '"']).clone_into(&mut self.failure.message),
+            "failureType" => self.is_suite = value.contains("subtestsFailed"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::kind::{Kind, Verb};
+    use super::super::tests::read;
+
+    const PRINTED: &str = "
+> test
+> node --test
+
+TAP version 13
+# Subtest: adds
+ok 1 - adds
+  ---
+  duration_ms: 1.494616
+  ...
+# Subtest: adds wrongly
+not ok 2 - adds wrongly
+  ---
+  duration_ms: 1.521277
+  location: '/w/n/sum.test.js:4:1'
+  failureType: 'testCodeFailure'
+  error: |-
+    Expected values to be strictly equal:
+    
+    3 !== 4
+    
+  code: 'ERR_ASSERTION'
+  name: 'AssertionError'
+  expected: 4
+  actual: 3
+  operator: 'strictEqual'
+  stack: |-
+    TestContext.<anonymous> (/w/n/sum.test.js:5:10)
+    Test.runInAsyncScope (node:async_hooks:206:9)
+  ...
+# Subtest: later
+ok 3 - later # SKIP
+  ---
+  duration_ms: 0.243043
+  ...
+1..3
+# tests 3
+# suites 0
+# pass 1
+# fail 1
+# cancelled 0
+# skipped 1
+# todo 0
+# duration_ms 280.682134
+";
+
+    #[test]
+    fn failed_tests_are_told_with_what_was_noted() {
+        let (summary, failures, output) = read(Kind::Npm, Verb::Test, PRINTED);
+        let counts = (summary.passed, summary.failed, summary.skipped);
+        assert_eq!(counts, (Some(1), Some(1), Some(1)));
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!(failure.test.as_deref(), Some("adds wrongly"));
+        let place = (failure.file.as_deref(), failure.line, failure.column);
+        assert_eq!(place, (Some("/w/n/sum.test.js"), Some(4), Some(1)));
+        let message = "Expected values to be strictly equal:\n\n3 !== 4";
+        assert_eq!((failure.message.as_str(), output.as_str()), (message, PRINTED));
+    }
+
+    #[test]
+    fn a_suite_fails_by_its_tests_alone() {
+        let printed = "    not ok 1 - inner\n      ---\n      error: 'no'\n      ...\nnot ok 1 - outer\n  ---\n  failureType: 'subtestsFailed'\n  error: '1 subtest failed'\n  ...\n";
+        let (_, failures, _) = read(Kind::Npm, Verb::Test, printed);
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert_eq!((failure.test.as_deref(), failure.message.as_str()), (Some("inner"), "no"));
+    }
+}

@@ -1,0 +1,75 @@
+//! `ci.test`: runs a project's tests and tells which failed, where and why.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use toolgate_contract::{AsJob, Ctx, Effects, Ending, Text, Tool, ToolError};
+
+use super::Ci;
+use super::kind::{Kind, Verb};
+use super::report::Report;
+use super::verb;
+use crate::exec::TIMEOUT_MS_MAX;
+
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Tests projects.
+pub(super) struct Test(pub(super) Ci);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// The project's folder, in the workspace: it, or else the nearest around it that has a
+    /// project, is meant; by default the workspace itself.
+    #[serde(default)]
+    project: Option<String>,
+    /// What it is built with, where a folder is several things; ci_detect tells.
+    #[serde(default)]
+    kind: Option<Kind>,
+    /// Only the tests whose name this matches, as the project's own tool has it; for pytest also
+    /// a file or an id with `::`.
+    #[serde(default)]
+    filter: Option<String>,
+    /// Further arguments for the program.
+    #[serde(default)]
+    args: Vec<String>,
+    /// How long it may run before it is stopped with all it started; 600000 unless the server
+    /// is set otherwise.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = TIMEOUT_MS_MAX))]
+    timeout_ms: Option<u64>,
+    /// How much of the end of what it prints is shown; 8192 unless the server is set otherwise.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = OUTPUT_BYTES_MAX))]
+    max_output_bytes: Option<usize>,
+}
+
+impl Tool for Test {
+    const NAME: &'static str = "ci.test";
+    const TITLE: &'static str = "Test project";
+    const ABOUT: &'static str = "Runs the tests of a project of the workspace with what it is \
+        tested with (cargo test, npm test, pytest, go test and so on) and tells how many passed \
+        and which failed, by test, file, line and message, instead of pages of log. Where no test \
+        matches `filter`, `ok` is false.";
+    const EFFECTS: Effects = Effects::Runs;
+    const RULED_AS: Option<&'static str> = super::RULED_AS;
+    const DEADLINE: Option<Duration> = super::DEADLINE;
+    const JOB: AsJob = AsJob::Rather;
+    type Input = Input;
+    type Output = Report;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Report, ToolError> {
+        let Input { project, kind, filter, args, timeout_ms, max_output_bytes } = input;
+        let input = verb::Input { project, kind, args, timeout_ms, max_output_bytes };
+        self.0.work(ctx, Verb::Test, input, filter).await
+    }
+
+    fn text(output: &Report) -> Text {
+        output.text()
+    }
+
+    fn ending(output: &Report) -> Ending {
+        output.ending()
+    }
+}

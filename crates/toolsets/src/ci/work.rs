@@ -1,0 +1,262 @@
+//! Running what a project is built, tested or linted with, and reading what it prints.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use toolgate_contract::{Ctx, Fault, ToolError};
+
+use super::Ci;
+use super::kind::{Kind, Verb};
+use super::projects::{Project, find, join};
+use super::reading::Reading;
+use super::report::{Failure, Report, Severity, Summary};
+use super::verb::Input;
+use crate::exec::{self, Blamed, Words};
+use crate::world::Root;
+use crate::world::root::shown;
+
+/// How many ends of a name are looked for.
+const ENDS_MAX: usize = 20;
+
+/// Variables that keep build tools from colouring, asking and watching.
+const QUIET: [(&str, &str); 6] = [
+    ("CI", "true"),
+    ("CARGO_TERM_COLOR", "never"),
+    ("FORCE_COLOR", "0"),
+    ("NO_COLOR", "1"),
+    ("PIP_NO_INPUT", "1"),
+    ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"),
+];
+
+impl Ci {
+    /// Does `verb` with the project that `input` names; of its tests, those `filter` matches.
+    pub(super) async fn work(
+        &self,
+        ctx: &Ctx,
+        verb: Verb,
+        input: Input,
+        filter: Option<String>,
+    ) -> Result<Report, ToolError> {
+        let Input { project, kind, args, timeout_ms, max_output_bytes } = input;
+        if let Some(filter) = filter.as_ref().filter(|it| it.starts_with('-') || it.is_empty()) {
+            let message = format!("{} is no name of a test", shown(filter));
+            return Err(ToolError::invalid("/filter", message));
+        }
+        let root = &self.programs.root;
+        let named = project.is_some();
+        let folder = project.unwrap_or_else(|| ".".to_owned());
+        let found = root.work(ctx, move |root, watch| find(root, &folder, watch)).await?;
+        let virtual_env = self.virtual_env();
+        let found = found.into_iter().map(|mut project| {
+            project.facts.virtual_env.clone_from(&virtual_env);
+            project
+        });
+        let (project, argv) = choose(found.collect(), kind, verb, named)?;
+        let command = project.kind.with(argv, args, filter.clone(), &project.facts);
+        let command = command.map_err(|why| ToolError::invalid("/filter", why))?;
+        let (program, rest) =
+            command.split_first().ok_or_else(|| ToolError::failed("there is nothing to run"))?;
+        let Project { kind, folder, .. } = &project;
+        let output_bytes = max_output_bytes.unwrap_or(self.settings.output_bytes);
+        let asked = exec::Input {
+            command: program.clone(),
+            args: rest.to_vec(),
+            shell: false,
+            cwd: Some(folder.clone()),
+            env: self.variables(),
+            stdin: None,
+            timeout_ms: Some(timeout_ms.unwrap_or(self.settings.timeout_ms)),
+            max_output_bytes: Some(output_bytes),
+        };
+        let start = self.programs.found(ctx, asked, Words::Project).await;
+        let start = start.map_err(|err| needed(program, err))?;
+        let reading =
+            Mutex::new(Reading::new(*kind, verb, self.settings.failures_max, output_bytes));
+        let read = || reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let show = |stream, bytes: &[u8]| read().take(stream, bytes);
+        let blamed = |blamed, message: String| match blamed {
+            Blamed::Program => ToolError::new(Fault::Unavailable, message),
+            Blamed::Arguments => ToolError::invalid("/args", message),
+        };
+        let outcome = self.programs.run_read(ctx, start, blamed, &show).await?;
+        let (mut summary, mut failures, failures_left_out, output, is_all) =
+            reading.into_inner().unwrap_or_else(PoisonError::into_inner).end();
+        let ended_well = outcome.exit_code == 0 && !outcome.timed_out;
+        if ended_well && verb != Verb::Lint {
+            // A test may well print what looks like an error.
+            failures.retain(|failure| failure.severity == Severity::Failure);
+            summary.errors = summary.errors.filter(|_| *kind == Kind::Cargo);
+        }
+        let unmatched = filter
+            .filter(|_| !outcome.timed_out)
+            .filter(|_| is_nothing_tested(*kind, outcome.exit_code, &summary, &output));
+        if let Some(filter) = &unmatched {
+            let message = format!("no test matched the filter {}", shown(filter));
+            failures.push(Failure::new(Severity::Failure, message));
+        }
+        let ok = ended_well && unmatched.is_none();
+        let within = folder.clone();
+        let failures = root.work(ctx, move |root, _| Ok(placed(root, &within, failures))).await?;
+        Ok(Report {
+            ok,
+            exit_code: outcome.exit_code,
+            timed_out: outcome.timed_out,
+            kind: *kind,
+            folder: folder.clone(),
+            command,
+            duration_ms: outcome.duration_ms,
+            summary,
+            failures,
+            failures_left_out,
+            output,
+            output_id: outcome.output_id.filter(|_| !is_all),
+        })
+    }
+
+    /// The virtual environment of the server's own that programs are told of.
+    pub(super) fn virtual_env(&self) -> Option<String> {
+        self.variables().remove("VIRTUAL_ENV").filter(|venv| !venv.is_empty())
+    }
+
+    /// What is added to the environment.
+    pub(super) fn variables(&self) -> BTreeMap<String, String> {
+        let processes = &self.programs.processes;
+        let kept = self.settings.env_keep.iter().filter_map(|name| {
+            let value = processes.variable(name)?.to_str()?;
+            Some((name.clone(), value.to_owned()))
+        });
+        let quiet = QUIET.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        kept.chain(quiet).collect()
+    }
+}
+
+/// Whether a test runner that was to run some tests by name says that there was none.
+///
+/// Most of them take that for a success.
+fn is_nothing_tested(kind: Kind, exit_code: i32, summary: &Summary, output: &str) -> bool {
+    let Summary { passed, failed, skipped, .. } = *summary;
+    let none_ran = passed.unwrap_or(0) + failed.unwrap_or(0) == 0;
+    let none_skipped = skipped.unwrap_or(0) == 0;
+    match kind {
+        // What tells no counts at all is not Rust's own harness.
+        Kind::Cargo => exit_code == 0 && passed.is_some() && none_ran && none_skipped,
+        Kind::Go => exit_code == 0 && none_ran && none_skipped,
+        // With this it says so itself; those it left out are counted as skipped.
+        Kind::Pytest => exit_code == 5 && none_ran,
+        // Those that do not match are skipped.
+        Kind::Npm | Kind::Pnpm | Kind::Yarn => {
+            exit_code == 0 && (passed.is_some() || skipped.is_some()) && none_ran
+        }
+        Kind::Dotnet => none_ran && output.contains("No test matches the given testcase filter"),
+        // The first two fail by themselves; make takes no filter.
+        Kind::Gradle | Kind::Maven | Kind::Make => false,
+    }
+}
+
+/// The project that is meant, and what does `verb` with it.
+fn choose(
+    found: Vec<Project>,
+    kind: Option<Kind>,
+    verb: Verb,
+    named: bool,
+) -> Result<(Project, Vec<String>), ToolError> {
+    let told: Vec<String> = found
+        .iter()
+        .map(|project| format!("`{}` ({})", project.folder, project.kind.name()))
+        .collect();
+    let told = told.join(", ");
+    if found.is_empty() {
+        return Err(ToolError::not_found(
+            "no project is there: no Cargo.toml, package.json, go.mod, Makefile or the like; name \
+             its folder in `project`, or run a program with ci_run",
+        ));
+    }
+    let first = found.first().map(|project| project.folder.clone()).unwrap_or_default();
+    if !named && first != "." && found.iter().any(|project| project.folder != first) {
+        let message = format!("several projects are in the workspace, give one: {told}");
+        return Err(ToolError::invalid("/project", message));
+    }
+    let mut why = None;
+    for project in found.into_iter().filter(|it| kind.is_none_or(|kind| it.kind == kind)) {
+        match project.kind.argv(verb, &project.facts) {
+            Ok(argv) => return Ok((project, argv)),
+            // Another that is in the same folder may know how.
+            Err(reason) => why = why.or(Some((project.kind, project.folder, reason))),
+        }
+    }
+    Err(match (why, kind) {
+        (Some((kind, folder, reason)), _) => ToolError::not_found(format!(
+            "the {} project in {} cannot do `{}`: {reason}",
+            kind.name(),
+            shown(&folder),
+            verb.name()
+        )),
+        (None, kind) => {
+            let kind = kind.map_or("", Kind::name);
+            ToolError::invalid("/kind", format!("no {kind} project is there; there is {told}"))
+        }
+    })
+}
+
+/// The refusal to run what a project needs, which the caller did not name.
+fn needed(program: &str, err: ToolError) -> ToolError {
+    match err.fault {
+        Fault::Invalid { .. } => {
+            let message = format!("the project needs `{program}`: {}", err.message);
+            ToolError::new(Fault::Unavailable, message)
+        }
+        _ => err,
+    }
+}
+
+/// The failures with their files named from the workspace, where they lie there.
+///
+/// Programs name files from where they were started, or from some folder around it.
+fn placed(root: &Root, folder: &str, failures: Vec<Failure>) -> Vec<Failure> {
+    let own = root.path().to_string_lossy();
+    let place = |file: String| -> String {
+        if file.starts_with('/') {
+            let inside = file.strip_prefix(&*own).map(|rest| rest.trim_start_matches('/'));
+            return inside.map(str::to_owned).unwrap_or(file);
+        }
+        let file = file.strip_prefix("./").unwrap_or(&file);
+        let is_there = |path: &String| matches!(root.exists(path), Ok(Some(_)));
+        let mut around = Some(folder);
+        while let Some(at) = around {
+            let path = join(at, file);
+            if is_there(&path) {
+                return path;
+            }
+            around = at.rsplit_once('/').map(|(parent, _)| parent);
+        }
+        // Go names packages, whose names end with their folders.
+        let ends = file.match_indices('/').map(|(at, _)| join(folder, &file[at + 1..]));
+        ends.take(ENDS_MAX).find(is_there).unwrap_or_else(|| join(folder, file))
+    };
+    let placed =
+        failures.into_iter().map(|failure| Failure { file: failure.file.map(place), ..failure });
+    placed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_which_no_test_matched_is_known() {
+        let counts =
+            |passed, failed, skipped| Summary { passed, failed, skipped, ..Summary::default() };
+        let nothing = |kind, exit_code, summary| is_nothing_tested(kind, exit_code, &summary, "");
+        assert!(nothing(Kind::Cargo, 0, counts(Some(0), Some(0), Some(0))));
+        assert!(!nothing(Kind::Cargo, 0, counts(Some(0), Some(0), Some(1))), "it is ignored");
+        assert!(!nothing(Kind::Cargo, 0, counts(None, None, None)), "a harness of its own");
+        assert!(nothing(Kind::Go, 0, counts(None, None, None)));
+        assert!(!nothing(Kind::Go, 0, counts(Some(1), None, None)));
+        assert!(nothing(Kind::Pytest, 5, counts(None, None, Some(3))));
+        assert!(nothing(Kind::Npm, 0, counts(Some(0), Some(0), Some(2))));
+        assert!(!nothing(Kind::Npm, 0, counts(None, None, None)));
+        assert!(!nothing(Kind::Npm, 1, counts(Some(0), Some(1), None)));
+        let said = "No test matches the given testcase filter `x` in t.dll";
+        assert!(is_nothing_tested(Kind::Dotnet, 0, &Summary::default(), said));
+    }
+}

@@ -1,0 +1,242 @@
+//! `docs.load.fetch`: one document whole, with what is known of it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+
+use super::{Settings, sha256};
+use crate::front_matter;
+use crate::world::Root;
+use crate::world::root::{Watch, shown};
+
+/// Loads documents.
+pub struct Load {
+    root: Root,
+    bytes_max: u64,
+}
+
+/// Which document.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Input {
+    /// The document, relative to the workspace root.
+    path: String,
+    /// A JSON or YAML file of what is known of it; without one, that is its front matter.
+    metadata_path: Option<String>,
+    /// How its characters are written: `utf-8`, `ascii`, `latin-1` or `utf-16`.
+    #[serde(default = "utf_8")]
+    encoding: String,
+}
+
+/// The document.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Output {
+    document: Document,
+    /// What is known of it; empty if nothing is.
+    metadata: Map<String, Value>,
+    stats: Stats,
+}
+
+/// A document.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Document {
+    /// Where it is, as it was named.
+    path: String,
+    /// All of its text, its front matter included.
+    content: String,
+    /// The SHA-256 of its bytes.
+    #[schemars(regex(pattern = "^[a-f0-9]{64}$"))]
+    sha256: String,
+}
+
+/// What was measured.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Stats {
+    /// How many bytes the document has.
+    bytes: u64,
+}
+
+/// How characters are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Utf8,
+    Ascii,
+    Latin1,
+    Utf16,
+}
+
+impl Load {
+    /// The tool for documents beneath `root`.
+    pub fn new(root: &Root, settings: &Settings) -> Self {
+        Self { root: root.clone(), bytes_max: settings.bytes_max }
+    }
+}
+
+impl Tool for Load {
+    const NAME: &'static str = "docs.load.fetch";
+    const TITLE: &'static str = "Load document";
+    const ABOUT: &'static str = "Loads one document whole, with its SHA-256 and its metadata: what \
+        a JSON or YAML file beside it says, else its front matter. For parts of files use \
+        files_read.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let bytes_max = self.bytes_max;
+        self.root.work(ctx, move |root, watch| load(root, input, bytes_max, watch)).await
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { document, metadata, stats } = output;
+        let known = match metadata.len() {
+            0 => String::new(),
+            _ => format!("; metadata {}", Value::Object(metadata.clone())),
+        };
+        let note = format!("{} bytes, sha256 {}{known}", stats.bytes, document.sha256);
+        Text::body(document.content.clone()).with_note(note)
+    }
+}
+
+fn load(root: &Root, input: Input, bytes_max: u64, watch: &Watch) -> Result<Output, ToolError> {
+    let Input { path, metadata_path, encoding } = input;
+    let encoding = Encoding::of(&encoding)?;
+    let bytes = read(root, &path, bytes_max, watch)?;
+    let content = encoding.text(&bytes).ok_or_else(|| {
+        let message = format!("{} is not {encoding}; pass its encoding", shown(&path));
+        ToolError::invalid("/encoding", message)
+    })?;
+    let metadata = match metadata_path {
+        Some(beside) => {
+            told(root, &beside, bytes_max, watch).map_err(|err| err.at("/metadataPath"))?
+        }
+        None => own(&content).map_err(|why| {
+            ToolError::invalid("/path", format!("the front matter of {}: {why}", shown(&path)))
+        })?,
+    };
+    let stats = Stats { bytes: bytes.len() as u64 };
+    let sha256 = sha256(&bytes);
+    Ok(Output { document: Document { path, content, sha256 }, metadata, stats })
+}
+
+fn read(root: &Root, path: &str, bytes_max: u64, watch: &Watch) -> Result<Vec<u8>, ToolError> {
+    let file = root.open_file(path)?;
+    let size = file.meta().size();
+    if size > bytes_max {
+        let message = format!(
+            "{} has {size} bytes; at most {bytes_max} are loaded (`docs.bytes_max`), files_read \
+             reads a part",
+            shown(path)
+        );
+        return Err(ToolError::new(Fault::TooLarge, message));
+    }
+    file.read(0, size, watch)
+}
+
+/// What the file at `path` tells of a document.
+fn told(
+    root: &Root,
+    path: &str,
+    bytes_max: u64,
+    watch: &Watch,
+) -> Result<Map<String, Value>, ToolError> {
+    let invalid =
+        |why: String| ToolError::invalid("/metadataPath", format!("{} {why}", shown(path)));
+    let bytes = read(root, path, bytes_max, watch)?;
+    let text = Encoding::Utf8.text(&bytes).ok_or_else(|| invalid("is not utf-8".to_owned()))?;
+    let is_json = path.to_lowercase().ends_with(".json");
+    let value = if is_json {
+        serde_json::from_str(&text).map_err(|err| invalid(format!("is not JSON: {err}")))?
+    } else {
+        front_matter::parse(&text, &[]).map_err(|wrong| {
+            // Lines are counted as if a `---` stood above.
+            invalid(format!("is not YAML: line {}: {}", wrong.line.max(2) - 1, wrong.message))
+        })?
+    };
+    match value {
+        Value::Object(metadata) => Ok(metadata),
+        Value::Null if text.trim().is_empty() => Ok(Map::new()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(invalid("holds no object at its top".to_owned()))
+        }
+    }
+}
+
+/// What a document tells of itself. A line of dashes alone begins no front matter.
+fn own(content: &str) -> Result<Map<String, Value>, String> {
+    let Ok(parts) = front_matter::split_if_any(content) else { return Ok(Map::new()) };
+    if parts.head.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    let value = front_matter::parse(parts.head, &[])
+        .map_err(|wrong| format!("line {}: {}", wrong.line, wrong.message))?;
+    Ok(match value {
+        Value::Object(metadata) => metadata,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Map::new()
+        }
+    })
+}
+
+impl Encoding {
+    fn of(name: &str) -> Result<Self, ToolError> {
+        match name.trim().to_lowercase().replace('_', "-").as_str() {
+            "utf-8" | "utf8" => Ok(Self::Utf8),
+            "ascii" | "us-ascii" => Ok(Self::Ascii),
+            "latin-1" | "latin1" | "iso-8859-1" => Ok(Self::Latin1),
+            "utf-16" | "utf16" => Ok(Self::Utf16),
+            _ => Err(ToolError::invalid(
+                "/encoding",
+                format!("`{name}` is not known; it may be utf-8, ascii, latin-1 or utf-16"),
+            )),
+        }
+    }
+
+    /// What `bytes` say; `None` if they are not written so.
+    fn text(self, bytes: &[u8]) -> Option<String> {
+        match self {
+            Self::Utf8 => String::from_utf8(bytes.to_owned()).ok(),
+            Self::Ascii => {
+                bytes.is_ascii().then(|| bytes.iter().copied().map(char::from).collect())
+            }
+            Self::Latin1 => Some(bytes.iter().copied().map(char::from).collect()),
+            Self::Utf16 => utf_16(bytes),
+        }
+    }
+}
+
+impl std::fmt::Display for Encoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Utf8 => "utf-8",
+            Self::Ascii => "ascii",
+            Self::Latin1 => "latin-1",
+            Self::Utf16 => "utf-16",
+        })
+    }
+}
+
+/// Little-endian unless its mark says otherwise.
+fn utf_16(bytes: &[u8]) -> Option<String> {
+    let (bytes, is_big) = match bytes {
+        [0xfe, 0xff, rest @ ..] => (rest, true),
+        [0xff, 0xfe, rest @ ..] => (rest, false),
+        _ => (bytes, false),
+    };
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let unit = |pair: &[u8; 2]| {
+        if is_big { u16::from_be_bytes(*pair) } else { u16::from_le_bytes(*pair) }
+    };
+    let units = pairs.iter().map(unit);
+    let text = char::decode_utf16(units).collect::<Result<String, _>>().ok();
+    text.filter(|_| rest.is_empty())
+}
+
+fn utf_8() -> String {
+    "utf-8".to_owned()
+}

@@ -1,0 +1,46 @@
+//! The `docs` toolset: documents loaded with what is known of them, made, and found.
+
+mod load;
+mod render;
+mod search;
+mod template;
+mod yaml;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use toolgate_contract::{AnyTool, erase};
+
+use crate::search::Engine;
+use crate::world::Root;
+
+pub use load::Load;
+pub use render::Render;
+pub use search::Search;
+pub use settings::Settings;
+
+/// All tools of this toolset, on the documents beneath `root`; finding them takes an `engine`.
+pub fn tools(
+    root: &Root,
+    settings: &Settings,
+    engine: Option<&Arc<Engine>>,
+) -> Vec<Arc<dyn AnyTool>> {
+    if !settings.enabled {
+        return Vec::new();
+    }
+    let mut tools = vec![erase(Load::new(root, settings)), erase(Render::new(root))];
+    tools.extend(engine.map(|engine| erase(Search::new(engine))));
+    tools
+}
+
+/// The SHA-256 of `content`, in hex.
+fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

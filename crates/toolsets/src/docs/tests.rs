@@ -1,0 +1,225 @@
+//! Documents, loaded, made and found.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolgate_contract::{AnyTool, Caller, Ctx, Fault, ToolError};
+
+use super::*;
+use crate::{files, search};
+
+/// The tools over a folder with these files.
+struct Desk {
+    _folder: TempDir,
+    tools: Vec<Arc<dyn AnyTool>>,
+}
+
+impl Desk {
+    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let folder = TempDir::new().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let root = Root::open(folder.path()).unwrap();
+        let (searched, files) = (search::Settings::default(), files::Settings::default());
+        let engine = Engine::new(&root, &searched, &files);
+        let settings = Settings { bytes_max: 1000, ..Settings::default() };
+        Self { _folder: folder, tools: tools(&root, &settings, engine.as_ref()) }
+    }
+
+    async fn call(&self, tool: &str, input: Value) -> Result<Value, ToolError> {
+        let tool = self.tools.iter().find(|it| it.spec().id.as_str() == tool).unwrap();
+        let ctx = Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60));
+        Ok(tool.run(&ctx, input).await?.value)
+    }
+
+    async fn load(&self, input: Value) -> Result<Value, ToolError> {
+        self.call("docs.load.fetch", input).await
+    }
+}
+
+fn invalid(pointer: &str) -> Fault {
+    Fault::Invalid { pointer: pointer.to_owned() }
+}
+
+#[tokio::test]
+async fn a_document_comes_whole_with_what_is_known_of_it() {
+    let text = b"---\ntitle: A walk\nby: {name: Ada}\n---\n# Walk\n";
+    let desk = Desk::new(&[
+        ("a.md", text),
+        ("plain.md", b"---\n\nA rule stands above.\n"),
+        ("a.json", br#"{"title":"beside"}"#),
+        ("a.yml", b"title: YAML\nn: 2\n"),
+        ("list.json", b"[1]"),
+        ("wrong.yml", b"a: 1\nb: [\n"),
+        ("wrong.md", b"---\na: 1\na: 2\n---\n"),
+    ]);
+    let hash = sha256(text);
+    let whole = json!({ "path": "a.md", "content": String::from_utf8_lossy(text), "sha256": hash });
+    let own = json!({ "title": "A walk", "by": { "name": "Ada" } });
+    let stats = json!({ "bytes": text.len() });
+    let loaded = desk.load(json!({ "path": "a.md" })).await.unwrap();
+    assert_eq!(loaded, json!({ "document": whole, "metadata": own, "stats": stats }));
+    for (beside, metadata) in
+        [("a.json", json!({ "title": "beside" })), ("a.yml", json!({ "title": "YAML", "n": 2 }))]
+    {
+        let input = json!({ "path": "a.md", "metadataPath": beside });
+        assert_eq!(desk.load(input).await.unwrap()["metadata"], metadata);
+    }
+    let plain = desk.load(json!({ "path": "plain.md", "metadataPath": null })).await.unwrap();
+    assert_eq!(plain["metadata"], json!({}));
+    for (beside, why) in [
+        ("list.json", "`list.json` holds no object at its top"),
+        ("wrong.yml", "`wrong.yml` is not YAML: line "),
+        ("../a.json", ""),
+        ("/etc/passwd", ""),
+    ] {
+        let err = desk.load(json!({ "path": "a.md", "metadataPath": beside })).await.unwrap_err();
+        assert!(err.fault == invalid("/metadataPath") || err.fault == Fault::NotAllowed, "{err:?}");
+        assert!(err.message.contains(why), "{}", err.message);
+    }
+    let err = desk.load(json!({ "path": "wrong.md" })).await.unwrap_err();
+    assert!(err.message.starts_with("the front matter of `wrong.md`: line 3: "), "{}", err.message);
+}
+
+#[tokio::test]
+async fn what_cannot_be_loaded_is_told_apart() {
+    let desk = Desk::new(&[("big.txt", &[b'x'; 1001]), ("dir/a.txt", b"a")]);
+    for (path, fault) in [
+        ("none.md", Fault::NotFound),
+        ("big.txt", Fault::TooLarge),
+        ("../x", Fault::NotAllowed),
+        ("/etc/passwd", Fault::NotAllowed),
+        ("dir", invalid("/path")),
+        ("", invalid("/path")),
+    ] {
+        let err = desk.load(json!({ "path": path })).await.unwrap_err();
+        assert_eq!(err.fault, fault, "{path}: {}", err.message);
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_read_in_the_encoding_that_is_named() {
+    let desk = Desk::new(&[
+        ("latin.txt", b"caf\xe9"),
+        ("wide.txt", b"\xff\xfeh\0\xe9\0"),
+        ("big-endian.txt", b"\xfe\xff\0h\0\xe9"),
+        ("odd.txt", b"a\0b"),
+    ]);
+    for (path, encoding, content) in [
+        ("latin.txt", "ISO-8859-1", Some("café")),
+        ("latin.txt", "utf-8", None),
+        ("latin.txt", "ascii", None),
+        ("wide.txt", "utf_16", Some("hé")),
+        ("big-endian.txt", "UTF-16", Some("hé")),
+        ("odd.txt", "utf-16", None),
+        ("odd.txt", "utf8", Some("a\0b")),
+        ("odd.txt", "ebcdic", None),
+    ] {
+        let loaded = desk.load(json!({ "path": path, "encoding": encoding })).await;
+        match (loaded, content) {
+            (Ok(loaded), Some(content)) => assert_eq!(loaded["document"]["content"], content),
+            (Err(err), None) => assert_eq!(err.fault, invalid("/encoding"), "{}", err.message),
+            (loaded, _) => panic!("{path} as {encoding}: {loaded:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rendered_document_is_the_same_each_time_whatever_the_order_of_its_keys() {
+    let desk = Desk::new(&[]);
+    let render = |front: Value| {
+        json!({ "title": "T", "template": "# {{ title }}\n\n{{ body }}\n", "body": "{{ title }}",
+            "frontMatter": front, "metadata": null })
+    };
+    let one = desk.call("docs.render", render(json!({ "b": 1, "a": { "d": 1, "c": [] } })));
+    let two = desk.call("docs.render", render(json!({ "a": { "c": [], "d": 1 }, "b": 1 })));
+    let (one, two) = (one.await.unwrap(), two.await.unwrap());
+    let text = "---\na:\n  c: []\n  d: 1\nb: 1\n---\n\n# T\n\n{{ title }}\n";
+    assert_eq!(one["markdown"], text);
+    assert_eq!(one["contentHash"], sha256(text.as_bytes()));
+    assert_eq!(one["contentHash"], two["contentHash"]);
+    let told = json!({ "title": "T", "frontMatter": { "a": { "d": 1, "c": [] }, "b": 1 } });
+    assert_eq!(one["metadata"], told);
+    let bare = desk.call("docs.render", render(Value::Null)).await.unwrap();
+    assert_eq!(bare["markdown"], "# T\n\n{{ title }}\n");
+    assert_eq!(bare["metadata"], json!({ "title": "T", "frontMatter": {} }));
+    let mut unknown = render(Value::Null);
+    unknown["template"] = "{{ x }}".into();
+    let err = desk.call("docs.render", unknown).await.unwrap_err();
+    assert_eq!(err.fault, invalid("/template"));
+    assert!(err.message.contains("no name is `x`"), "{}", err.message);
+}
+
+#[tokio::test]
+async fn a_passage_of_a_document_is_found_with_its_title_and_code_is_not() {
+    let guide = b"# Guide\n\nWelcome.\n\n## Bees\n\nHow to keep bees in winter.\n";
+    let note = b"---\ntitle: \"A note: bees\"\n---\n\nBees fly.\n";
+    let desk = Desk::new(&[
+        ("docs/guide.md", guide),
+        ("note.md", note),
+        ("bees.txt", b"bees and bees"),
+        ("bees.rs", b"fn bees() {}\n"),
+    ]);
+    let search = |input: Value| desk.call("docs.search", input);
+    let found = search(json!({ "query": "bees winter" })).await.unwrap();
+    let hits = found["hits"].as_array().unwrap();
+    assert_eq!((&found["query"], &found["total"]), (&json!("bees winter"), &json!(3)));
+    let first = json!({ "title": "Guide", "snippet": "## Bees\n\nHow to keep bees in winter.",
+        "sourcePath": "docs/guide.md" });
+    assert_eq!(hits[0]["document"], first);
+    let ranks: Vec<_> = hits.iter().map(|hit| hit["rank"].as_u64().unwrap()).collect();
+    assert_eq!(ranks, [1, 2, 3]);
+    let titles: Vec<_> =
+        hits.iter().map(|hit| hit["document"]["title"].as_str().unwrap()).collect();
+    assert!(titles.contains(&"A note: bees") && titles.contains(&"bees.txt"), "{titles:?}");
+    let one = search(json!({ "query": "bees", "topK": 1 })).await.unwrap();
+    assert_eq!((one["hits"].as_array().unwrap().len(), &one["total"]), (1, &json!(3)));
+    let filters = json!({ "pathPrefix": "docs/", "tags": ["markdown"] });
+    let within = search(json!({ "query": "bees", "filters": filters })).await.unwrap();
+    assert_eq!(within["total"], 1);
+    let err = search(json!({ "query": "?" })).await.unwrap_err();
+    assert_eq!(err.fault, invalid("/query"));
+}
+
+#[tokio::test]
+async fn what_renders_to_far_more_than_was_given_is_refused_beside_the_calls() {
+    let desk = Desk::new(&[]);
+    let input = |template: &str, front: Value| {
+        json!({ "title": "T", "template": template, "body": "x".repeat(100_000),
+            "frontMatter": { "a": front } })
+    };
+    let deep = (0..100).fold(json!(vec![1; 50_000]), |inner, _| json!([inner]));
+    let half = vec!["y".repeat(100_000); 20];
+    for (input, pointer) in [
+        (input("t", deep), "/frontMatter"),
+        (input(&"{{ body }}".repeat(30), json!(half)), "/frontMatter"),
+        (input(&"{{ body }}".repeat(50), Value::Null), "/template"),
+    ] {
+        let err = desk.call("docs.render", input).await.unwrap_err();
+        assert_eq!(err.fault, invalid(pointer));
+        assert!(err.message.contains("more than 4194304 bytes"), "{}", err.message);
+    }
+    let fits = input(&"{{ body }}".repeat(20), json!(half));
+    tokio::select! {
+        biased;
+        _ = desk.call("docs.render", fits.clone()) => panic!("it kept the thread to itself"),
+        () = std::future::ready(()) => {}
+    }
+    assert!(desk.call("docs.render", fits).await.is_ok());
+}
+
+#[tokio::test]
+async fn documents_are_found_by_few_tags() {
+    let desk = Desk::new(&[("a.md", b"# Bees\n")]);
+    let tags = |many: usize| (0..many).map(|at| format!("t{at}")).collect::<Vec<_>>();
+    let input = |tags: Vec<String>| json!({ "query": "bees", "filters": { "tags": tags } });
+    assert_eq!(desk.call("docs.search", input(tags(32))).await.unwrap()["total"], 0);
+    let err = desk.call("docs.search", input(tags(33))).await.unwrap_err();
+    assert_eq!(err.fault, invalid("/filters/tags"));
+}

@@ -1,0 +1,187 @@
+//! `git.blame`: which commit each line of a file comes from.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+
+use super::Git;
+use super::discovery::Repo;
+use crate::world::root::shown;
+
+/// How many lines one call tells.
+const LINES_MAX: u32 = 500;
+/// How large a file of the work tree may be.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Tells where lines come from.
+pub(super) struct Blame(pub(super) Git);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    #[serde(default)]
+    repo: Repo,
+    /// The file, named from the repository's top folder.
+    path: String,
+    /// As of this branch, tag or commit; by default as the file is now.
+    #[serde(default, rename = "ref")]
+    revision: Option<String>,
+    /// The first line to tell; 1 by default.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    from_line: Option<u32>,
+    /// The last line to tell; up to 500 are told at a time.
+    #[serde(default)]
+    #[schemars(range(min = 1))]
+    to_line: Option<u32>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// The file.
+    path: String,
+    /// Its lines.
+    lines: Vec<Line>,
+    /// The line to go on at; null when nothing is left.
+    next_line: Option<u32>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Line {
+    /// Its number.
+    line: u32,
+    /// The commit it comes from; null for what is in none yet.
+    commit: Option<String>,
+    /// Who wrote it.
+    author: String,
+    /// When, in RFC 3339.
+    date: String,
+    /// The line.
+    text: String,
+}
+
+impl Tool for Blame {
+    const NAME: &'static str = "git.blame";
+    const TITLE: &'static str = "Git blame";
+    const ABOUT: &'static str = "Tells for each line of a file in a git repository which commit it \
+        comes from, who wrote it and when. Give `from_line` and `to_line` for a part.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { repo, path, revision, from_line, to_line } = input;
+        let repository = self.0.open(ctx, &repo).await?;
+        let path = repository.path(&path, "/path")?;
+        let from = from_line.unwrap_or(1).max(1);
+        let to = to_line.unwrap_or(u32::MAX).min(from.saturating_add(LINES_MAX - 1));
+        if to < from {
+            let message = format!("it is before the first line asked for, {from}");
+            return Err(ToolError::invalid("/to_line", message));
+        }
+        let blame = repository
+            .read("blame")
+            .args(["--line-porcelain", "--no-textconv", "--no-ext-diff", "--ignore-revs-file="])
+            // One more, to know whether there is one.
+            .arg(format!("-L{from},{}", to.saturating_add(1)));
+        let blame = match revision {
+            Some(revision) => {
+                let commit = repository.commit(ctx, &revision, "/ref").await?;
+                blame.arg(commit)
+            }
+            None => {
+                // Git would read the file by its path, and follow symlinks out of the workspace.
+                let inside = repository.top_path.strip_prefix(self.0.programs.root.path());
+                let inside = inside.map_err(|err| ToolError::because("the path is lost", err))?;
+                let whole = inside.join(&path).to_string_lossy().into_owned();
+                let content = self.0.programs.root.work(ctx, move |root, watch| {
+                    let file = root.open_file(&whole)?;
+                    if file.meta().size() > FILE_BYTES_MAX {
+                        let size = file.meta().size();
+                        return Err(ToolError::new(
+                            Fault::TooLarge,
+                            format!(
+                                "{} has {size} bytes; up to {FILE_BYTES_MAX} are looked at",
+                                shown(&whole)
+                            ),
+                        ));
+                    }
+                    file.read(0, u64::MAX, watch)
+                });
+                blame.args(["--contents", "-"]).stdin(content.await?)
+            }
+        };
+        let printed = blame.arg("--").arg(&path).bytes_max(8 << 20).attempt(ctx).await?;
+        if printed.code != 0 {
+            let said = printed.complaint();
+            return Err(match said.contains("has only") {
+                true => ToolError::invalid("/from_line", said),
+                false if said.contains("no such path") => ToolError::not_found(said),
+                false => printed.refusal(),
+            });
+        }
+        let mut lines = read(&printed.text());
+        let next_line = (lines.last().is_some_and(|last| last.line > to)).then_some(to + 1);
+        lines.retain(|line| line.line <= to);
+        let next_line = if to_line == Some(to) { None } else { next_line };
+        Ok(Output { path, lines, next_line })
+    }
+
+    fn text(output: &Output) -> Text {
+        let line = |Line { line, commit, author, date, text }: &Line| {
+            let commit = commit.as_deref().map_or("--------", |commit| &commit[..8]);
+            let day = date.get(..10).unwrap_or_default();
+            format!("{commit} ({author} {day}) {line}: {text}\n")
+        };
+        let text = Text::body(output.lines.iter().map(line).collect::<String>());
+        match output.next_line {
+            Some(next) => text.with_note(format!("go on with `from_line: {next}`")),
+            None => text,
+        }
+    }
+}
+
+/// Reads what `--line-porcelain` printed.
+fn read(printed: &str) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut head: HashMap<&str, &str> = HashMap::new();
+    let (mut commit, mut number) = ("", 0);
+    for text in printed.split_inclusive('\n') {
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        if let Some(text) = text.strip_prefix('\t') {
+            let of = |name: &str| head.get(name).copied().unwrap_or_default();
+            let is_committed = commit.bytes().any(|byte| byte != b'0') && commit.len() >= 40;
+            lines.push(Line {
+                line: number,
+                commit: is_committed.then(|| commit.to_owned()),
+                author: of("author").to_owned(),
+                date: date(of("author-time"), of("author-tz")),
+                text: text.to_owned(),
+            });
+            head.clear();
+            commit = "";
+        } else if commit.is_empty() {
+            let mut words = text.split(' ');
+            commit = words.next().unwrap_or_default();
+            number = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or_default();
+        } else {
+            let (name, value) = text.split_once(' ').unwrap_or((text, ""));
+            head.insert(name, value);
+        }
+    }
+    lines
+}
+
+/// Seconds since 1970 and a zone such as `+0130`, in RFC 3339.
+fn date(seconds: &str, zone: &str) -> String {
+    let moment = seconds.parse().ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
+    let Some(moment) = moment else { return String::new() };
+    let offset = zone.parse::<i32>().ok().map(|zone| (zone / 100 * 60 + zone % 100) * 60);
+    let offset = offset.and_then(|seconds| jiff::tz::Offset::from_seconds(seconds).ok());
+    let offset = offset.unwrap_or(jiff::tz::Offset::UTC);
+    moment.display_with_offset(offset).to_string()
+}

@@ -1,0 +1,126 @@
+//! `git.branches`: every branch, here and as last seen elsewhere.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Git;
+use super::discovery::Repo;
+
+const BRANCHES_MAX: usize = 1000;
+const BYTES_MAX: usize = 256 << 10;
+const FORMAT: &str = "--format=%(refname)%00%(HEAD)%00%(objectname)%00%(upstream:short)%00%(symref:short)%00%(contents:subject)%00";
+const FIELDS: usize = 6;
+
+/// Lists branches.
+pub(super) struct Branches(pub(super) Git);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    #[serde(default)]
+    repo: Repo,
+    /// Whether those elsewhere are told too, as they were last seen.
+    #[serde(default = "yes")]
+    remote: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// What `git branch -a` prints.
+    listing: String,
+    /// The branch that is checked out; null where none is.
+    current: Option<String>,
+    /// The branches, the first 1000.
+    branches: Vec<Branch>,
+    /// Whether there is more than is told.
+    truncated: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Branch {
+    /// Its name, e.g. `main` or `origin/main`.
+    name: String,
+    /// Whether it is one elsewhere, as last seen.
+    remote: bool,
+    /// Whether it is checked out.
+    current: bool,
+    /// The commit it stands at.
+    commit: String,
+    /// The branch elsewhere that it follows.
+    upstream: Option<String>,
+    /// The branch that it is another name of.
+    means: Option<String>,
+    /// The first line of that commit's message.
+    subject: String,
+}
+
+impl Tool for Branches {
+    const NAME: &'static str = "git.branches";
+    const TITLE: &'static str = "Git branches";
+    const ABOUT: &'static str = "Lists the branches of a git repository, those here and those \
+        elsewhere as they were last seen. A star marks the one that is checked out.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let repository = self.0.open(ctx, &input.repo).await?;
+        let listed = repository
+            .read("branch")
+            .args(["--no-color", "--no-column", "--list"])
+            .flag(input.remote, "--all")
+            .bytes_max(BYTES_MAX)
+            .run(ctx)
+            .await?;
+        let told = repository
+            .read("for-each-ref")
+            .arg(FORMAT)
+            .arg(format!("--count={}", BRANCHES_MAX + 1))
+            .arg("refs/heads")
+            .flag(input.remote, "refs/remotes")
+            .bytes_max(8 << 20)
+            .run(ctx)
+            .await?;
+        let mut branches: Vec<Branch> = told.fields().chunks(FIELDS).filter_map(branch).collect();
+        let truncated = listed.is_cut() || branches.len() > BRANCHES_MAX;
+        branches.truncate(BRANCHES_MAX);
+        let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
+        let head = head.attempt(ctx).await?;
+        let current = (head.code == 0).then(|| head.text().trim_end().to_owned());
+        Ok(Output { listing: listed.text(), current, branches, truncated })
+    }
+
+    fn text(output: &Output) -> Text {
+        let text = Text::body(output.listing.clone());
+        match (output.truncated, output.branches.is_empty()) {
+            (true, _) => text.with_note("there are more than are told"),
+            (false, true) => text.with_note("there is no branch yet: the first commit makes one"),
+            (false, false) => text,
+        }
+    }
+}
+
+/// Reads the fields of one branch. Git ends each with a line break.
+fn branch(fields: &[String]) -> Option<Branch> {
+    let [name, head, commit, upstream, means, subject] = fields else { return None };
+    let name = name.trim_start_matches('\n');
+    let remote = name.strip_prefix("refs/remotes/");
+    let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+    Some(Branch {
+        name: remote.or(name.strip_prefix("refs/heads/"))?.to_owned(),
+        remote: remote.is_some(),
+        current: head == "*",
+        commit: commit.clone(),
+        upstream: some(upstream),
+        means: some(means),
+        subject: subject.clone(),
+    })
+}

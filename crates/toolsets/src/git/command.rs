@@ -1,0 +1,290 @@
+//! One run of the git program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use toolgate_contract::{Ctx, Fault, ToolError};
+
+use super::Git;
+use super::complaints::without_contents;
+use crate::exec::{bounds, trace};
+use crate::world::processes::{Captured, Ended, Program, Start, Stopped};
+
+/// How much git may print where nobody said otherwise: lists, which are cut by count.
+pub(super) const PRINTED_BYTES: usize = 4 << 20;
+/// How much of what it complains of is passed on.
+const COMPLAINT_CHARS: usize = 2000;
+/// How much of that is held.
+const STDERR_BYTES: usize = 64 << 10;
+
+/// Variables of the server's own that git finds.
+const KEPT: [&str; 3] = ["HOME", "XDG_CONFIG_HOME", "TZ"];
+/// Those that say who commits, and where this user's configuration is.
+const OWNERS: [&str; 8] = [
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_AUTHOR_NAME",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "EMAIL",
+];
+/// What keeps git from asking, waiting, paging and fetching.
+const ADDED: [(&str, &str); 10] = [
+    // Its words are read, and shown to models.
+    ("LC_ALL", "C.UTF-8"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_EDITOR", "false"),
+    ("GIT_ASKPASS", "false"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    // A partial clone would fetch what it lacks.
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_LITERAL_PATHSPECS", "1"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_ADVICE", "0"),
+];
+
+/// Which of the configurations of this machine a run reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// The repository's own, with what is told to override it.
+    Repository,
+    /// This user's and the system's too.
+    Owners,
+}
+
+/// A run to be.
+pub(super) struct Command<'g> {
+    git: &'g Git,
+    cwd: &'g OwnedFd,
+    overrides: &'g [(OsString, OsString)],
+    reads: Reads,
+    args: Vec<OsString>,
+    stdin: Option<Vec<u8>>,
+    env: BTreeMap<OsString, OsString>,
+    bytes_max: usize,
+}
+
+/// What git printed.
+#[derive(Debug)]
+pub(super) struct Printed {
+    /// Its exit code; 128 and the signal's number where a signal ended it.
+    pub(super) code: i32,
+    /// The beginning of what it printed.
+    pub(super) stdout: Vec<u8>,
+    /// How much it printed.
+    pub(super) total_bytes: u64,
+    /// What it said beside.
+    pub(super) stderr: String,
+}
+
+impl<'g> Command<'g> {
+    /// `git VERB` in `cwd`.
+    pub(super) fn new(
+        git: &'g Git,
+        cwd: &'g OwnedFd,
+        overrides: &'g [(OsString, OsString)],
+        reads: Reads,
+        verb: &str,
+    ) -> Self {
+        Self {
+            git,
+            cwd,
+            overrides,
+            reads,
+            args: vec!["--no-pager".into(), verb.into()],
+            stdin: None,
+            env: BTreeMap::new(),
+            bytes_max: PRINTED_BYTES,
+        }
+    }
+
+    pub(super) fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(super) fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// With an argument if `wanted`.
+    pub(super) fn flag(self, wanted: bool, arg: &str) -> Self {
+        if wanted { self.arg(arg) } else { self }
+    }
+
+    pub(super) fn stdin(mut self, bytes: Vec<u8>) -> Self {
+        self.stdin = Some(bytes);
+        self
+    }
+
+    pub(super) fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Showing no more than so much of what it prints.
+    pub(super) fn bytes_max(mut self, bytes_max: usize) -> Self {
+        self.bytes_max = bytes_max;
+        self
+    }
+
+    /// Runs it; it must succeed.
+    pub(super) async fn run(self, ctx: &Ctx) -> Result<Printed, ToolError> {
+        let printed = self.attempt(ctx).await?;
+        if printed.code == 0 { Ok(printed) } else { Err(printed.refusal()) }
+    }
+
+    /// Runs it, however it ends.
+    pub(super) async fn attempt(self, ctx: &Ctx) -> Result<Printed, ToolError> {
+        let Self { git, cwd, overrides, reads, args, stdin, env: more, bytes_max } = self;
+        let Git { programs, settings } = git;
+        let path = programs.processes.path(programs.settings.path.as_deref());
+        let program = Program::find("git", cwd.as_fd(), &path).map_err(|_| {
+            let message = format!("the program `git` is needed, and is not in PATH ({path})");
+            ToolError::new(Fault::Unavailable, message)
+        })?;
+        let cwd = cwd.try_clone().map_err(|err| ToolError::because("git was not started", err))?;
+        let keep: Vec<String> = KEPT.iter().chain(&OWNERS).map(|&name| name.to_owned()).collect();
+        let mut env = programs.processes.environment(&keep, &path);
+        trace(&mut env, ctx.trace.as_ref());
+        env.extend(ADDED.iter().map(|(name, value)| (name.into(), value.into())));
+        match reads {
+            Reads::Owners => {}
+            Reads::Repository => {
+                env.insert("GIT_CONFIG_GLOBAL".into(), "/dev/null".into());
+                env.insert("GIT_CONFIG_NOSYSTEM".into(), "1".into());
+            }
+        }
+        // The folder that is served is looked at, those around it are not.
+        if let Some(around) = programs.root.path().parent() {
+            env.insert("GIT_CEILING_DIRECTORIES".into(), around.into());
+        }
+        env.insert("GIT_CONFIG_COUNT".into(), overrides.len().to_string().into());
+        for (at, (key, value)) in overrides.iter().enumerate() {
+            env.insert(format!("GIT_CONFIG_KEY_{at}").into(), key.clone());
+            env.insert(format!("GIT_CONFIG_VALUE_{at}").into(), value.clone());
+        }
+        env.extend(more);
+        let timeout = Duration::from_millis(settings.timeout_ms.clamp(1, 600_000));
+        let mut bounds = bounds(&programs.settings, timeout, None);
+        // Of what is too long its first half is held: that is to be all that is shown.
+        bounds.held_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES);
+        bounds.spool_bytes_max = 0;
+        let start = Start { program, args, cwd, env, stdin, bounds };
+        let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
+        let ended = ended.map_err(|err| match err.kind() {
+            std::io::ErrorKind::Interrupted => ToolError::canceled(),
+            _ => ToolError::because("git could not be run", err),
+        })?;
+        match ended.stopped {
+            None => Ok(Printed::of(ended, bytes_max)),
+            Some(Stopped::Canceled) => Err(ToolError::canceled()),
+            Some(Stopped::TimedOut) => Err(ToolError::failed(format!(
+                "git took longer than {} ms and was stopped; narrow what is asked for, or have \
+                 `git.timeout_ms` set higher",
+                timeout.as_millis()
+            ))),
+        }
+    }
+}
+
+impl Printed {
+    fn of(ended: Ended, bytes_max: usize) -> Self {
+        let Ended { status, stdout, stderr, .. } = ended;
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+        let total_bytes = stdout.total_bytes;
+        let stderr = String::from_utf8_lossy(&begin(stderr, STDERR_BYTES)).into_owned();
+        let stderr = without_contents(&stderr);
+        Self { code, stdout: begin(stdout, bytes_max), total_bytes, stderr }
+    }
+
+    /// What it printed, as text whatever it is.
+    pub(super) fn text(&self) -> String {
+        let is_whole = !self.is_cut();
+        // A character is not cut in two.
+        let mut end = self.stdout.len();
+        if !is_whole {
+            while end > 0 && self.stdout.get(end - 1).is_some_and(|byte| *byte >= 0x80) {
+                end -= 1;
+            }
+        }
+        String::from_utf8_lossy(&self.stdout[..end]).into_owned()
+    }
+
+    /// Whether it printed more than is held.
+    pub(super) fn is_cut(&self) -> bool {
+        self.total_bytes > self.stdout.len() as u64
+    }
+
+    /// The fields that end with a NUL character; one that is cut is left out.
+    pub(super) fn fields(&self) -> Vec<String> {
+        let end = self.stdout.iter().rposition(|byte| *byte == 0).unwrap_or(0);
+        if end == 0 {
+            return Vec::new();
+        }
+        let fields = self.stdout[..end].split(|byte| *byte == 0);
+        fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
+    }
+
+    /// Why it did not do what it was to, as its caller is told.
+    pub(super) fn refusal(&self) -> ToolError {
+        let said = self.complaint();
+        let (fault, way_out) = if said.contains("not a git repository") {
+            (Fault::NotFound, "run `git init` there, or name the folder of one in `repo`")
+        } else if said.contains("dubious ownership") {
+            (
+                Fault::NotAllowed,
+                "it belongs to another user; whoever runs the server can trust it with \
+                 `git config --global --add safe.directory FOLDER`",
+            )
+        } else if said.contains("must be run in a work tree") || said.contains("bare repository") {
+            (Fault::NotAllowed, "name a folder with a work tree in `repo`")
+        } else if said.contains("tell me who you are") || said.contains("identity unknown") {
+            (
+                Fault::Failed,
+                "whoever runs the server sets `user.name` and `user.email` in git's configuration",
+            )
+        } else if said.contains("index.lock") {
+            (Fault::Unavailable, "another git is at work there, or one has crashed; try again")
+        } else {
+            (Fault::Failed, "")
+        };
+        let end = if way_out.is_empty() { String::new() } else { format!("; {way_out}") };
+        ToolError::new(fault, format!("git says: {said}{end}"))
+    }
+
+    /// What it said of its failure, shortened.
+    pub(super) fn complaint(&self) -> String {
+        let said = match self.stderr.trim() {
+            "" => self.text(),
+            said => said.to_owned(),
+        };
+        let lines = said.lines().map(str::trim_end).filter(|line| !line.starts_with("hint:"));
+        let said = lines.collect::<Vec<_>>().join("\n");
+        let said = said.trim();
+        let said = said.strip_prefix("fatal: ").or(said.strip_prefix("error: ")).unwrap_or(said);
+        match said.char_indices().nth(COMPLAINT_CHARS) {
+            Some((end, _)) => format!("{} …", &said[..end]),
+            None if said.is_empty() => format!("nothing, and ended with exit code {}", self.code),
+            None => said.to_owned(),
+        }
+    }
+}
+
+/// The first `bytes_max` of what was captured.
+fn begin(captured: Captured, bytes_max: usize) -> Vec<u8> {
+    let cut = captured.cut().is_some();
+    let Captured { mut head, tail, .. } = captured;
+    if !cut {
+        head.extend(tail);
+    }
+    head.truncate(bytes_max);
+    head
+}

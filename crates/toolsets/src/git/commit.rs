@@ -1,0 +1,156 @@
+//! `git.commit`: makes a commit of what is staged.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Git;
+use super::diff::{changed, safe};
+use super::discovery::Repo;
+use super::repository::Repository;
+
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Commits.
+pub(super) struct Commit(pub(super) Git);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    #[serde(default)]
+    repo: Repo,
+    /// The message: a line that says what changes, perhaps an empty line and more.
+    message: String,
+    /// Takes in every changed and deleted file that git knows, staged or not.
+    #[serde(default)]
+    all: bool,
+    /// Whether a commit that changes nothing is made.
+    #[serde(default)]
+    allow_empty: bool,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// The commit's full name.
+    commit: String,
+    /// Its short name.
+    short: String,
+    /// The branch it was made on; null where none is checked out.
+    branch: Option<String>,
+    /// The first line of its message.
+    subject: String,
+    /// What git said.
+    summary: String,
+    /// How many files it changes.
+    files: usize,
+    /// How many lines it adds.
+    insertions: u64,
+    /// How many lines it removes.
+    deletions: u64,
+}
+
+impl Tool for Commit {
+    const NAME: &'static str = "git.commit";
+    const TITLE: &'static str = "Git commit";
+    const ABOUT: &'static str = "Makes a commit of what is staged in a git repository; with \
+        `all`, of every change to files git knows. New files are staged with git_add first.";
+    const EFFECTS: Effects = Effects::Changes;
+    const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { repo, message, all, allow_empty } = input;
+        check(&message)?;
+        let repository = self.0.open(ctx, &repo).await?;
+        if all {
+            repository.refuse_filtered(ctx, &[".".to_owned()]).await?;
+        } else if !allow_empty {
+            refuse_nothing(ctx, &repository).await?;
+        }
+        let made = repository
+            .change("commit")
+            .args(["--file=-", "--cleanup=whitespace", "--no-gpg-sign", "--no-edit", "--no-status"])
+            .flag(all, "--all")
+            .flag(allow_empty, "--allow-empty")
+            .flag(!self.0.settings.hooks, "--no-verify")
+            .stdin(message.into_bytes())
+            .attempt(ctx)
+            .await?;
+        if made.code != 0 {
+            let said = made.text();
+            let is_of_unknown = said.contains("nothing added to commit");
+            if is_of_unknown || said.contains("nothing to commit") {
+                return Err(nothing(is_of_unknown));
+            }
+            return Err(made.refusal());
+        }
+        let told = repository.read("log").args(["-z", "--max-count=1", "--no-show-signature"]);
+        let told = told.args(["--no-color", "--no-patch", "--format=%H%x00%h%x00%s"]).run(ctx);
+        let fields = told.await?.fields();
+        let [commit, short, subject] = &fields[..] else {
+            return Err(ToolError::failed("the commit was made, and git does not tell it"));
+        };
+        let counted = safe(repository.read("show"))
+            .args(["--format=", "--numstat", "-z", "--end-of-options", commit])
+            .run(ctx)
+            .await?;
+        let files = changed(&counted);
+        let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
+        let head = head.attempt(ctx).await?;
+        Ok(Output {
+            commit: commit.clone(),
+            short: short.clone(),
+            branch: (head.code == 0).then(|| head.text().trim_end().to_owned()),
+            subject: subject.clone(),
+            summary: made.text(),
+            files: files.len(),
+            insertions: files.iter().filter_map(|file| file.added).sum(),
+            deletions: files.iter().filter_map(|file| file.removed).sum(),
+        })
+    }
+
+    fn text(output: &Output) -> Text {
+        Text::body(output.summary.clone())
+    }
+}
+
+/// Why a commit of `all` is not made; whether there are files that git does not know.
+fn nothing(is_of_unknown: bool) -> ToolError {
+    let new = if is_of_unknown {
+        ": the changes are files git does not know, which `all` leaves out; stage them with \
+         git_add first"
+    } else {
+        "; `allow_empty` makes a commit nonetheless"
+    };
+    ToolError::failed(format!("nothing that git knows is changed{new}"))
+}
+
+fn check(message: &str) -> Result<(), ToolError> {
+    let why = if message.trim().is_empty() {
+        "the message is empty; say what the commit changes".to_owned()
+    } else if message.contains('\0') {
+        "the message has a NUL character in it".to_owned()
+    } else if message.len() > MESSAGE_BYTES_MAX {
+        format!("the message has {} bytes; up to {MESSAGE_BYTES_MAX} may be", message.len())
+    } else {
+        return Ok(());
+    };
+    Err(ToolError::invalid("/message", why))
+}
+
+/// Refuses to commit where nothing is staged, unless a merge is to be concluded.
+///
+/// Git would refuse too, and look into submodules to say why.
+async fn refuse_nothing(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
+    let merge = repository.read("rev-parse").args(["--verify", "--quiet", "MERGE_HEAD"]);
+    let differs = repository.read("diff").args(["--cached", "--quiet", "--no-ext-diff", "--"]);
+    if differs.attempt(ctx).await?.code != 0 || merge.attempt(ctx).await?.code == 0 {
+        return Ok(());
+    }
+    Err(ToolError::failed(
+        "nothing is staged: stage files with git_add first, or set `all` to take in every change \
+         to files git knows",
+    ))
+}

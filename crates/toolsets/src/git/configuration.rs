@@ -1,0 +1,246 @@
+//! What of git's configuration holds for our runs, and what of it is disarmed.
+//!
+//! A configuration names programs: hooks, filters, drivers, pagers, signers. This user's own is
+//! read for who commits and a few habits; from a repository's own everything is taken but what
+//! runs programs.
+
+use std::ffi::OsString;
+
+/// What is set for every run, above all that any file says.
+const ALWAYS: [(&str, &str); 25] = [
+    ("core.fsmonitor", "false"),
+    ("core.pager", "cat"),
+    ("core.editor", "false"),
+    ("sequence.editor", "false"),
+    ("core.askPass", ""),
+    ("core.sshCommand", "false"),
+    ("core.alternateRefsCommand", "false"),
+    ("credential.helper", ""),
+    ("protocol.allow", "never"),
+    ("commit.gpgSign", "false"),
+    ("tag.gpgSign", "false"),
+    ("log.showSignature", "false"),
+    ("gpg.program", "false"),
+    ("gpg.ssh.program", "false"),
+    ("gpg.x509.program", "false"),
+    ("diff.ignoreSubmodules", "dirty"),
+    ("status.submoduleSummary", "false"),
+    ("submodule.recurse", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("mailmap.file", ""),
+    ("color.ui", "false"),
+    ("column.ui", "never"),
+    // A folder that looks like a repository within one is none.
+    ("safe.bareRepository", "explicit"),
+];
+
+/// What of this user's configuration and the system's is passed on, by section.
+const PASSED_ON: [&str; 16] = [
+    "user.name",
+    "user.email",
+    "user.useconfigonly",
+    "author.name",
+    "author.email",
+    "committer.name",
+    "committer.email",
+    "safe.directory",
+    "core.autocrlf",
+    "core.eol",
+    "core.safecrlf",
+    "core.excludesfile",
+    "core.quotepath",
+    "i18n.commitencoding",
+    "merge.conflictstyle",
+    "diff.algorithm",
+];
+
+/// A configuration as `git config --list --show-scope -z` tells it.
+#[derive(Debug, Default)]
+pub(super) struct Configuration {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Whether the repository says it, and not this user or the system.
+    is_repositorys: bool,
+    key: String,
+    /// `None` where a key stands alone, which means true.
+    value: Option<String>,
+}
+
+/// What may run after all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allowed {
+    pub(super) hooks: bool,
+    pub(super) filters: bool,
+}
+
+impl Configuration {
+    /// Reads the fields, a scope and a `key\nvalue` in turn.
+    pub(super) fn read(fields: &[String]) -> Self {
+        let entries = fields.chunks_exact(2).map(|pair| {
+            let (key, value) = match pair[1].split_once('\n') {
+                Some((key, value)) => (key, Some(value.to_owned())),
+                None => (pair[1].as_str(), None),
+            };
+            let is_repositorys = matches!(pair[0].as_str(), "local" | "worktree");
+            Entry { is_repositorys, key: key.to_owned(), value }
+        });
+        Self { entries: entries.collect() }
+    }
+
+    /// The first key that is not UTF-8, as it came: what is set for another name disarms nothing.
+    pub(super) fn garbled(&self) -> Option<&str> {
+        let mut keys = self.entries.iter().map(|entry| entry.key.as_str());
+        keys.find(|key| key.contains(char::REPLACEMENT_CHARACTER))
+    }
+
+    /// Every filter that is defined anywhere, by name.
+    pub(super) fn filters(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for entry in &self.entries {
+            let is_program = ["clean", "smudge", "process"].contains(&last(&entry.key));
+            if let Some(name) = middle(&entry.key, "filter").filter(|_| is_program)
+                && entry.value.as_ref().is_some_and(|value| !value.is_empty())
+                && !names.iter().any(|known| known == name)
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// Whether names are printed with bytes beyond ASCII escaped.
+    pub(super) fn quotes_paths(&self) -> bool {
+        let set = self.entries.iter().rev().find(|entry| entry.key == "core.quotepath");
+        let Some(Entry { value: Some(value), .. }) = set else { return true };
+        !matches!(value.to_lowercase().as_str(), "false" | "no" | "off" | "0" | "")
+    }
+
+    /// What is set above it, so that nothing runs by it but what is `allowed`.
+    pub(super) fn overrides(&self, allowed: Allowed) -> Vec<(OsString, OsString)> {
+        let mut all: Vec<(OsString, OsString)> = Vec::new();
+        let mut put = |key: &str, value: &str| all.push((key.into(), value.into()));
+        for Entry { is_repositorys, key, value } in &self.entries {
+            let is_hook = key == "core.hookspath" || middle(key, "hook").is_some();
+            let is_filter = middle(key, "filter").is_some();
+            let passes = PASSED_ON.contains(&key.as_str())
+                || allowed.hooks && is_hook
+                || allowed.filters && is_filter;
+            if !is_repositorys && passes && !self.is_set_by_repository(key) {
+                put(key, value.as_deref().unwrap_or("true"));
+            }
+        }
+        for (key, value) in ALWAYS {
+            put(key, value);
+        }
+        if !allowed.hooks {
+            put("core.hooksPath", "/dev/null");
+        }
+        for Entry { key, .. } in self.entries.iter().filter(|entry| entry.is_repositorys) {
+            match (key.split('.').next().unwrap_or_default(), last(key)) {
+                ("filter", "clean" | "smudge" | "process") if !allowed.filters => put(key, ""),
+                ("filter", "required") if !allowed.filters => put(key, "false"),
+                // It fails, which is a conflict: nothing is merged by it.
+                ("merge", "driver") if middle(key, "merge").is_some() => put(key, "false"),
+                // A program for one kind of file; `--no-textconv` is told as well.
+                ("diff", "command") if middle(key, "diff").is_some() => put(key, "false"),
+                ("hook", "command") if !allowed.hooks => {
+                    if let Some(name) = middle(key, "hook") {
+                        put(&format!("hook.{name}.enabled"), "false");
+                    }
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Whether the repository has a word of its own on `key`, which counts more; not on what only
+    /// a user may say.
+    fn is_set_by_repository(&self, key: &str) -> bool {
+        key != "safe.directory"
+            && self.entries.iter().any(|entry| entry.is_repositorys && entry.key == key)
+    }
+}
+
+/// What follows the last dot.
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or_default()
+}
+
+/// The middle part of `SECTION.middle.name`.
+fn middle<'k>(key: &'k str, section: &str) -> Option<&'k str> {
+    let rest = key.strip_prefix(section)?.strip_prefix('.')?;
+    rest.rsplit_once('.').map(|(middle, _)| middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn configuration(entries: &[(&str, &str, &str)]) -> Configuration {
+        let fields = entries
+            .iter()
+            .flat_map(|(scope, key, value)| [(*scope).to_owned(), format!("{key}\n{value}")]);
+        Configuration::read(&fields.collect::<Vec<_>>())
+    }
+
+    fn set(of: &Configuration, allowed: Allowed, key: &str) -> Vec<String> {
+        let all = of.overrides(allowed).into_iter().filter(|(known, _)| known == key);
+        all.map(|(_, value)| value.to_string_lossy().into_owned()).collect()
+    }
+
+    const NOTHING: Allowed = Allowed { hooks: false, filters: false };
+    const ALL: Allowed = Allowed { hooks: true, filters: true };
+
+    #[test]
+    fn who_commits_is_passed_on_unless_the_repository_says() {
+        let mut entries = vec![("global", "user.name", "Ada"), ("global", "core.pager", "less")];
+        let own = configuration(&entries);
+        assert_eq!(set(&own, NOTHING, "user.name"), ["Ada"]);
+        assert_eq!(set(&own, NOTHING, "core.pager"), ["cat"]);
+        entries.push(("local", "user.name", "Bob"));
+        assert!(set(&configuration(&entries), NOTHING, "user.name").is_empty());
+    }
+
+    #[test]
+    fn only_a_user_says_which_folders_are_safe() {
+        let both = [("system", "safe.directory", "*"), ("local", "safe.directory", "/x")];
+        assert_eq!(set(&configuration(&both), NOTHING, "safe.directory"), ["*"]);
+    }
+
+    #[test]
+    fn programs_of_a_repository_are_named_and_blanked() {
+        let own = configuration(&[
+            ("local", "filter.a.b=c.clean", "touch x"),
+            ("local", "filter.a.b=c.required", "true"),
+            ("local", "merge.mine.driver", "touch x"),
+            ("local", "merge.conflictstyle", "diff3"),
+            ("local", "diff.odt.command", "touch x"),
+            ("local", "hook.lint.command", "touch x"),
+            ("global", "filter.lfs.process", "git-lfs filter-process"),
+        ]);
+        assert_eq!(own.filters(), ["a.b=c", "lfs"]);
+        assert_eq!(set(&own, NOTHING, "filter.a.b=c.clean"), [""]);
+        assert_eq!(set(&own, NOTHING, "filter.a.b=c.required"), ["false"]);
+        assert_eq!(set(&own, NOTHING, "merge.mine.driver"), ["false"]);
+        assert_eq!(set(&own, NOTHING, "diff.odt.command"), ["false"]);
+        assert_eq!(set(&own, NOTHING, "hook.lint.enabled"), ["false"]);
+        assert_eq!(set(&own, NOTHING, "core.hooksPath"), ["/dev/null"]);
+        assert!(set(&own, NOTHING, "filter.lfs.process").is_empty());
+        assert_eq!(set(&own, ALL, "filter.lfs.process"), ["git-lfs filter-process"]);
+        assert!(set(&own, ALL, "filter.a.b=c.clean").is_empty());
+        assert!(set(&own, ALL, "core.hooksPath").is_empty());
+        assert_eq!(set(&own, ALL, "merge.mine.driver"), ["false"]);
+    }
+
+    #[test]
+    fn names_are_escaped_unless_it_is_switched_off() {
+        assert!(configuration(&[]).quotes_paths());
+        assert!(!configuration(&[("local", "core.quotepath", "false")]).quotes_paths());
+    }
+}

@@ -1,0 +1,124 @@
+//! `git.log`: commits, newest first.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Git;
+use super::commits::{Entry, FIELDS, FORMAT};
+use super::discovery::Repo;
+use super::times;
+
+const COUNT_MAX: u32 = 1000;
+
+/// Lists commits.
+pub(super) struct Log(pub(super) Git);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    #[serde(default)]
+    repo: Repo,
+    /// How many commits at most.
+    #[serde(default = "ten")]
+    #[schemars(range(min = 1, max = COUNT_MAX))]
+    count: u32,
+    /// How many of the newest to leave out, to go on where another answer ended.
+    #[serde(default)]
+    skip: u32,
+    /// Where to begin: a branch, tag or commit; or a range: `main..feature`. By default `HEAD`.
+    #[serde(default, rename = "ref")]
+    revision: Option<String>,
+    /// Only commits that change this file or folder, named from the repository's top folder.
+    #[serde(default)]
+    path: Option<String>,
+    /// Only commits whose author's name or address has this in it.
+    #[serde(default)]
+    author: Option<String>,
+    /// Only commits after this time, e.g. `2026-01-31` or `2 weeks ago`.
+    #[serde(default)]
+    since: Option<String>,
+    /// Only commits before this time.
+    #[serde(default)]
+    until: Option<String>,
+    /// Only commits whose message has this text in it.
+    #[serde(default)]
+    grep: Option<String>,
+}
+
+fn ten() -> u32 {
+    10
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// What `git log --oneline` prints.
+    oneline: String,
+    /// The commits, newest first.
+    commits: Vec<Entry>,
+    /// Whether there are more: go on with `skip`.
+    more: bool,
+}
+
+impl Tool for Log {
+    const NAME: &'static str = "git.log";
+    const TITLE: &'static str = "Git log";
+    const ABOUT: &'static str = "Lists commits of a git repository, newest first: ten unless \
+        `count` says otherwise. Narrow them by path, author, time or message; git_show shows one.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { repo, count, skip, revision, path, author, since, until, grep } = input;
+        let repository = self.0.open(ctx, &repo).await?;
+        let revision = revision.as_deref().unwrap_or("HEAD");
+        let range = repository.range(ctx, revision, "/ref").await?;
+        let path = path.map(|path| repository.path(&path, "/path")).transpose()?;
+        let mut command = repository
+            .read("log")
+            .args(["-z", "--no-color", "--no-show-signature", "--decorate=short", "--no-patch"])
+            .args(["--fixed-strings", "--regexp-ignore-case", FORMAT])
+            .arg(format!("--max-count={}", count.min(COUNT_MAX) + 1))
+            .arg(format!("--skip={skip}"));
+        let only = [("author", author), ("since", since), ("until", until), ("grep", grep)];
+        for (name, value) in only {
+            let Some(value) = value else { continue };
+            if value.contains('\0') {
+                let message = "the text has a NUL character in it";
+                return Err(ToolError::invalid(format!("/{name}"), message));
+            }
+            if matches!(name, "since" | "until") && !times::is_time(&value) {
+                return Err(ToolError::invalid(format!("/{name}"), times::refusal(&value)));
+            }
+            command = command.arg(format!("--{name}={value}"));
+        }
+        let command = command.arg("--end-of-options").arg(range.argument()).arg("--");
+        let fields = command.args(&path).bytes_max(16 << 20).run(ctx).await?.fields();
+        if fields.is_empty()
+            && let Some(path) = path
+        {
+            repository.refuse_unknown(ctx, &[path]).await?;
+        }
+        let mut commits: Vec<Entry> = fields.chunks(FIELDS).filter_map(Entry::read).collect();
+        let count = count.min(COUNT_MAX) as usize;
+        let more = commits.len() > count;
+        commits.truncate(count);
+        let line = |entry: &Entry| format!("{} {}\n", entry.short, entry.subject);
+        Ok(Output { oneline: commits.iter().map(line).collect(), commits, more })
+    }
+
+    fn text(output: &Output) -> Text {
+        let text = Text::body(output.oneline.clone());
+        match (output.commits.len(), output.more) {
+            (0, _) => text.with_note("no commits"),
+            (count, true) => {
+                text.with_note(format!("{count} commits; there are more, go on with `skip`"))
+            }
+            (_, false) => text,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Paths in a repository as callers name them.
+
+use std::path::{Component, Path};
+
+use toolgate_contract::{Ctx, ToolError};
+
+use super::repository::Repository;
+use crate::world::root::shown;
+
+const PATHS_MAX: usize = 10_000;
+/// How many of them are looked for where git finds nothing to tell.
+const LOOKED_FOR_MAX: usize = 20;
+
+impl Repository<'_> {
+    /// `path`, which the input has at `pointer`, as seen from the top folder; refused where it
+    /// leads above that. It names one file or folder: no character in it means anything else.
+    pub(super) fn path(&self, path: &str, pointer: &str) -> Result<String, ToolError> {
+        let invalid = |message: String| Err(ToolError::invalid(pointer, message));
+        if path.trim().is_empty() {
+            return invalid("the path is empty; `.` is the whole repository".to_owned());
+        }
+        if path.contains('\0') {
+            return invalid("the path contains a NUL character".to_owned());
+        }
+        let top = self.top_path.to_str().unwrap_or_default();
+        let inside = match path.strip_prefix(top) {
+            Some(rest) if path.starts_with('/') && (rest.is_empty() || rest.starts_with('/')) => {
+                rest.trim_start_matches('/')
+            }
+            Some(_) | None => path,
+        };
+        normal(inside).ok_or_else(|| {
+            ToolError::not_allowed(format!(
+                "{} is outside the repository; paths are relative to its top folder, as git_status \
+                 tells them",
+                shown(path)
+            ))
+        })
+    }
+
+    /// Several.
+    pub(super) fn paths(&self, paths: &[String], pointer: &str) -> Result<Vec<String>, ToolError> {
+        if paths.len() > PATHS_MAX {
+            let message = format!("{} paths are too many; name their folders", paths.len());
+            return Err(ToolError::invalid(pointer, message));
+        }
+        let at = paths.iter().enumerate();
+        at.map(|(at, path)| self.path(path, &format!("{pointer}/{at}"))).collect()
+    }
+
+    /// Refuses `paths`, as seen from the top folder, where one is a path of nothing: neither in
+    /// the work tree nor in the index nor in any commit. Git takes such a one for a file in which
+    /// nothing is changed.
+    pub(super) async fn refuse_unknown(
+        &self,
+        ctx: &Ctx,
+        paths: &[String],
+    ) -> Result<(), ToolError> {
+        let root = &self.git.programs.root;
+        let top = self.top_path.strip_prefix(root.path()).unwrap_or(Path::new(""));
+        let top = top.to_string_lossy().into_owned();
+        for path in paths.iter().take(LOOKED_FOR_MAX).filter(|path| *path != ".") {
+            let place = if top.is_empty() { path.clone() } else { format!("{top}/{path}") };
+            // What cannot be told is taken to be there.
+            let is_there = root.work(ctx, move |root, _| Ok(root.exists(&place))).await?;
+            if !matches!(is_there, Ok(None)) {
+                continue;
+            }
+            let staged = self.read("ls-files").args(["-z", "--", path]).run(ctx).await?;
+            let committed = self.read("rev-list").args(["--max-count=1", "--all", "--", path]);
+            if staged.total_bytes > 0 || committed.run(ctx).await?.total_bytes > 0 {
+                continue;
+            }
+            let top = match &*top {
+                "" => "which is the workspace itself".to_owned(),
+                top => shown(top),
+            };
+            return Err(ToolError::not_found(format!(
+                "nothing is called {} here; paths are from the repository's top folder, {top}",
+                shown(path)
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// `path` without `.` and `..`; `None` where it leads above where it starts, or starts at the root.
+fn normal(path: &str) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => names.push(name.to_str()?),
+            Component::CurDir => {}
+            Component::ParentDir => drop(names.pop()?),
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(if names.is_empty() { ".".to_owned() } else { names.join("/") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_in_the_repository() {
+        let check = |path| normal(path);
+        assert_eq!(check("a/./b/../c").as_deref(), Some("a/c"));
+        assert_eq!(check("").as_deref(), Some("."));
+        assert_eq!(check("a/..").as_deref(), Some("."));
+        assert_eq!(check("--force").as_deref(), Some("--force"));
+        assert_eq!(check(":(top)*").as_deref(), Some(":(top)*"));
+        for path in ["..", "a/../../b", "/etc/passwd", "./../x"] {
+            assert_eq!(check(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Names as git prints them in its short forms.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Which bytes are escaped beside those that must be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quoting {
+    /// Those beyond ASCII.
+    pub(super) beyond_ascii: bool,
+}
+
+impl Quoting {
+    /// `name` as `git status --porcelain` has it: in quotes, C's way, where it has to be; a blank
+    /// is one reason.
+    pub(super) fn quote(self, name: &str) -> Cow<'_, str> {
+        let is_plain = |byte: u8| {
+            !byte.is_ascii_control()
+                && !matches!(byte, b'"' | b'\\')
+                && (byte < 0x80 || !self.beyond_ascii)
+        };
+        if name.bytes().all(|byte| is_plain(byte) && byte != b' ') {
+            return name.into();
+        }
+        let mut quoted = vec![b'"'];
+        for byte in name.bytes() {
+            let short = match byte {
+                0x07 => Some(b'a'),
+                0x08 => Some(b'b'),
+                b'\t' => Some(b't'),
+                b'\n' => Some(b'n'),
+                0x0b => Some(b'v'),
+                0x0c => Some(b'f'),
+                b'\r' => Some(b'r'),
+                b'"' | b'\\' => Some(byte),
+                _ => None,
+            };
+            match short {
+                Some(short) => quoted.extend([b'\\', short]),
+                None if is_plain(byte) => quoted.push(byte),
+                None => {
+                    let mut octal = String::new();
+                    let _ = write!(octal, "\\{byte:03o}");
+                    quoted.extend(octal.bytes());
+                }
+            }
+        }
+        quoted.push(b'"');
+        String::from_utf8_lossy(&quoted).into_owned().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_quoted_where_it_has_to_be() {
+        let quote = |name: &str, beyond_ascii| Quoting { beyond_ascii }.quote(name).into_owned();
+        assert_eq!(quote("a/b-c.txt", true), "a/b-c.txt");
+        assert_eq!(quote("a b", true), r#""a b""#);
+        assert_eq!(quote("a\"b\\c\td\u{1}", true), r#""a\"b\\c\td\001""#);
+        assert_eq!(quote("é", true), r#""\303\251""#);
+        assert_eq!(quote("é x", false), r#""é x""#);
+        assert_eq!(quote("é", false), "é");
+    }
+}

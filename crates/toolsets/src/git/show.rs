@@ -1,0 +1,157 @@
+//! `git.show`: one commit, or a file as it was in it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Git;
+use super::commits::{Entry, FORMAT};
+use super::diff::{BYTES_MAX, cut, safe};
+use super::discovery::Repo;
+use crate::world::root::shown;
+
+/// How much a result shows where the call does not say.
+const BYTES: usize = 64 << 10;
+/// How much of a message is shown.
+const MESSAGE_BYTES: usize = 64 << 10;
+
+/// Shows commits.
+pub(super) struct Show(pub(super) Git);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    #[serde(default)]
+    repo: Repo,
+    /// Which commit: a branch, tag or commit; by default `HEAD`.
+    #[serde(default, rename = "ref")]
+    revision: Option<String>,
+    /// A file to show as it was there, instead of what the commit changed.
+    #[serde(default)]
+    file: Option<String>,
+    /// Only what it changed in these files and folders, named from the repository's top folder.
+    #[serde(default)]
+    paths: Vec<String>,
+    /// Counts the lines for each file, instead of showing them.
+    #[serde(default)]
+    stat: bool,
+    /// How much is shown at most; 65536 by default.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = BYTES_MAX))]
+    max_bytes: Option<usize>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// The commit.
+    commit: Option<Entry>,
+    /// Its whole message.
+    message: String,
+    /// What it changed; or the file.
+    text: String,
+    /// Whether there is more than is shown.
+    truncated: bool,
+    /// How much there is.
+    total_bytes: u64,
+    /// The file, if one was asked for.
+    file: Option<String>,
+}
+
+impl Tool for Show {
+    const NAME: &'static str = "git.show";
+    const TITLE: &'static str = "Git show";
+    const ABOUT: &'static str = "Shows one commit of a git repository: who, when, its message and \
+        what it changed. With `file`, shows that file as it was in that commit instead.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { repo, revision, file, paths, stat, max_bytes } = input;
+        let repository = self.0.open(ctx, &repo).await?;
+        let revision = revision.as_deref().unwrap_or("HEAD");
+        refuse_file(revision)?;
+        let commit = repository.commit(ctx, revision, "/ref").await?;
+        let bytes_max = max_bytes.unwrap_or(BYTES).clamp(1, BYTES_MAX);
+        let told = repository.read("log").args(["-z", "--max-count=1", "--decorate=short"]);
+        let told = told.args(["--no-color", "--no-show-signature", "--no-patch"]);
+        let told = told.arg(format!("{FORMAT}%x00%B")).args(["--end-of-options"]);
+        let told = told.arg(commit.clone()).arg("--").bytes_max(MESSAGE_BYTES).run(ctx).await?;
+        // A message that is cut does not end with a NUL character, and is told as far as it goes.
+        let text = told.text();
+        let mut fields: Vec<String> = text.split('\0').map(str::to_owned).collect();
+        fields.truncate(super::commits::FIELDS + 1);
+        let message = fields.pop().unwrap_or_default().trim_end().to_owned();
+        let entry = Entry::read(&fields);
+        let (printed, file) = match file {
+            Some(file) => {
+                let file = repository.path(&file, "/file")?;
+                let name = format!("{}:{file}", commit.as_str());
+                let blob = repository.read("cat-file").args(["blob", &name]);
+                let printed = blob.bytes_max(bytes_max).attempt(ctx).await?;
+                if printed.code != 0 {
+                    let why = printed.complaint();
+                    let (file, revision) = (shown(&file), shown(revision));
+                    return Err(ToolError::not_found(format!(
+                        "there is no file {file} in {revision}: {why}"
+                    )));
+                }
+                (printed, Some(file))
+            }
+            None => {
+                let paths = repository.paths(&paths, "/paths")?;
+                let how = if stat { "--stat" } else { "--patch" };
+                let patch = safe(repository.read("show"))
+                    .args(["--format=", "--no-show-signature", how, "--end-of-options"])
+                    .arg(commit)
+                    .arg("--")
+                    .args(&paths);
+                let printed = patch.bytes_max(bytes_max).run(ctx).await?;
+                if printed.total_bytes == 0 {
+                    repository.refuse_unknown(ctx, &paths).await?;
+                }
+                (printed, None)
+            }
+        };
+        Ok(Output {
+            commit: entry,
+            message,
+            text: printed.text(),
+            truncated: printed.is_cut(),
+            total_bytes: printed.total_bytes,
+            file,
+        })
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { commit, message, text, truncated, total_bytes, file } = output;
+        let body = match (file, commit) {
+            (None, Some(Entry { commit, author, email, date, .. })) => {
+                let message: String = message.lines().map(|line| format!("    {line}\n")).collect();
+                format!(
+                    "commit {commit}\nAuthor: {author} <{email}>\nDate:   {date}\n\n{message}\n{text}"
+                )
+            }
+            (_, _) => text.clone(),
+        };
+        let body = Text::body(body);
+        if *truncated { body.with_note(cut(*total_bytes)) } else { body }
+    }
+}
+
+/// Refuses `HEAD:src/a.rs`, git's own spelling of a file in a commit.
+fn refuse_file(revision: &str) -> Result<(), ToolError> {
+    // In braces a colon is of a time or of a message.
+    let parts = revision.split_once(':').filter(|(name, _)| !name.contains('{'));
+    let Some((name, file)) = parts.filter(|(name, _)| !name.is_empty()) else { return Ok(()) };
+    let message = format!(
+        "{} is a file in a commit: give `ref` as {} and `file` as {}",
+        shown(revision),
+        shown(name),
+        shown(file)
+    );
+    Err(ToolError::invalid("/ref", message))
+}

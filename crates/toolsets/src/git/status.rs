@@ -1,0 +1,178 @@
+//! `git.status`: what is changed, staged and unknown, and where the branch stands.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::Git;
+use super::discovery::Repo;
+use super::quoting::Quoting;
+
+const BYTES_MAX: usize = 512 << 10;
+
+/// Tells what is changed.
+pub(super) struct Status(pub(super) Git);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Input {
+    /// A folder of the repository, beneath the workspace; by default the workspace itself.
+    #[serde(default)]
+    repo: Repo,
+    /// Whether files git does not know are told too.
+    #[serde(default = "yes")]
+    untracked: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Output {
+    /// What `git status --porcelain` prints.
+    porcelain: String,
+    /// The branch that is checked out; null where none is.
+    branch: Option<String>,
+    /// Whether a commit is checked out, and no branch.
+    detached: bool,
+    /// The commit it stands at; null before the first.
+    commit: Option<String>,
+    /// The branch elsewhere that it follows.
+    upstream: Option<String>,
+    /// How many commits it has that the other lacks.
+    ahead: Option<u64>,
+    /// How many commits it lacks that the other has.
+    behind: Option<u64>,
+    /// Whether nothing is changed or unknown.
+    clean: bool,
+    /// What is changed or unknown, in order of path; unknown files last.
+    entries: Vec<Entry>,
+    /// Whether there is more than is told.
+    truncated: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(super) struct Entry {
+    /// The path from the repository's top folder.
+    path: String,
+    /// Where it was before, if it was renamed or copied.
+    from: Option<String>,
+    /// What is staged: blank for nothing, else M, A, D, R, C, T, U, or ? for an unknown file.
+    index: char,
+    /// What is changed and not staged, by the same letters.
+    worktree: char,
+}
+
+impl Tool for Status {
+    const NAME: &'static str = "git.status";
+    const TITLE: &'static str = "Git status";
+    const ABOUT: &'static str = "Tells what is changed, staged and unknown in a git repository of \
+        the workspace, and where its branch stands. The text is what `git status --porcelain` \
+        prints: two letters, staged and not, and a path from the repository's top folder.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    const DEADLINE: Option<std::time::Duration> = super::DEADLINE;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let repository = self.0.open(ctx, &input.repo).await?;
+        let unknown = if input.untracked { "normal" } else { "no" };
+        let printed = repository
+            .read("status")
+            .args(["--porcelain=v2", "--branch", "-z", "--ignore-submodules=dirty"])
+            .arg(format!("--untracked-files={unknown}"))
+            .bytes_max(BYTES_MAX)
+            .run(ctx)
+            .await?;
+        let quoting = Quoting { beyond_ascii: repository.quotes_paths };
+        let mut output = read(&printed.fields(), quoting);
+        output.truncated = printed.is_cut();
+        Ok(output)
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { branch, detached, upstream, ahead, behind, clean, truncated, .. } = output;
+        let mut note = match (branch, detached) {
+            (Some(branch), _) => format!("on `{}`", branch.escape_debug()),
+            (None, _) => "on no branch".to_owned(),
+        };
+        if let Some(upstream) = upstream {
+            let count = |count: &Option<u64>| count.map_or("?".to_owned(), |n| n.to_string());
+            let upstream = upstream.escape_debug();
+            let (ahead, behind) = (count(ahead), count(behind));
+            note.push_str(&format!(", {ahead} ahead of and {behind} behind `{upstream}`"));
+        }
+        if *clean {
+            note.push_str("; nothing is changed");
+        }
+        if *truncated {
+            note.push_str("; there is more: leave unknown files out with `untracked: false`");
+        }
+        Text::body(output.porcelain.clone()).with_note(note)
+    }
+}
+
+/// Reads the fields of the second porcelain format.
+fn read(fields: &[String], quoting: Quoting) -> Output {
+    let mut output = Output::default();
+    let (mut tracked, mut unknown) = (Vec::new(), Vec::new());
+    let mut fields = fields.iter();
+    while let Some(field) = fields.next() {
+        let (kind, rest) = field.split_once(' ').unwrap_or((field, ""));
+        match kind {
+            "#" => header(rest, &mut output),
+            "1" => tracked.extend(entry(rest, 7, None)),
+            // What it was called before is a field of its own.
+            "2" => tracked.extend(entry(rest, 8, fields.next())),
+            "u" => tracked.extend(entry(rest, 9, None)),
+            "?" => {
+                unknown.push(Entry {
+                    path: rest.to_owned(),
+                    from: None,
+                    index: '?',
+                    worktree: '?',
+                });
+            }
+            _ => {}
+        }
+    }
+    tracked.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
+    tracked.extend(unknown);
+    output.clean = tracked.is_empty();
+    for Entry { path, from, index, worktree } in &tracked {
+        let from = from.as_ref().map(|from| format!("{} -> ", quoting.quote(from)));
+        let from = from.unwrap_or_default();
+        output.porcelain.push_str(&format!("{index}{worktree} {from}{}\n", quoting.quote(path)));
+    }
+    output.entries = tracked;
+    output
+}
+
+/// Reads a line that is about the branch.
+fn header(line: &str, output: &mut Output) {
+    let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+    match name {
+        "branch.oid" => output.commit = (value != "(initial)").then(|| value.to_owned()),
+        "branch.head" => {
+            output.detached = value == "(detached)";
+            output.branch = (!output.detached).then(|| value.to_owned());
+        }
+        "branch.upstream" => output.upstream = Some(value.to_owned()),
+        "branch.ab" => {
+            let (ahead, behind) = value.split_once(' ').unwrap_or_default();
+            output.ahead = ahead.trim_start_matches('+').parse().ok();
+            output.behind = behind.trim_start_matches('-').parse().ok();
+        }
+        _ => {}
+    }
+}
+
+/// The entry whose path comes after `before` further fields, blanks between.
+fn entry(line: &str, before: usize, from: Option<&String>) -> Option<Entry> {
+    let mut letters = line.chars().map(|letter| if letter == '.' { ' ' } else { letter });
+    let (index, worktree) = (letters.next()?, letters.next()?);
+    let path = line.splitn(before + 1, ' ').nth(before)?.to_owned();
+    Some(Entry { path, from: from.cloned(), index, worktree })
+}

@@ -1,0 +1,276 @@
+//! What is read is what git itself prints.
+
+use super::*;
+
+#[tokio::test]
+async fn status_is_what_git_prints_whatever_files_are_called() {
+    let bench = Bench::new();
+    for name in ["gone", "moved", "staged", "changed", "both"] {
+        bench.put(name, &format!("the file {name}\nis long enough\nto be known again\n"));
+    }
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "second"]);
+    bench.git(&["mv", "moved", "to here"]);
+    bench.git(&["rm", "-q", "gone"]);
+    bench.put("staged", "x");
+    bench.put("both", "x");
+    bench.git(&["add", "staged", "both"]);
+    bench.put("both", "y");
+    bench.put("changed", "y");
+    for name in
+        ["new file", "quo\"te", "tab\there", "ünï", "back\\slash", "-dash", "dir/inner", ":(top)x"]
+    {
+        bench.put(name, "new");
+    }
+    let status = bench.done("git.status", json!({})).await;
+    assert_eq!(status.value["porcelain"], bench.git(&["status", "--porcelain"]));
+    assert_eq!(status.text.body, bench.git(&["status", "--porcelain"]));
+    let entries = status.value["entries"].as_array().unwrap();
+    let moved = entries.iter().find(|entry| entry["path"] == "to here").unwrap();
+    assert_eq!((&moved["from"], &moved["index"]), (&json!("moved"), &json!("R")));
+    assert_eq!((&status.value["branch"], &status.value["clean"]), (&json!("main"), &json!(false)));
+    bench.git(&["config", "core.quotePath", "false"]);
+    let status = bench.done("git.status", json!({ "untracked": false })).await;
+    assert_eq!(status.text.body, bench.git(&["status", "--porcelain", "--untracked-files=no"]));
+}
+
+#[tokio::test]
+async fn status_tells_conflicts_and_how_far_the_branch_is() {
+    let bench = Bench::new();
+    bench.git(&["clone", "-q", ".", "clone"]);
+    let home = bench.folder.path().join("home");
+    let clone = bench.root().join("clone");
+    git_in(&clone, &home, &["config", "user.name", "Ada"]);
+    git_in(&clone, &home, &["config", "user.email", "ada@example.org"]);
+    fs::write(clone.join("a.txt"), "ours\n").unwrap();
+    git_in(&clone, &home, &["commit", "-qam", "ours"]);
+    bench.put("a.txt", "theirs\n");
+    bench.git(&["commit", "-qam", "theirs"]);
+    git_in(&clone, &home, &["fetch", "-q"]);
+    let mut merge = Command::new("git");
+    merge.args(["merge", "-q", "origin/main"]).current_dir(&clone).env("HOME", &home);
+    assert!(!merge.output().unwrap().status.success(), "they are in conflict");
+    let status = bench.done("git.status", json!({ "repo": "clone" })).await;
+    assert_eq!(status.text.body, "UU a.txt\n");
+    let told = ["upstream", "ahead", "behind"].map(|name| status.value[name].clone());
+    assert_eq!(told, [json!("origin/main"), json!(1), json!(1)]);
+}
+
+#[tokio::test]
+async fn log_is_what_git_prints_and_narrowed_as_it_narrows() {
+    let bench = Bench::new();
+    for number in 0..12 {
+        bench.put("b.txt", &format!("{number}"));
+        bench.git(&["add", "."]);
+        let author = format!("--author=Author {number} <{number}@example.org>");
+        bench.git(&["commit", "-qm", &format!("commit {number}"), &author]);
+    }
+    let log = bench.done("git.log", json!({})).await;
+    assert_eq!(log.text.body, bench.git(&["log", "--oneline", "--max-count=10"]));
+    assert_eq!(
+        (log.value["commits"].as_array().unwrap().len(), &log.value["more"]),
+        (10, &json!(true))
+    );
+    let rest = bench.done("git.log", json!({ "skip": 10 })).await;
+    assert_eq!(rest.text.body, bench.git(&["log", "--oneline", "--skip=10"]));
+    assert_eq!(rest.value["more"], false);
+    let first = &rest.value["commits"][2];
+    assert_eq!((&first["subject"], &first["author"]), (&json!("first"), &json!("Ada")));
+    assert_eq!(first["parents"], json!([]));
+    for (input, args) in [
+        (json!({ "author": "author 1" }), vec!["-i", "--author=author 1"]),
+        (json!({ "path": "a.txt" }), vec!["--", "a.txt"]),
+        (json!({ "ref": "HEAD~3..HEAD" }), vec!["HEAD~3..HEAD"]),
+        (json!({ "ref": "HEAD~4", "count": 2 }), vec!["-2", "HEAD~4"]),
+        (json!({ "grep": "commit 1" }), vec!["--grep=commit 1"]),
+        (json!({ "since": "2000-01-01", "count": 1 }), vec!["-1", "--since=2000-01-01"]),
+        (json!({ "until": "2000-01-01" }), vec!["--until=2000-01-01"]),
+    ] {
+        let log = bench.done("git.log", input.clone()).await;
+        let own = bench.git(&[&["log", "--oneline"], &args[..]].concat());
+        assert_eq!(log.text.body, own, "{input}");
+    }
+}
+
+#[tokio::test]
+async fn diff_is_what_git_prints() {
+    let bench = Bench::new();
+    bench.put("b.txt", "b\n");
+    bench.git(&["add", "."]);
+    bench.put("a.txt", "one\n2\n");
+    bench.put("bin", "a\0b");
+    for (input, args) in [
+        (json!({}), vec![]),
+        (json!({ "staged": true }), vec!["--cached"]),
+        (json!({ "ref": "HEAD" }), vec!["HEAD"]),
+        (json!({ "ref": "HEAD", "staged": true }), vec!["--cached", "HEAD"]),
+        (json!({ "stat": true, "ref": "HEAD" }), vec!["--stat", "HEAD"]),
+        (json!({ "context": 0 }), vec!["--unified=0"]),
+        (json!({ "ref": "HEAD", "paths": ["b.txt"] }), vec!["HEAD", "--", "b.txt"]),
+    ] {
+        let diff = bench.done("git.diff", input.clone()).await;
+        assert_eq!(diff.text.body, bench.git(&[&["diff"], &args[..]].concat()), "{input}");
+    }
+    let diff = bench.done("git.diff", json!({ "ref": "HEAD" })).await;
+    let a = json!({ "path": "a.txt", "from": null, "added": 1, "removed": 1 });
+    assert_eq!(diff.value["files"][0], a);
+    let cut = bench.done("git.diff", json!({ "max_bytes": 20 })).await;
+    assert_eq!((&cut.value["truncated"], cut.text.body.len()), (&json!(true), 20));
+    assert!(cut.text.note.unwrap().contains("max_bytes"));
+    bench.git(&["commit", "-qam", "second"]);
+    for range in ["HEAD~1..HEAD", "HEAD~1...", "HEAD~1.."] {
+        let diff = bench.done("git.diff", json!({ "ref": range })).await;
+        assert_eq!(diff.text.body, bench.git(&["diff", "HEAD~1", "HEAD"]), "{range}");
+    }
+}
+
+#[tokio::test]
+async fn show_tells_a_commit_and_a_file_as_it_was() {
+    let bench = Bench::new();
+    bench.put("a.txt", "one\n2\n");
+    bench.git(&["commit", "-qam", "second\n\nand why"]);
+    let show = bench.done("git.show", json!({})).await;
+    assert_eq!(show.value["text"], bench.git(&["show", "--format="]));
+    assert_eq!(show.value["message"], "second\n\nand why");
+    assert!(show.text.body.contains("Author: Ada <ada@example.org>\n"), "{}", show.text.body);
+    let was = bench.done("git.show", json!({ "ref": "HEAD~1", "file": "a.txt" })).await;
+    assert_eq!(was.text.body, "one\ntwo\n");
+    let none = bench.refused("git.show", json!({ "file": "none" })).await;
+    assert_eq!(none.fault, Fault::NotFound);
+}
+
+#[tokio::test]
+async fn blame_tells_committed_lines_and_those_that_are_not() {
+    let bench = Bench::new();
+    bench.put("a.txt", "one\n2\nthree\n");
+    bench.git(&["commit", "-qam", "second"]);
+    bench.put("a.txt", "one\n2\nthree\nfour\n");
+    let blame = bench.done("git.blame", json!({ "path": "a.txt" })).await;
+    let head = bench.git(&["rev-parse", "HEAD"]);
+    let first = bench.git(&["rev-parse", "HEAD~1"]);
+    let commits: Vec<&Value> =
+        blame.value["lines"].as_array().unwrap().iter().map(|line| &line["commit"]).collect();
+    assert_eq!(
+        commits,
+        [first.trim(), head.trim(), head.trim()]
+            .map(Value::from)
+            .iter()
+            .chain([&Value::Null])
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(blame.value["lines"][3]["text"], "four");
+    assert_eq!(blame.value["lines"][0]["author"], "Ada");
+    let part = json!({ "path": "a.txt", "from_line": 2, "to_line": 2, "ref": "HEAD" });
+    let part = bench.done("git.blame", part).await;
+    assert_eq!(
+        (part.value["lines"].as_array().unwrap().len(), &part.value["lines"][0]["line"]),
+        (1, &json!(2))
+    );
+    bench.put("long", &"line\n".repeat(700));
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "long"]);
+    let long = bench.done("git.blame", json!({ "path": "long" })).await;
+    assert_eq!(
+        (long.value["lines"].as_array().unwrap().len(), &long.value["next_line"]),
+        (500, &json!(501))
+    );
+    let rest = bench.done("git.blame", json!({ "path": "long", "from_line": 501 })).await;
+    assert_eq!(
+        (rest.value["lines"].as_array().unwrap().len(), &rest.value["next_line"]),
+        (200, &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn branches_are_what_git_prints() {
+    let bench = Bench::new();
+    bench.git(&["branch", "feat/x"]);
+    let branches = bench.done("git.branches", json!({})).await;
+    assert_eq!(branches.text.body, bench.git(&["branch", "-a"]));
+    assert_eq!(branches.value["current"], "main");
+    assert_eq!(branches.value["branches"][0]["name"], "feat/x");
+    assert_eq!(branches.value["branches"][1]["current"], true);
+    let current = bench.done("git.current_branch", json!({})).await;
+    assert_eq!(current.text.body, bench.git(&["rev-parse", "--abbrev-ref", "HEAD"]).trim());
+    bench.git(&["checkout", "-q", "--detach"]);
+    let current = bench.done("git.current_branch", json!({})).await;
+    assert_eq!((current.text.body.as_str(), &current.value["detached"]), ("HEAD", &json!(true)));
+    let branches = bench.done("git.branches", json!({})).await;
+    assert_eq!(branches.text.body, bench.git(&["branch", "-a"]));
+}
+
+#[tokio::test]
+async fn before_the_first_commit_there_is_a_branch_and_no_more() {
+    let bench = Bench::with(&Settings::default());
+    let current = bench.done("git.current_branch", json!({})).await;
+    assert_eq!((current.text.body.as_str(), &current.value["commit"]), ("main", &Value::Null));
+    bench.put("a", "a");
+    assert_eq!(bench.done("git.status", json!({})).await.text.body, "?? a\n");
+    bench.done("git.add", json!({ "paths": ["a"] })).await;
+    let unstaged = bench.done("git.unstage", json!({})).await;
+    assert_eq!(unstaged.value["staged"], json!([]));
+    let log = bench.refused("git.log", json!({})).await;
+    assert_eq!(log.fault, Fault::NotFound);
+}
+
+#[tokio::test]
+async fn a_path_of_nothing_is_not_told_as_unchanged() {
+    let bench = Bench::new();
+    bench.put("gone.txt", "x\n");
+    bench.git(&["add", "."]);
+    bench.git(&["commit", "-qm", "second"]);
+    bench.git(&["rm", "-q", "gone.txt"]);
+    bench.git(&["commit", "-qm", "third"]);
+    bench.put("new.txt", "x\n");
+    for (tool, input) in [
+        ("git.diff", json!({ "paths": ["a.txt", "proj/a.txt"] })),
+        ("git.show", json!({ "paths": ["proj/a.txt"] })),
+        ("git.log", json!({ "path": "proj/a.txt" })),
+        ("git.unstage", json!({ "paths": ["proj/a.txt"] })),
+    ] {
+        let refused = bench.refused(tool, input).await;
+        assert_eq!(refused.fault, Fault::NotFound, "{tool}");
+        let told = "nothing is called `proj/a.txt` here; paths are from the repository's top \
+                    folder, which is the workspace itself";
+        assert_eq!(refused.message, told, "{tool}");
+    }
+    // What is there, or was, is there.
+    for path in ["a.txt", "gone.txt", "new.txt", "."] {
+        bench.done("git.diff", json!({ "paths": [path] })).await;
+        bench.done("git.unstage", json!({ "paths": [path] })).await;
+        bench.done("git.log", json!({ "path": path, "author": "nobody" })).await;
+    }
+    bench.git(&["init", "-q", "proj"]);
+    bench.put("proj/b.txt", "x\n");
+    let refused = bench.refused("git.diff", json!({ "repo": "proj", "paths": ["proj/b.txt"] }));
+    let message = refused.await.message;
+    assert!(message.ends_with("paths are from the repository's top folder, `proj`"), "{message}");
+    bench.done("git.diff", json!({ "repo": "proj", "paths": ["b.txt"] })).await;
+}
+
+#[tokio::test]
+async fn what_is_no_time_is_refused() {
+    let bench = Bench::new();
+    for name in ["since", "until"] {
+        let refused = bench.refused("git.log", json!({ name: "garbage in" })).await;
+        assert_eq!(refused.fault, Fault::Invalid { pointer: format!("/{name}") });
+        assert!(refused.message.contains("`2 weeks ago`"), "{refused:?}");
+    }
+    let log = bench.done("git.log", json!({ "since": "2 weeks ago", "until": "now" })).await;
+    assert_eq!(log.value["commits"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_commit_is_not_is_said() {
+    let bench = Bench::new();
+    let refused = bench.refused("git.show", json!({ "ref": "HEAD:a.txt" })).await;
+    assert_eq!(refused.fault, Fault::Invalid { pointer: "/ref".to_owned() });
+    assert!(refused.message.ends_with("give `ref` as `HEAD` and `file` as `a.txt`"), "{refused:?}");
+    bench.done("git.show", json!({ "ref": "HEAD^{/first}" })).await;
+    bench.git(&["checkout", "-q", "--orphan", "other"]);
+    for tool in ["git.log", "git.show"] {
+        let message = bench.refused(tool, json!({})).await.message;
+        assert!(message.starts_with("there is no commit yet; "), "{tool}: {message}");
+        bench.done(tool, json!({ "ref": "main" })).await;
+    }
+}

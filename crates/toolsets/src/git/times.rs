@@ -1,0 +1,214 @@
+//! Times as git reads them: whatever it does not understand it takes for now, so that is refused.
+
+use crate::world::root::shown;
+
+const UNITS: [&str; 8] = ["second", "minute", "hour", "day", "week", "fortnight", "month", "year"];
+const DAYS: [&str; 7] =
+    ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+const NUMBERS: [&str; 10] =
+    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+/// Words that are a time by themselves.
+const MOMENTS: [&str; 6] = ["now", "today", "yesterday", "noon", "midnight", "tea"];
+
+/// Why `text` is refused.
+pub(super) fn refusal(text: &str) -> String {
+    format!(
+        "{} is no time: give a date (`2026-01-31`), a date and time (`2026-01-31T12:00:00Z`) or \
+         how long ago (`2 weeks ago`, `yesterday`)",
+        shown(text)
+    )
+}
+
+/// Whether git understands the whole of `text`.
+pub(super) fn is_time(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    if let Some(seconds) = text.strip_prefix('@') {
+        return is_number(seconds);
+    }
+    // Without a line, smaller numbers are hours, days or years.
+    if is_number(&text) {
+        return text.len() >= 9;
+    }
+    let mut says_when = false;
+    let is_apart = |c: char| c.is_whitespace() || c == ',';
+    for word in text.split(is_apart).filter(|word| !word.is_empty()) {
+        match read(word) {
+            Some(Word::When) => says_when = true,
+            Some(Word::Beside) => {}
+            None => return false,
+        }
+    }
+    says_when
+}
+
+/// What a word does for a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// Says when.
+    When,
+    /// Belongs to one that does.
+    Beside,
+}
+
+fn read(word: &str) -> Option<Word> {
+    if is_named(word) || is_date(word) || is_clock(word) {
+        return Some(Word::When);
+    }
+    if let Some((date, time)) = word.split_once('t')
+        && is_date(date)
+        && is_zoned(time)
+    {
+        return Some(Word::When);
+    }
+    if is_number(word) || is_zone(word) || is_ordinal(word) || NUMBERS.contains(&word) {
+        return Some(Word::Beside);
+    }
+    if matches!(word, "ago" | "last" | "at" | "am" | "pm") {
+        return Some(Word::Beside);
+    }
+    // `2.weeks.ago`.
+    let parts: Vec<&str> = word.split('.').collect();
+    if parts.len() < 2 || parts.iter().any(|part| part.is_empty()) {
+        return None;
+    }
+    let read: Option<Vec<Word>> = parts.into_iter().map(read).collect();
+    Some(if read?.contains(&Word::When) { Word::When } else { Word::Beside })
+}
+
+/// `weeks`, `tue`, `jan`, `yesterday`.
+fn is_named(word: &str) -> bool {
+    let begins = |names: &[&str]| word.len() >= 3 && names.iter().any(|it| it.starts_with(word));
+    let unit = word.strip_suffix('s').unwrap_or(word);
+    UNITS.contains(&unit) || MOMENTS.contains(&word) || begins(&DAYS) || begins(&MONTHS)
+}
+
+fn is_number(word: &str) -> bool {
+    (1..=12).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// `31st`.
+fn is_ordinal(word: &str) -> bool {
+    ["st", "nd", "rd", "th"].iter().any(|end| word.strip_suffix(end).is_some_and(is_number))
+}
+
+/// `2026-01-31`, `2026/1/31`, `2026-01`.
+fn is_date(word: &str) -> bool {
+    let Some(line) = word.chars().find(|c| matches!(c, '-' | '/')) else { return false };
+    let parts: Option<Vec<u32>> = word.split(line).map(|part| part.parse().ok()).collect();
+    match parts.as_deref() {
+        Some([year, month]) => *year >= 1970 && (1..=12).contains(month),
+        Some([year, month, day]) if *year >= 1970 => {
+            *year < 10_000 && (1..=12).contains(month) && (1..=31).contains(day)
+        }
+        // `31/1/2026` and `1/31/2026`.
+        Some([a, b, year]) => {
+            (1..=31).contains(a)
+                && (1..=31).contains(b)
+                && (*a <= 12 || *b <= 12)
+                && (1970..10_000).contains(year)
+        }
+        Some(_) | None => false,
+    }
+}
+
+/// `12:30`, `12:30:15.25`, `3pm`, each with a zone perhaps.
+fn is_clock(word: &str) -> bool {
+    let half = word.strip_suffix("am").or_else(|| word.strip_suffix("pm"));
+    match half {
+        Some(hour) => {
+            hour.parse().is_ok_and(|hour: u32| (1..=12).contains(&hour)) || is_time_of_day(hour)
+        }
+        None => word.contains(':') && is_zoned(word),
+    }
+}
+
+fn is_zoned(word: &str) -> bool {
+    if let Some(time) = word.strip_suffix('z') {
+        return is_time_of_day(time);
+    }
+    match word.find(['+', '-']) {
+        Some(at) => is_time_of_day(&word[..at]) && is_zone(&word[at..]),
+        None => is_time_of_day(word),
+    }
+}
+
+fn is_time_of_day(word: &str) -> bool {
+    let (word, part) = word.split_once('.').unwrap_or((word, "0"));
+    let parts: Option<Vec<u32>> = word.split(':').map(|part| part.parse().ok()).collect();
+    let is_time = match parts.as_deref() {
+        Some([hour, minute]) => *hour <= 24 && *minute < 60,
+        Some([hour, minute, second]) => *hour <= 24 && *minute < 60 && *second <= 60,
+        Some(_) | None => false,
+    };
+    is_time && is_number(part)
+}
+
+/// `z`, `utc`, `+0200`, `-05:00`.
+fn is_zone(word: &str) -> bool {
+    let digits = word.strip_prefix(['+', '-']).map(|rest| rest.replace(':', ""));
+    let is_offset =
+        digits.is_some_and(|digits| matches!(digits.len(), 2 | 4) && is_number(&digits));
+    is_offset || matches!(word, "z" | "utc" | "gmt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_understands_is_a_time() {
+        for text in [
+            "2026-01-31",
+            "2026-01-31T12:00:00Z",
+            "2026-01-31 12:00:00 +0200",
+            "2026-01-31T12:00+02:00",
+            "2026/01/31",
+            "2 weeks ago",
+            "2.weeks.ago",
+            "1 year 3 months ago",
+            "3 days",
+            "yesterday",
+            "yesterday 3pm",
+            "last monday",
+            "last week",
+            "Jan 31 2026",
+            "Sat, 31 Jan 2026 10:00:00 +0000",
+            "@1767225600",
+            "1767225600",
+            "now",
+        ] {
+            assert!(is_time(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_it_would_take_for_now_is_none() {
+        for text in [
+            "",
+            "garbage in",
+            "2026-13-01",
+            "2026-01-32",
+            "whenever",
+            "2",
+            "2 ago",
+            "tomorow",
+            "-1",
+        ] {
+            assert!(!is_time(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `search.semantic`: passages of code and text by what they are about.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::engine::{Engine, Found, Hit, Wanted, distinct_tags};
+use super::{Indexed, WORKSPACE};
+
+/// Searches by meaning.
+pub struct Semantic {
+    engine: Arc<Engine>,
+}
+
+/// What to look for, and where.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// What is looked for, in words or as an identifier, e.g. `authentication middleware` or
+    /// `parseHeader`.
+    query: Option<String>,
+    /// A vector to look for what is like it: the `vector` of a match found before. Beside a query,
+    /// both count alike.
+    embedding: Option<Vec<f64>>,
+    /// How many matches at most.
+    #[serde(default = "top_k")]
+    #[schemars(range(min = 1, max = 50))]
+    top_k: usize,
+    /// Which of the configured namespaces to search; without one, the whole workspace.
+    namespace: Option<String>,
+    /// Only files whose path begins with this, e.g. `src/auth`.
+    path_prefix: Option<String>,
+    /// Only files that have all of these: a language such as `rust`, and `code`, `docs`, `config`,
+    /// `test` or `example`.
+    #[serde(default)]
+    tags: Vec<String>,
+    /// Whether each match comes with its vector.
+    #[serde(default)]
+    include_vectors: bool,
+    /// Whether matches are put in order by a closer look: names, paths, tests last.
+    #[serde(default = "yes")]
+    rerank: bool,
+}
+
+/// What was found.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// The best first.
+    matches: Vec<Match>,
+    /// What they were found by.
+    usage: Usage,
+    /// How much of the workspace was searched.
+    index: Indexed,
+}
+
+/// A passage of a file.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Match {
+    /// Which passage it is.
+    id: String,
+    /// How well it matches; only to be compared within one answer.
+    score: f64,
+    /// The file, relative to the workspace root.
+    path: String,
+    /// Its first line, from 1.
+    line_start: u32,
+    /// Its last line.
+    line_end: u32,
+    /// The language, if it is one we know.
+    lang: Option<String>,
+    /// The etag of the file.
+    etag: String,
+    /// What kind of file it is.
+    tags: Vec<String>,
+    /// Always null: commits are not looked at.
+    commit: Option<String>,
+    /// Always null: there is one index.
+    shard_id: Option<String>,
+    /// Its lines, as they are in the file.
+    snippet: String,
+    /// Its vector, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vector: Option<Vec<f64>>,
+}
+
+/// What matches were found by.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Usage {
+    /// What makes the vectors, where they were of use.
+    embedding_model: Option<String>,
+    /// How long it took to make a vector of the query; null since none is made.
+    embed_time_ms: Option<u64>,
+    /// What took the closer look, where one was taken.
+    rerank_model: Option<String>,
+}
+
+impl Semantic {
+    /// The tool that asks `engine`.
+    pub fn new(engine: &Arc<Engine>) -> Self {
+        Self { engine: engine.clone() }
+    }
+}
+
+impl Tool for Semantic {
+    const NAME: &'static str = "search.semantic";
+    const TITLE: &'static str = "Search by meaning";
+    const ABOUT: &'static str = "Finds the passages of code and documents that a question in words \
+        is about, or that define an identifier, the best first, with their lines. Leaves out \
+        binary and generated files, files over 1 MiB and what .gitignore names. For exact text or \
+        every occurrence use files_search.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let namespace = input.namespace.filter(|it| it != WORKSPACE);
+        let wanted = Wanted {
+            query: input.query,
+            embedding: input.embedding,
+            top_k: input.top_k,
+            namespace,
+            path_prefix: input.path_prefix,
+            tags: distinct_tags(input.tags, "/tags")?,
+            rerank: input.rerank,
+            vectors: input.include_vectors,
+        };
+        let Found { hits, total: _, embedding_model, rerank_model, index } =
+            self.engine.search(ctx, wanted).await?;
+        let usage = Usage {
+            embedding_model: embedding_model.map(str::to_owned),
+            embed_time_ms: None,
+            rerank_model: rerank_model.map(str::to_owned),
+        };
+        Ok(Output { matches: hits.into_iter().map(Match::of).collect(), usage, index })
+    }
+
+    fn text(output: &Output) -> Text {
+        let Output { matches, index, .. } = output;
+        let mut body = String::new();
+        for it in matches {
+            body += &format!("{}:{}-{}\n{}\n\n", it.path, it.line_start, it.line_end, it.snippet);
+        }
+        let found = match matches.len() {
+            0 => "nothing found".to_owned(),
+            1 => "1 passage".to_owned(),
+            many => format!("{many} passages"),
+        };
+        let cut = if index.complete { "" } else { "; not every file is in the index yet" };
+        Text::body(body).with_note(format!("{found}; {} files searched{cut}", index.files))
+    }
+}
+
+impl Match {
+    fn of(hit: Hit) -> Self {
+        let Hit { id, score, path, first, last, lang, etag, tags, snippet, vector, .. } = hit;
+        Self {
+            id,
+            score,
+            path,
+            line_start: first,
+            line_end: last,
+            lang: lang.map(str::to_owned),
+            etag,
+            tags: tags.into_iter().map(str::to_owned).collect(),
+            commit: None,
+            shard_id: None,
+            snippet,
+            vector,
+        }
+    }
+}
+
+fn top_k() -> usize {
+    5
+}
+
+fn yes() -> bool {
+    true
+}

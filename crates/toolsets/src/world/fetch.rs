@@ -1,0 +1,295 @@
+//! HTTP as tools are handed it: one request, one answer, in a bounded time.
+//!
+//! Nothing is followed, tried again or kept open, and no proxy of the environment is asked. What
+//! TLS needs is read when it is first needed.
+
+use std::error::Error as _;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Body as _;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// How long a request may take, from looking up its host to the last byte of its answer.
+const WITHIN: Duration = Duration::from_secs(5);
+/// How much of an answer is read.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// Makes HTTP requests. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Fetch {
+    secure: Arc<OnceLock<Result<TlsConnector, String>>>,
+}
+
+/// What a server answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    /// Its HTTP status.
+    pub status: u16,
+    /// Its body, or the beginning of a long one.
+    pub body: Vec<u8>,
+}
+
+/// Where requests go: an `http` or `https` URL that can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    is_secure: bool,
+    authority: Authority,
+    path: PathAndQuery,
+}
+
+impl Target {
+    /// What `path` is at `url`, which may have a path of its own; the error says what is wrong with
+    /// them.
+    pub fn new(url: &str, path: &str) -> Result<Self, String> {
+        let url: Uri = url.trim().parse().map_err(|err| format!("is no URL: {err}"))?;
+        let is_secure = match url.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            Some(_) | None => return Err("begins neither with `http://` nor `https://`".to_owned()),
+        };
+        let authority = url.authority().filter(|authority| !authority.host().is_empty());
+        let authority = authority.cloned().ok_or("names no host")?;
+        if authority.as_str().contains('@') {
+            return Err("has a user name in it, which would be shown to every caller".to_owned());
+        }
+        if url.query().is_some() {
+            return Err("has a query".to_owned());
+        }
+        let path = format!("{}{path}", url.path().trim_end_matches('/'));
+        let path = path.parse().map_err(|err| format!("cannot have the path `{path}`: {err}"))?;
+        Ok(Self { is_secure, authority, path })
+    }
+}
+
+impl Fetch {
+    /// Posts `json` to `target`. The error says, for the log, why there is no answer.
+    pub async fn post(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
+        timeout(WITHIN, self.exchange(target, json))
+            .await
+            .unwrap_or_else(|_| Err(format!("there was no answer within {} s", WITHIN.as_secs())))
+    }
+
+    async fn exchange(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
+        let Target { is_secure, authority, path } = target;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
+        // The body follows its head at once.
+        stream.set_nodelay(true).map_err(|err| err.to_string())?;
+        let request = Request::post(path.clone())
+            .header(HOST, authority.as_str())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, HeaderValue::from_static("*/*"))
+            .header(USER_AGENT, concat!("toolgate/", env!("CARGO_PKG_VERSION")))
+            .header(CONNECTION, "close")
+            .body(Full::new(Bytes::from(json)))
+            .map_err(|err| err.to_string())?;
+        if !is_secure {
+            return over(stream, request).await;
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(|err| err.to_string())?;
+        let secure = self.connector().await?;
+        let stream = secure.connect(name, stream).await.map_err(|err| err.to_string())?;
+        over(stream, request).await
+    }
+
+    async fn connector(&self) -> Result<TlsConnector, String> {
+        if self.secure.get().is_none() {
+            // The system's certificates are files.
+            let made =
+                tokio::task::spawn_blocking(connector).await.map_err(|err| err.to_string())?;
+            self.secure.get_or_init(|| made);
+        }
+        self.secure.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+    }
+}
+
+/// One request and its answer over `stream`.
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request<Full<Bytes>>,
+) -> Result<Answered, String> {
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|err| err.to_string())?;
+    let exchange = async move {
+        let mut response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        // A body of no length said goes on until the stream ends, which many servers let happen
+        // without TLS saying so.
+        let is_endless = response.body().size_hint().exact().is_none()
+            && !response.headers().contains_key(TRANSFER_ENCODING);
+        let mut body = Vec::new();
+        while body.len() < ANSWER_BYTES_MAX {
+            let frame = match response.body_mut().frame().await {
+                Some(Ok(frame)) => frame,
+                Some(Err(err)) if is_endless && is_hangup(&err) => break,
+                Some(Err(err)) => return Err(err),
+                None => break,
+            };
+            if let Ok(bytes) = frame.into_data() {
+                let room = ANSWER_BYTES_MAX - body.len();
+                body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+        }
+        Ok(Answered { status, body })
+    };
+    let mut exchange = std::pin::pin!(exchange);
+    let answered: Result<Answered, hyper::Error> = tokio::select! {
+        answered = &mut exchange => answered,
+        // It ends with the connection at the latest; what was read before is still there.
+        _ = connection => exchange.await,
+    };
+    answered.map_err(|err| err.to_string())
+}
+
+/// Whether `err` is that the stream ended.
+fn is_hangup(err: &hyper::Error) -> bool {
+    let source = err.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof)
+}
+
+/// TLS that trusts whom the system trusts.
+fn connector() -> Result<TlsConnector, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (taken, _) = roots.add_parsable_certificates(found.certs);
+    if taken == 0 {
+        let why = found.errors.first().map_or_else(String::new, |err| format!(": {err}"));
+        return Err(format!("this system has no certificates to trust{why}"));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|err| err.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// A server that answers one request with `answer`, and gives back what it was asked.
+    async fn server(answer: Vec<u8>) -> (String, JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"{}") {
+                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            }
+            stream.write_all(&answer).await.unwrap();
+            let more = timeout(Duration::from_millis(200), listener.accept()).await;
+            assert!(more.is_err(), "it asked again");
+            String::from_utf8(asked).unwrap()
+        });
+        (url, asked)
+    }
+
+    async fn posted(url: &str, path: &str) -> Result<Answered, String> {
+        Fetch::default().post(&Target::new(url, path).unwrap(), b"{}".to_vec()).await
+    }
+
+    #[tokio::test]
+    async fn a_request_is_made_once_and_its_answer_read() {
+        let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_owned();
+        let (url, asked) = server(answer.into_bytes()).await;
+        let answered = posted(&format!("{url}/api/"), "/assets/").await.unwrap();
+        assert_eq!(answered, Answered { status: 201, body: b"ok".to_vec() });
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("POST /api/assets/ HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("content-type: application/json\r\n"), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_an_answer() {
+        let answer = "HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 4\r\n\r\nmove";
+        let (url, asked) = server(answer.as_bytes().to_vec()).await;
+        let answered = posted(&url, "/").await.unwrap();
+        assert_eq!(answered, Answered { status: 302, body: b"move".to_vec() });
+        asked.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_is_none() {
+        for head in ["content-length: 4", "transfer-encoding: chunked"] {
+            let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n2\r\n");
+            let (url, asked) = server(answer.into_bytes()).await;
+            posted(&url, "/").await.unwrap_err();
+            asked.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn the_beginning_of_a_long_answer_is_read() {
+        let mut answer = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+        answer.resize(answer.len() + ANSWER_BYTES_MAX + (64 << 10), b'x');
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"{}") {
+                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            }
+            // It is hung up on once enough was read.
+            let _ = stream.write_all(&answer).await;
+        });
+        let answered = posted(&url, "/").await.unwrap();
+        assert_eq!((answered.status, answered.body.len()), (200, ANSWER_BYTES_MAX));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_hangs_up_or_is_not_there_has_no_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let hung_up = tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
+        posted(&url, "/").await.unwrap_err();
+        hung_up.await.unwrap();
+        let refused = posted(&url, "/").await.unwrap_err();
+        assert!(refused.contains("refused"), "{refused}");
+        posted("http://nobody.invalid", "/").await.unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let before = tokio::time::Instant::now();
+        let why = posted(&url, "/").await.unwrap_err();
+        assert_eq!(why, "there was no answer within 5 s");
+        assert!(before.elapsed() < WITHIN + Duration::from_millis(100));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_tls_is_not_spoken_to() {
+        let answer = "HTTP/1.1 200 OK\r\n\r\n";
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.write_all(answer.as_bytes()).await;
+        });
+        posted(&url, "/").await.unwrap_err();
+    }
+}

@@ -1,0 +1,48 @@
+//! The page of the reference that says which test shows which requirement.
+
+use std::fmt::Write as _;
+
+use super::Shown;
+use super::rows::Seed;
+
+pub(super) fn written(shown: &[Shown]) -> String {
+    let mut page = String::from(
+        "# The five contracts, requirement by requirement\n\n\
+         <!-- Written by `cargo xtask contracts`; edit tests/contracts/rows.tsv or the tests. -->\n\n\
+         Each row is a requirement of one of the contracts that toolgate keeps on a dialect of its \
+         own. M is a must, S a should, O a may; N names a tool of another language, and says what \
+         stands for it here. The tests speak to the real binary over the wire; this page is \
+         written only when all of them pass.\n",
+    );
+    for seed in Seed::ALL {
+        let rows: Vec<&Shown> = shown.iter().filter(|one| one.row.seed == seed).collect();
+        let (name, title) = (seed.name(), seed.title());
+        let _ = write!(
+            page,
+            "\n## {title}: {name}, {} rows\n\n| row | | asks | shown by |\n|---|---|---|---|\n",
+            rows.len()
+        );
+        for Shown { row, tests } in rows {
+            let mut by: Vec<String> = tests.iter().map(|test| test.sentence()).collect();
+            if row.is_whole_seed() {
+                by.push("every other row of this table".to_owned());
+            }
+            let here = row.here.as_ref().map(|here| format!("; here: {here}")).unwrap_or_default();
+            let _ = writeln!(
+                page,
+                "| {} | {} | {}{} | {} |",
+                row.id,
+                row.level,
+                cell(&row.asks),
+                cell(&here),
+                by.join("; ")
+            );
+        }
+    }
+    page
+}
+
+/// `text` in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,140 @@
+//! What nextest says of the tests it ran.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::shell::{cargo, checkout, output};
+
+/// Where nextest writes what came of its last run (`.config/nextest.toml`).
+const JUNIT: &str = "target/nextest/default/junit.xml";
+
+/// What the rows of each contract begin with in a test's name.
+const SEEDS: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "x"];
+
+/// A test by its path, e.g. `contracts::s0::s0_23_a_line_is_bounded`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TestName(String);
+
+impl TestName {
+    /// The rows that its name begins with: `s0_23_67_x_04_…` begins with three.
+    pub(crate) fn rows(&self) -> Vec<String> {
+        self.parts().0
+    }
+
+    /// The sentence without the rows.
+    pub(crate) fn sentence(&self) -> String {
+        self.parts().1
+    }
+
+    fn parts(&self) -> (Vec<String>, String) {
+        let name = self.0.rsplit("::").next().unwrap_or_default();
+        let words: Vec<&str> = name.split('_').collect();
+        let is_number = |at: usize| {
+            words.get(at).is_some_and(|w| w.len() == 2 && w.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let (mut rows, mut seed, mut at) = (Vec::new(), "", 0);
+        loop {
+            let is_seed = words.get(at).is_some_and(|word| SEEDS.contains(word));
+            if is_seed && is_number(at + 1) {
+                seed = words[at];
+            } else if !seed.is_empty() && is_number(at) {
+                rows.push(format!("{}-{}", seed.to_ascii_uppercase(), words[at]));
+            } else {
+                return (rows, words[at.min(words.len())..].join(" "));
+            }
+            at += 1;
+        }
+    }
+}
+
+impl fmt::Display for TestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What came of each test.
+pub(crate) struct Report(BTreeMap<TestName, bool>);
+
+impl Report {
+    /// What came of the last run.
+    pub(crate) fn newest() -> anyhow::Result<Self> {
+        let path = checkout().join(JUNIT);
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("{} is not there: no test was run", path.display()))?;
+        let report = Self::read(&text);
+        ensure!(!report.0.is_empty(), "{} tells of no test", path.display());
+        Ok(report)
+    }
+
+    fn read(junit: &str) -> Self {
+        let mut came = BTreeMap::new();
+        for case in junit.split("<testcase ").skip(1) {
+            let name = case.split("name=\"").nth(1).and_then(|rest| rest.split('"').next());
+            let body = case.split("</testcase>").next().unwrap_or(case);
+            let failed = ["<failure", "<error"].iter().any(|mark| body.contains(mark));
+            if let Some(name) = name {
+                came.insert(TestName(name.to_owned()), !failed);
+            }
+        }
+        Self(came)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = TestName> {
+        self.0.keys().cloned()
+    }
+
+    pub(crate) fn passed(&self, test: &TestName) -> bool {
+        self.0.get(test).copied().unwrap_or(false)
+    }
+}
+
+/// The tests that `filter` selects.
+pub(crate) fn listed(filter: &str) -> anyhow::Result<Vec<TestName>> {
+    let words =
+        ["nextest", "list", "--workspace", "--locked", "--message-format", "json", "-E", filter];
+    let list: Value = serde_json::from_str(&output(&cargo(), &words)?)?;
+    let suites = list["rust-suites"].as_object().context("nextest lists no suites")?;
+    let mut names = Vec::new();
+    for suite in suites.values() {
+        for (name, case) in suite["testcases"].as_object().into_iter().flatten() {
+            if case["filter-match"]["status"] == "matches" {
+                names.push(TestName(name.clone()));
+            }
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_shows_the_rows_that_its_name_begins_with() {
+        let name = |name: &str| TestName(name.to_owned());
+        let two = name("contracts::s0::s0_23_67_a_line_of_5_bytes");
+        assert_eq!(two.rows(), ["S0-23", "S0-67"]);
+        assert_eq!(two.sentence(), "a line of 5 bytes");
+        assert_eq!(name("x::x_01_all_at_once").rows(), ["X-01"]);
+        let both = name("x::s3_78_x_04_an_x_is_not_told");
+        assert_eq!(both.rows(), ["S3-78", "X-04"]);
+        assert_eq!(both.sentence(), "an x is not told");
+        assert!(name("zyra::s0me_other_test").rows().is_empty());
+    }
+
+    #[test]
+    fn what_came_of_a_test_is_read_from_the_report() {
+        let junit = concat!(
+            "<testsuite><testcase name=\"a::s0_01_x\" classname=\"it\" time=\"1\">\n</testcase>",
+            "<testcase name=\"a::s0_02_y\"><failure message=\"no\"></failure></testcase>",
+        );
+        let report = Report::read(junit);
+        assert!(report.passed(&TestName("a::s0_01_x".to_owned())));
+        assert!(!report.passed(&TestName("a::s0_02_y".to_owned())));
+        assert!(!report.passed(&TestName("a::s0_03_z".to_owned())));
+    }
+}
