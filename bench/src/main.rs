@@ -14,6 +14,8 @@ mod child;
 mod jobs;
 mod lines;
 mod requests;
+mod search;
+mod vectors;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,6 +40,8 @@ enum Asked {
     Over(f64),
     /// Ours, at most.
     Most(f64),
+    /// Ours, at least.
+    Least(f64),
     /// Nothing: it is only shown.
     Shown,
 }
@@ -94,6 +98,8 @@ fn main() -> anyhow::Result<()> {
     rows.push(cold_start(folder.path(), &file, if quick { 7 } else { 31 })?);
     rows.extend(idle_memory(folder.path())?);
     rows.extend(jobs::measure(quick)?);
+    rows.extend(search::measure(quick)?);
+    rows.extend(vectors::measure(quick)?);
     print_table(&rows);
     Ok(())
 }
@@ -188,6 +194,7 @@ fn print_table(rows: &[Row]) {
             Asked::Ratio(least) => (format!("ratio ≥ {least}"), ours / floor >= *least),
             Asked::Over(most) => (format!("≤ floor + {most}{unit}"), ours - floor <= *most),
             Asked::Most(most) => (format!("≤ {most}{unit}"), ours <= most),
+            Asked::Least(least) => (format!("≥ {least}{unit}"), ours >= least),
             Asked::Shown => ("–".to_owned(), true),
         };
         let ratio = if *floor > 0.0 { format!("{:.2}", ours / floor) } else { "–".to_owned() };

@@ -16,6 +16,7 @@ mod chaos;
 mod conformance;
 mod contracts;
 mod demo;
+mod eval;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,12 @@ cargo xtask WORD
                        run the tests that show the requirements of the five contracts, print
                        which rows hold and write docs/reference/contracts.md; --list only says
                        which rows have tests, --last judges by the tests that ran last
+  eval-search [--split report | tune] [--no-model] [--queries N]
+                       measure how well search ranks, beside its baselines, on packages nobody
+                       tuned on, print the tables and keep them in docs/reference (a whole run)
+  train-search words | networks
+                       learn the vectors of words, or how a closer look weighs what it sees, and
+                       write them where they are built in; what is reported is not learned from
   codegen [--check]    write docs/reference from the code, or say what is stale
   tidy                 the rules no compiler knows: arrows between crates, licences, files
 ";
@@ -54,6 +61,8 @@ fn main() -> ExitCode {
         Some("chaos") => chaos::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
         Some("contracts") => contracts::from_words(&words[1..]),
+        Some("eval-search") => eval::search(&words[1..]),
+        Some("train-search") => eval::train(&words[1..]),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),

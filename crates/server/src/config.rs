@@ -15,8 +15,8 @@ use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, s
 pub use contracts::Contracts;
 pub use keys::{Key, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
-pub(crate) use load::state_folder;
 pub use load::{Loaded, check_listen, environment, load};
+pub(crate) use load::{cache_folder, state_folder};
 pub use setting::{reference, schema};
 
 /// The file's name, in the folder that is served.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{AnyTool, Effects, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
@@ -19,7 +19,7 @@ use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
 
-use crate::config::{self, Config, EffectsMax, environment, state_folder};
+use crate::config::{self, Config, EffectsMax, cache_folder, environment, state_folder};
 use crate::enveloping;
 use crate::exchange::SessionBounds;
 use crate::lines::LineBounds;
@@ -205,9 +205,11 @@ fn toolsets(root: &Path, processes: &Processes, config: &Config) -> anyhow::Resu
     tools.extend(git::tools(&programs, &config.git));
     tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
     let declared = commands::tools(&programs, declared);
-    let engine = search::Engine::new(&root, &config.search, &files);
-    tools.extend(engine.iter().flat_map(search::tools));
-    tools.extend(docs::tools(&root, &config.docs, engine.as_ref()));
+    let folders = search_folders(root.path(), &config.search.cache);
+    let service = search::Service::new(&root, &config.search, &files, folders, &Fetch::default())
+        .map_err(|why| anyhow!(why))?;
+    tools.extend(service.iter().flat_map(search::tools));
+    tools.extend(docs::tools(&root, &config.docs, service.as_ref()));
     let mut library = Library::default();
     if config.resources.files {
         library.resources.push(files::resources(&root, &files));
@@ -287,12 +289,27 @@ fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
              that tools can write), `state` or `off`"
         ),
     };
-    let real = real(root);
     // A folder of each workspace's own: no server runs the jobs of another's.
+    Ok(folder.map(|folder| folder.join(own_name(&real(root)))))
+}
+
+/// Where what is searched over the folder `root` is kept. Servers of one folder share it.
+fn search_folders(root: &Path, cache: &str) -> search::Folders {
+    let cache = match cache {
+        "memory" => None,
+        "user" => cache_folder().map(|cache| cache.join("search")),
+        path => Some(PathBuf::from(path)),
+    };
+    let documents = state_folder().map(|state| state.join("documents").join(own_name(root)));
+    search::Folders { cache, documents }
+}
+
+/// A name for what is the workspace's own that lies at `real`.
+fn own_name(real: &Path) -> String {
     let hash = blake3::hash(real.as_os_str().as_encoded_bytes()).to_hex();
     let name = real.file_name().unwrap_or_default().to_string_lossy();
     let name = name.replace(|c: char| !c.is_alphanumeric(), "_");
-    Ok(folder.map(|folder| folder.join(format!("{name}-{}", &hash[..16]))))
+    format!("{name}-{}", &hash[..16])
 }
 
 /// The path of `file` in the folder `root` that is served, if it lies there: tools must not change

@@ -13,6 +13,7 @@ pub mod assets;
 pub mod icons;
 mod consent;
 mod front_matter;
+mod grep;
 mod looked;
 mod media;
 mod places;

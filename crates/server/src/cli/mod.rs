@@ -8,6 +8,7 @@ mod remote;
 mod follow;
 mod jobs;
 mod tools;
+mod index;
 mod check_config;
 mod enveloping;
 mod check;
@@ -59,6 +60,8 @@ enum Command {
     Jobs(jobs::Args),
     /// List the tools on offer
     Tools(tools::Args),
+    /// Build the index that searches use, or bring it up to date
+    Index(index::Args),
     /// Hold an asset in a file against its schema
     Validate(validate::Args),
     /// Write a pack of commands from what a program says of itself
@@ -128,6 +131,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Call(args) => call::run(&args),
         Command::Jobs(args) => jobs::run(&args),
         Command::Tools(args) => tools::run(&args),
+        Command::Index(args) => index::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Key(args) => key::run(&args),

@@ -71,6 +71,7 @@ pub fn load(
     }
     let warnings = unknown_variables(&settings, &env);
     contracts::put_beside(&mut config, &env)?;
+    config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
     config.source = file.clone().map(|file| commands::Source { file, text });
     Ok(Loaded { config, file, warnings })
@@ -86,6 +87,13 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
     Some(state.join("toolgate"))
+}
+
+/// Where this user's programs keep what they can make again.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(cache.join("toolgate"))
 }
 
 /// Refuses to listen where callers would send credentials unencrypted.
@@ -131,7 +139,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("ci.output_bytes", config.ci.output_bytes as u64, 1, 1 << 20),
         ("ci.failures_max", config.ci.failures_max as u64, 1, 10_000),
         ("search.files_max", config.search.files_max as u64, 1, MANY),
-        ("search.text_bytes_max", config.search.text_bytes_max, 1, 1 << 32),
+        ("search.text_bytes_max", config.search.text_bytes_max, 1, 1 << 40),
+        ("search.documents_max", config.search.documents_max as u64, 1, MANY),
         ("docs.bytes_max", config.docs.bytes_max, 1, 1 << 30),
         ("jobs.running", jobs.running as u64, 1, MANY),
         ("jobs.queued", jobs.queued as u64, 1, MANY),

@@ -74,7 +74,10 @@ impl Setting {
     /// Whether `value` is of its type.
     pub(super) fn fits(&self, value: &toml::Value) -> bool {
         if let Some(choices) = self.choices() {
-            return value.as_str().is_some_and(|value| choices.contains(&&Value::from(value)));
+            return match value.as_str() {
+                Some(value) => choices.contains(&&Value::from(value)),
+                None => value.is_table() && self.may_be_table(),
+            };
         }
         match self.schema["type"].as_str() {
             Some("integer") => value.is_integer(),
@@ -90,7 +93,8 @@ impl Setting {
     pub(super) fn meant(&self) -> String {
         if let Some(choices) = self.choices() {
             let names: Vec<_> = choices.into_iter().filter_map(Value::as_str).collect();
-            return format!("one of {}", names.join(", "));
+            let table = if self.may_be_table() { ", or a table" } else { "" };
+            return format!("one of {}{table}", names.join(", "));
         }
         match self.schema["type"].as_str() {
             Some("integer") => "a whole number".to_owned(),
@@ -103,12 +107,24 @@ impl Setting {
 
     fn choices(&self) -> Option<Vec<&Value>> {
         let choices = self.schema["oneOf"].as_array().or(self.schema["enum"].as_array())?;
-        Some(choices.iter().map(|choice| choice.get("const").unwrap_or(choice)).collect())
+        let words = choices.iter().flat_map(|choice| match choice["enum"].as_array() {
+            Some(words) => words.iter().collect(),
+            None => vec![choice.get("const").unwrap_or(choice)],
+        });
+        Some(words.filter(|word| !word.is_object()).collect())
+    }
+
+    /// Whether a table says what no word does.
+    fn may_be_table(&self) -> bool {
+        let choices = self.schema["oneOf"].as_array();
+        choices.is_some_and(|choices| choices.iter().any(|it| it["type"] == "object"))
     }
 
     fn kind(&self) -> String {
         if let Some(choices) = self.choices() {
-            return choices.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+            let mut kinds: Vec<String> = choices.iter().map(ToString::to_string).collect();
+            kinds.extend(self.may_be_table().then(|| "a table".to_owned()));
+            return kinds.join(" or ");
         }
         match self.schema["type"].as_str() {
             Some("array") => "list of strings; in the environment separated by commas".to_owned(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use toolgate_contract::{AnyTool, erase};
 
-use crate::search::Engine;
+use crate::search::Service;
 use crate::world::Root;
 
 pub use load::Load;
@@ -23,17 +23,17 @@ pub use render::Render;
 pub use search::Search;
 pub use settings::Settings;
 
-/// All tools of this toolset, on the documents beneath `root`; finding them takes an `engine`.
+/// All tools of this toolset, on the documents beneath `root`; finding them takes a `service`.
 pub fn tools(
     root: &Root,
     settings: &Settings,
-    engine: Option<&Arc<Engine>>,
+    service: Option<&Arc<Service>>,
 ) -> Vec<Arc<dyn AnyTool>> {
     if !settings.enabled {
         return Vec::new();
     }
     let mut tools = vec![erase(Load::new(root, settings)), erase(Render::new(root))];
-    tools.extend(engine.map(|engine| erase(Search::new(engine))));
+    tools.extend(service.map(|service| erase(Search::new(service))));
     tools
 }
 

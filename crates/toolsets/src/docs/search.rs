@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
-use crate::search::{Engine, Found, Hit, Wanted, distinct_tags};
+use crate::search::{Found, Hit, Service, Wanted, distinct_tags};
 
 /// Searches documents.
 pub struct Search {
-    engine: Arc<Engine>,
+    service: Arc<Service>,
 }
 
 /// What to look for.
@@ -79,9 +79,9 @@ struct Document {
 }
 
 impl Search {
-    /// The tool that asks `engine`.
-    pub fn new(engine: &Arc<Engine>) -> Self {
-        Self { engine: engine.clone() }
+    /// The tool that asks `service`.
+    pub fn new(service: &Arc<Service>) -> Self {
+        Self { service: service.clone() }
     }
 }
 
@@ -109,7 +109,7 @@ impl Tool for Search {
             rerank: true,
             ..Wanted::default()
         };
-        let Found { hits, total, .. } = self.engine.search(ctx, wanted).await?;
+        let Found { hits, total, .. } = self.service.search(ctx, wanted).await?;
         let hits = (1..).zip(hits).map(|(rank, hit)| DocHit::of(rank, hit)).collect();
         Ok(Output { query, total, hits })
     }

@@ -27,9 +27,11 @@ impl Desk {
         }
         let root = Root::open(folder.path()).unwrap();
         let (searched, files) = (search::Settings::default(), files::Settings::default());
-        let engine = Engine::new(&root, &searched, &files);
+        let folders = search::Folders::default();
+        let fetch = crate::world::Fetch::default();
+        let service = Service::new(&root, &searched, &files, folders, &fetch).unwrap();
         let settings = Settings { bytes_max: 1000, ..Settings::default() };
-        Self { _folder: folder, tools: tools(&root, &settings, engine.as_ref()) }
+        Self { _folder: folder, tools: tools(&root, &settings, service.as_ref()) }
     }
 
     async fn call(&self, tool: &str, input: Value) -> Result<Value, ToolError> {
@@ -158,7 +160,8 @@ async fn a_rendered_document_is_the_same_each_time_whatever_the_order_of_its_key
 
 #[tokio::test]
 async fn a_passage_of_a_document_is_found_with_its_title_and_code_is_not() {
-    let guide = b"# Guide\n\nWelcome.\n\n## Bees\n\nHow to keep bees in winter.\n";
+    let guide =
+        b"# Guide\n\nWelcome.\n\nAll of it.\n\n## Bees\n\nHow to keep bees in winter.\n\nThey rest.\n";
     let note = b"---\ntitle: \"A note: bees\"\n---\n\nBees fly.\n";
     let desk = Desk::new(&[
         ("docs/guide.md", guide),
@@ -170,7 +173,7 @@ async fn a_passage_of_a_document_is_found_with_its_title_and_code_is_not() {
     let found = search(json!({ "query": "bees winter" })).await.unwrap();
     let hits = found["hits"].as_array().unwrap();
     assert_eq!((&found["query"], &found["total"]), (&json!("bees winter"), &json!(3)));
-    let first = json!({ "title": "Guide", "snippet": "## Bees\n\nHow to keep bees in winter.",
+    let first = json!({ "title": "Guide", "snippet": "## Bees\n\nHow to keep bees in winter.\n\nThey rest.",
         "sourcePath": "docs/guide.md" });
     assert_eq!(hits[0]["document"], first);
     let ranks: Vec<_> = hits.iter().map(|hit| hit["rank"].as_u64().unwrap()).collect();

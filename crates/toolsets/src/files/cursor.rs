@@ -13,14 +13,14 @@ use toolgate_contract::ToolError;
 const CHECK_BYTES: usize = 8;
 
 /// The cursor that goes on after `last` in the answer to `question`.
-pub(super) fn after(question: &str, last: &[u8]) -> String {
+pub(crate) fn after(question: &str, last: &[u8]) -> String {
     let mut bytes = check(question, last).to_vec();
     bytes.extend_from_slice(last);
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// What the answer to `question` goes on after, by `cursor`.
-pub(super) fn read(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
+pub(crate) fn read(question: &str, cursor: &str) -> Result<Vec<u8>, ToolError> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
     match bytes.split_first_chunk::<CHECK_BYTES>() {
         Some((sum, last)) if *sum == check(question, last) => Ok(last.to_vec()),

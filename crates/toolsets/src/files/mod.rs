@@ -16,7 +16,7 @@ mod copy;
 mod delete;
 mod mkdir;
 mod resources;
-mod cursor;
+pub(crate) mod cursor;
 mod settings;
 
 use std::sync::Arc;

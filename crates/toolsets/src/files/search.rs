@@ -1,7 +1,6 @@
 //! `files.search`: files by name, lines by what they say.
 
 mod query;
-mod gather;
 mod hunt;
 
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::Settings;
+use crate::grep::Case;
 use crate::world::Root;
 use crate::world::root::Kind;
 
@@ -57,16 +57,6 @@ pub struct Input {
     limit: usize,
     /// The `cursor` of an answer to the same search, to go on after it.
     cursor: Option<String>,
-}
-
-/// Whether case matters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum Case {
-    #[default]
-    Smart,
-    Sensitive,
-    Insensitive,
 }
 
 /// What was found.

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
-use super::engine::{Engine, Found, Hit, Wanted, distinct_tags};
-use super::{Indexed, WORKSPACE};
+use super::index_status::line;
+use super::{Found, Hit, Indexed, Service, State, WORKSPACE, Wanted, distinct_tags};
 
 /// Searches by meaning.
 pub struct Semantic {
-    engine: Arc<Engine>,
+    service: Arc<Service>,
 }
 
 /// What to look for, and where.
@@ -21,14 +22,14 @@ pub struct Input {
     /// What is looked for, in words or as an identifier, e.g. `authentication middleware` or
     /// `parseHeader`.
     query: Option<String>,
-    /// A vector to look for what is like it: the `vector` of a match found before. Beside a query,
-    /// both count alike.
+    /// A vector to look for what is like it, e.g. the `vector` of a match found before. Beside a
+    /// query, both count alike.
     embedding: Option<Vec<f64>>,
     /// How many matches at most.
     #[serde(default = "top_k")]
     #[schemars(range(min = 1, max = 50))]
     top_k: usize,
-    /// Which of the configured namespaces to search; without one, the whole workspace.
+    /// Which namespace to search (search_index_status lists them); without one, the whole workspace.
     namespace: Option<String>,
     /// Only files whose path begins with this, e.g. `src/auth`.
     path_prefix: Option<String>,
@@ -68,19 +69,24 @@ struct Match {
     line_start: u32,
     /// Its last line.
     line_end: u32,
+    /// What it defines, if it defines something.
+    symbol: Option<String>,
     /// The language, if it is one we know.
     lang: Option<String>,
     /// The etag of the file.
     etag: String,
     /// What kind of file it is.
     tags: Vec<String>,
-    /// Always null: commits are not looked at.
+    /// The commit it was last changed in, where that is known.
     commit: Option<String>,
     /// Always null: there is one index.
     shard_id: Option<String>,
     /// Its lines, as they are in the file.
     snippet: String,
-    /// Its vector, where it was asked for.
+    /// What was put beside a document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Map<String, Value>>,
+    /// Its vector, where it was asked for and there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     vector: Option<Vec<f64>>,
 }
@@ -88,18 +94,22 @@ struct Match {
 /// What matches were found by.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Usage {
-    /// What makes the vectors, where they were of use.
+    /// What made the vectors that were of use: the configured model, else what is built in.
     embedding_model: Option<String>,
-    /// How long it took to make a vector of the query; null since none is made.
+    /// How long the configured model took to make a vector of the query; null where it was not
+    /// asked.
     embed_time_ms: Option<u64>,
     /// What took the closer look, where one was taken.
     rerank_model: Option<String>,
+    /// Why the configured model was of no use, where one is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 impl Semantic {
-    /// The tool that asks `engine`.
-    pub fn new(engine: &Arc<Engine>) -> Self {
-        Self { engine: engine.clone() }
+    /// The tool that asks `service`.
+    pub fn new(service: &Arc<Service>) -> Self {
+        Self { service: service.clone() }
     }
 }
 
@@ -127,13 +137,10 @@ impl Tool for Semantic {
             rerank: input.rerank,
             vectors: input.include_vectors,
         };
-        let Found { hits, total: _, embedding_model, rerank_model, index } =
-            self.engine.search(ctx, wanted).await?;
-        let usage = Usage {
-            embedding_model: embedding_model.map(str::to_owned),
-            embed_time_ms: None,
-            rerank_model: rerank_model.map(str::to_owned),
-        };
+        let found = self.service.search(ctx, wanted).await?;
+        let Found { hits, embedding_model, embed_time_ms, rerank_model, note, index, .. } = found;
+        let rerank_model = rerank_model.map(str::to_owned);
+        let usage = Usage { embedding_model, embed_time_ms, rerank_model, note };
         Ok(Output { matches: hits.into_iter().map(Match::of).collect(), usage, index })
     }
 
@@ -148,26 +155,40 @@ impl Tool for Semantic {
             1 => "1 passage".to_owned(),
             many => format!("{many} passages"),
         };
-        let cut = if index.complete { "" } else { "; not every file is in the index yet" };
-        Text::body(body).with_note(format!("{found}; {} files searched{cut}", index.files))
+        let how = match index.state {
+            State::Ready if index.complete && index.note.is_none() => {
+                format!("{} files searched", index.files)
+            }
+            State::Ready
+            | State::Absent
+            | State::Building
+            | State::Rebuilding
+            | State::Following
+            | State::Away => format!("index: {}", line(index)),
+        };
+        let model = output.usage.note.as_ref().map(|it| format!("; {it}")).unwrap_or_default();
+        Text::body(body).with_note(format!("{found}; {how}{model}"))
     }
 }
 
 impl Match {
     fn of(hit: Hit) -> Self {
-        let Hit { id, score, path, first, last, lang, etag, tags, snippet, vector, .. } = hit;
+        let Hit { id, score, path, first, last, symbol, lang, etag, commit, .. } = hit;
+        let Hit { tags, snippet, metadata, vector, .. } = hit;
         Self {
             id,
             score,
             path,
             line_start: first,
             line_end: last,
-            lang: lang.map(str::to_owned),
+            symbol,
+            lang,
             etag,
-            tags: tags.into_iter().map(str::to_owned).collect(),
-            commit: None,
+            tags,
+            commit,
             shard_id: None,
             snippet,
+            metadata: Some(metadata).filter(|it| !it.is_empty()),
             vector,
         }
     }

@@ -9,13 +9,18 @@ use std::time::{Duration, Instant};
 
 use toolgate_contract::{Caller, Ctx, Fault};
 
-use super::{Engine, Found, Settings, Wanted, distinct_tags};
+use super::{Folders, Found, Service, Settings, State, Wanted, distinct_tags};
 use crate::files;
-use crate::world::Root;
+use crate::world::{Fetch, Root};
 
-fn engine(root: &Path, settings: &Settings) -> Arc<Engine> {
+fn service(root: &Path, settings: &Settings) -> Arc<Service> {
+    kept(root, settings, Folders::default())
+}
+
+fn kept(root: &Path, settings: &Settings, folders: Folders) -> Arc<Service> {
     let root = Root::open(root).unwrap();
-    Engine::new(&root, settings, &files::Settings::default()).unwrap()
+    let files = files::Settings::default();
+    Service::new(&root, settings, &files, folders, &Fetch::default()).unwrap().unwrap()
 }
 
 fn wanted(query: &str) -> Wanted {
@@ -26,11 +31,11 @@ fn ctx() -> Ctx {
     Ctx::alone(Caller::local(), Instant::now() + Duration::from_secs(60))
 }
 
-async fn search(engine: &Engine, wanted: Wanted) -> Found {
-    engine.search(&ctx(), wanted).await.unwrap()
+async fn search(service: &Service, wanted: Wanted) -> Found {
+    service.search(&ctx(), wanted).await.unwrap()
 }
 
-async fn refusal(engine: &Engine, wanted: Wanted) -> (Fault, String) {
-    let err = engine.search(&ctx(), wanted).await.err().expect("a refusal");
+async fn refusal(service: &Service, wanted: Wanted) -> (Fault, String) {
+    let err = service.search(&ctx(), wanted).await.err().expect("a refusal");
     (err.fault, err.message)
 }

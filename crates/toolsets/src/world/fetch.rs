@@ -5,11 +5,15 @@
 
 use std::error::Error as _;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
+    USER_AGENT,
+};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 use http_body_util::{BodyExt, Full};
@@ -35,6 +39,18 @@ pub struct Fetch {
     secure: Arc<OnceLock<Result<TlsConnector, String>>>,
 }
 
+/// What is asked of a server. Not to be printed: it has a key in it.
+pub struct Asked<'a> {
+    /// What is posted.
+    pub json: Vec<u8>,
+    /// Who asks, by a key that only this server may see.
+    pub key: Option<&'a str>,
+    /// How long it may take, from looking up the host to the last byte of the answer.
+    pub within: Duration,
+    /// How much of the answer is read.
+    pub answer_bytes_max: usize,
+}
+
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
@@ -42,6 +58,15 @@ pub struct Answered {
     pub status: u16,
     /// Its body, or the beginning of a long one.
     pub body: Vec<u8>,
+}
+
+/// What a server answered, and whether it wants to be left alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// What it answered.
+    pub answered: Answered,
+    /// How long it wants to be left alone, in its words: seconds, or a date.
+    pub retry_after: Option<String>,
 }
 
 /// Where requests go: an `http` or `https` URL that can be asked for.
@@ -74,38 +99,64 @@ impl Target {
         let path = path.parse().map_err(|err| format!("cannot have the path `{path}`: {err}"))?;
         Ok(Self { is_secure, authority, path })
     }
+
+    /// Whether what is sent there is read by nobody between: it is encrypted, or stays here.
+    pub fn is_private(&self) -> bool {
+        let host = self.host();
+        let address = host.parse::<IpAddr>();
+        self.is_secure || host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+
+    /// The host, an address without its brackets.
+    pub fn host(&self) -> &str {
+        self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
 }
 
 impl Fetch {
     /// Posts `json` to `target`. The error says, for the log, why there is no answer.
     pub async fn post(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
-        timeout(WITHIN, self.exchange(target, json))
-            .await
-            .unwrap_or_else(|_| Err(format!("there was no answer within {} s", WITHIN.as_secs())))
+        let answer_bytes_max = ANSWER_BYTES_MAX;
+        let asked = Asked { json, key: None, within: WITHIN, answer_bytes_max };
+        Ok(self.ask(target, asked).await?.answered)
     }
 
-    async fn exchange(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
+    /// Posts what is `asked` to `target`. The error says why there is no answer, and names no key.
+    pub async fn ask(&self, target: &Target, asked: Asked<'_>) -> Result<Answer, String> {
+        let within = asked.within;
+        timeout(within, self.exchange(target, asked)).await.unwrap_or_else(|_| {
+            Err(format!("there was no answer within {} s", within.as_secs_f32()))
+        })
+    }
+
+    async fn exchange(&self, target: &Target, asked: Asked<'_>) -> Result<Answer, String> {
         let Target { is_secure, authority, path } = target;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let host = target.host();
         let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
         let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
         // The body follows its head at once.
         stream.set_nodelay(true).map_err(|err| err.to_string())?;
-        let request = Request::post(path.clone())
+        let mut request = Request::post(path.clone())
             .header(HOST, authority.as_str())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, HeaderValue::from_static("*/*"))
             .header(USER_AGENT, concat!("toolgate/", env!("CARGO_PKG_VERSION")))
             .header(CONNECTION, "close")
-            .body(Full::new(Bytes::from(json)))
+            .body(Full::new(Bytes::from(asked.json)))
             .map_err(|err| err.to_string())?;
+        if let Some(key) = asked.key {
+            let mut bearer = HeaderValue::try_from(format!("Bearer {key}"))
+                .map_err(|_| "the key has characters that no header may have".to_owned())?;
+            bearer.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+        }
         if !is_secure {
-            return over(stream, request).await;
+            return over(stream, request, asked.answer_bytes_max).await;
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|err| err.to_string())?;
         let secure = self.connector().await?;
         let stream = secure.connect(name, stream).await.map_err(|err| err.to_string())?;
-        over(stream, request).await
+        over(stream, request, asked.answer_bytes_max).await
     }
 
     async fn connector(&self) -> Result<TlsConnector, String> {
@@ -123,18 +174,21 @@ impl Fetch {
 async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Full<Bytes>>,
-) -> Result<Answered, String> {
+    answer_bytes_max: usize,
+) -> Result<Answer, String> {
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|err| err.to_string())?;
     let exchange = async move {
         let mut response = sender.send_request(request).await?;
         let status = response.status().as_u16();
+        let retry_after = response.headers().get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|it| Some(it.to_str().ok()?.to_owned()));
         // A body of no length said goes on until the stream ends, which many servers let happen
         // without TLS saying so.
         let is_endless = response.body().size_hint().exact().is_none()
             && !response.headers().contains_key(TRANSFER_ENCODING);
         let mut body = Vec::new();
-        while body.len() < ANSWER_BYTES_MAX {
+        while body.len() < answer_bytes_max {
             let frame = match response.body_mut().frame().await {
                 Some(Ok(frame)) => frame,
                 Some(Err(err)) if is_endless && is_hangup(&err) => break,
@@ -142,14 +196,14 @@ async fn over(
                 None => break,
             };
             if let Ok(bytes) = frame.into_data() {
-                let room = ANSWER_BYTES_MAX - body.len();
+                let room = answer_bytes_max - body.len();
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
         }
-        Ok(Answered { status, body })
+        Ok(Answer { answered: Answered { status, body }, retry_after })
     };
     let mut exchange = std::pin::pin!(exchange);
-    let answered: Result<Answered, hyper::Error> = tokio::select! {
+    let answered: Result<Answer, hyper::Error> = tokio::select! {
         answered = &mut exchange => answered,
         // It ends with the connection at the latest; what was read before is still there.
         _ = connection => exchange.await,

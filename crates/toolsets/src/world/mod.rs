@@ -4,6 +4,7 @@ pub mod processes;
 pub mod root;
 pub mod watch;
 pub mod fetch;
+pub mod dial;
 
 pub use fetch::Fetch;
 pub use processes::Processes;

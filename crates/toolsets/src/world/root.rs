@@ -56,7 +56,7 @@ pub(crate) use remove::Extent;
 pub(crate) use rename::Standing;
 pub(crate) use replace::{Existing, Missing, Outcome, Terms};
 pub(crate) use stray::{Heed, Stray, Why};
-pub(crate) use walk::{Folder, Found, Sight, Start, Walk};
+pub(crate) use walk::{Folder, Found, Looked, Sight, Start, Walk};
 pub(crate) use work::Watch;
 
 /// One workspace, held open as a directory. Cheap to clone.

@@ -9,6 +9,7 @@ mod places;
 mod content;
 mod listing;
 mod lookout;
+mod tracker;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -30,6 +31,7 @@ use super::Root;
 use super::root::Moment;
 use lookout::Lookout;
 use places::Places;
+pub(crate) use tracker::{Looked, News, Tracker};
 
 /// How long what happens is gathered before files are looked at.
 const GATHERED: Duration = Duration::from_millis(50);

@@ -8,7 +8,7 @@ use crate::support::{
     Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
 };
 
-const READS: [&str; 22] = [
+const READS: [&str; 25] = [
     "exec_output",
     "ci_detect",
     "git_blame",
@@ -31,9 +31,12 @@ const READS: [&str; 22] = [
     "docs_render",
     "docs_search",
     "search_semantic",
+    "search_text",
+    "search_names",
+    "search_index_status",
 ];
 const ADDS: [&str; 1] = ["files_mkdir"];
-const CHANGES: [&str; 13] = [
+const CHANGES: [&str; 14] = [
     "git_add",
     "git_checkout",
     "git_commit",
@@ -47,6 +50,7 @@ const CHANGES: [&str; 13] = [
     "files_write",
     "jobs_cancel",
     "jobs_start",
+    "search_upsert",
 ];
 const RUNS: [&str; 7] =
     ["ci_build", "ci_diagnostics", "ci_lint", "ci_restore", "ci_run", "ci_test", "exec_run"];
@@ -120,6 +124,7 @@ fn what_is_denied_is_not_offered_whatever_is_allowed() {
             &READS[9..],
             &ADDS,
             &["files_copy", "files_edit", "files_move", "files_write", "jobs_cancel"],
+            &["search_upsert"],
         ],
     );
     let both =

@@ -144,7 +144,7 @@ fn s4_04_05_08_19_20_52_what_zyra_s_documentation_asks_is_answered() {
         .iter()
         .filter(|it| stages.contains(&it["name"].as_str().unwrap().split('-').next().unwrap()))
         .collect();
-    assert_eq!(of_zyra.len(), 26, "{tools:?}");
+    assert_eq!(of_zyra.len(), 30, "{tools:?}");
     let grib = of_zyra.iter().find(|it| it["name"] == "process-decode-grib2").unwrap();
     assert_eq!(grib["parameters"]["properties"]["file_or_url"]["type"], "string", "{grib}");
 }

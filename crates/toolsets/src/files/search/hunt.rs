@@ -3,30 +3,24 @@
 //! While one batch is searched the next is walked to. Batches are small at first, so a
 //! common word is found at once, and in order, so the same search gives the same answer.
 
-use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use grep_searcher::Searcher;
 use toolgate_contract::ToolError;
 
-use super::gather::{Gathered, LINE_BYTES, Line, Room, gather, searcher};
 use super::query::{Last, Query};
 use super::{Input, Match, Named, Output};
+use crate::grep::{Crew, Gathered, LINE_BYTES, Line, Outcome, Reach, Room, Scanner, gather};
 use crate::world::Root;
 use crate::world::root::{Found, Kind, Sight, Start, Walk, Watch};
 
 const BATCH_MIN: usize = 32;
 const BATCH_MAX: usize = 1024;
-const THREADS_MAX: usize = 8;
 /// How many entries that are ignored are counted at most.
 const IGNORED_MAX: u64 = 10_000;
-
-/// How many threads help the searches of this process, which all have one of their own.
-static HELPERS: AtomicUsize = AtomicUsize::new(0);
 
 /// Searches beneath `root` for what `input` asks.
 pub(super) fn hunt(
@@ -133,35 +127,28 @@ impl Hunt<'_> {
         let next = AtomicUsize::new(0);
         let found: Mutex<Done> = Mutex::default();
         let work = || {
-            let mut searcher = searcher(self.input.context);
+            let mut scanner = Scanner::numbering(self.input.context, Reach::Line);
             while !found.lock().unwrap_or_else(PoisonError::into_inner).fills(room) {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(file) = batch.get(at) else { break };
-                let gathered = self.search_one(&mut searcher, &file.path, room);
+                let gathered = self.search_one(&mut scanner, &file.path, room);
                 let path_bytes = file.path.as_os_str().len();
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 found.take(at, gathered, path_bytes);
             }
         };
-        let cores = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
-        let helpers = Helpers::hire(cores.min(batch.len()).saturating_sub(1), cores);
-        thread::scope(|scope| {
-            for _ in 0..helpers.0 {
-                scope.spawn(work);
-            }
-            work();
-        });
+        Crew::hire(batch.len()).each(work);
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner).files;
         found.sort_unstable_by_key(|(at, _)| *at);
         found.into_iter().map(|(at, gathered)| (batch[at].path.clone(), gathered)).collect()
     }
 
-    fn search_one(&self, searcher: &mut Searcher, path: &Path, room: Room) -> Gathered {
+    fn search_one(&self, scanner: &mut Scanner, path: &Path, room: Room) -> Gathered {
         let (Some(matcher), Ok(file)) = (&self.query.text, self.root.open_walked(path)) else {
-            return Gathered::Unreadable;
+            return Gathered::Not(Outcome::Unreadable);
         };
         let after = self.query.after.as_ref().filter(|last| last.path == path);
-        gather(searcher, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
+        gather(scanner, matcher, file, after.map_or(0, |last| last.line), room, self.watch)
     }
 
     /// How many entries there would be to search if none were ignored.
@@ -203,28 +190,6 @@ impl Done {
     }
 }
 
-/// Threads that help a search, given back when it is done with them.
-struct Helpers(usize);
-
-impl Helpers {
-    /// As many of `wanted` as there still are, when `most` may help at a time.
-    fn hire(wanted: usize, most: usize) -> Self {
-        let mut hired = 0;
-        let hire = |busy: usize| {
-            hired = wanted.min(most.saturating_sub(busy));
-            Some(busy + hired)
-        };
-        let _ = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, hire);
-        Self(hired)
-    }
-}
-
-impl Drop for Helpers {
-    fn drop(&mut self) {
-        HELPERS.fetch_sub(self.0, Ordering::Relaxed);
-    }
-}
-
 /// The answer as far as it is.
 struct Answer {
     /// How much more it takes.
@@ -256,9 +221,10 @@ impl Answer {
                         self.line(&path, line);
                     }
                 }
-                Gathered::Binary => self.output.skipped.binary += 1,
-                Gathered::Unreadable => self.output.skipped.unreadable += 1,
-                Gathered::LongLine => self.output.skipped.long_lines += 1,
+                Gathered::Not(Outcome::Searched) => {}
+                Gathered::Not(Outcome::Binary) => self.output.skipped.binary += 1,
+                Gathered::Not(Outcome::Unreadable) => self.output.skipped.unreadable += 1,
+                Gathered::Not(Outcome::TooLong) => self.output.skipped.long_lines += 1,
             }
         }
         Ok(())

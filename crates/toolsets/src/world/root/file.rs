@@ -9,7 +9,7 @@ use toolgate_contract::ToolError;
 
 use super::Root;
 use super::etag::{Etag, Hash};
-use super::meta::{Kind, Meta};
+use super::meta::{Kind, Meta, Stamp};
 use super::path::shown;
 use super::refusal::refusal;
 use super::work::Watch;
@@ -74,6 +74,11 @@ impl File {
         &self.meta
     }
 
+    /// Its stamp by now; `None` if that cannot be told.
+    pub(crate) fn stamp_now(&self) -> Option<Stamp> {
+        Some(Meta::from(fstat(&self.fd).ok()?).stamp())
+    }
+
     /// Where it is, relative to the root.
     pub fn path(&self) -> &str {
         &self.path
@@ -96,6 +101,22 @@ impl File {
         }
         bytes.truncate(filled);
         Ok(bytes)
+    }
+
+    /// Reads a file that is not large to the front of `buffer`, which grows as it must; how much it is.
+    pub(crate) fn read_whole(&self, buffer: &mut Vec<u8>) -> Result<usize, ToolError> {
+        let len = usize::try_from(self.meta.size()).unwrap_or(usize::MAX);
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let mut filled = 0;
+        while filled < len {
+            match self.read_some(filled as u64, &mut buffer[filled..len])? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        Ok(filled)
     }
 
     /// Reads the whole file once, block by block.

@@ -25,6 +25,11 @@ impl Root {
         self.look_at(path).map_err(|err| self.refusal(path, err))
     }
 
+    /// Whether the root itself was removed since it was opened.
+    pub(crate) fn is_gone(&self) -> bool {
+        fstat(self.dir()).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
     /// What kind of entry `path` leads to; of a symlink to nothing, the symlink; `None` if nothing is there.
     pub(crate) fn exists(&self, path: &str) -> Result<Option<Kind>, ToolError> {
         let path = self.relative(path)?;

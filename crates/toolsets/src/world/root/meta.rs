@@ -58,6 +58,20 @@ pub(crate) struct Stamp {
     changed: (i64, i64),
 }
 
+impl Stamp {
+    /// To be kept and compared, on this machine. Without the device, whose number is another after
+    /// each mount.
+    pub(crate) fn bytes(&self) -> [u8; 48] {
+        let Self { entry: (_, inode), size, modified, changed } = *self;
+        let numbers = [inode.cast_signed(), size, modified.0, modified.1, changed.0, changed.1];
+        let mut bytes = [0; 48];
+        for (into, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
+            *into = number.to_le_bytes();
+        }
+        bytes
+    }
+}
+
 /// What is known of an entry without reading it.
 #[derive(Debug, Clone, Copy)]
 pub struct Meta {

@@ -36,6 +36,13 @@ pub(crate) struct Folder {
     rules: Option<Arc<Ignores>>,
 }
 
+/// A directory held open, and what is in it.
+pub(crate) struct Looked {
+    dir: OwnedFd,
+    /// In order of name.
+    pub(crate) entries: Vec<(OsString, Kind)>,
+}
+
 /// An entry a walk came by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -94,15 +101,20 @@ impl Folder {
         sight: Sight,
         watch: &Watch,
     ) -> Result<Vec<(OsString, Kind)>, ToolError> {
-        self.read(root, sight, watch).map_err(|err| err.at(&self.path.to_string_lossy()))
+        self.open(root, sight, watch).map(|looked| looked.entries)
     }
 
-    fn read(
+    /// The same, and files can be opened from there, which takes less than by their paths.
+    pub(crate) fn open(
         &mut self,
         root: &Root,
         sight: Sight,
         watch: &Watch,
-    ) -> Result<Vec<(OsString, Kind)>, Stopped> {
+    ) -> Result<Looked, ToolError> {
+        self.read(root, sight, watch).map_err(|err| err.at(&self.path.to_string_lossy()))
+    }
+
+    fn read(&mut self, root: &Root, sight: Sight, watch: &Watch) -> Result<Looked, Stopped> {
         let dir = root.open_found(&self.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
         let mut names = RuleFiles::default();
@@ -122,12 +134,23 @@ impl Folder {
             }
         }
         entries.sort_unstable();
-        Ok(entries)
+        Ok(Looked { dir, entries })
     }
 
     /// The directory `name` in it. To be called after [`Folder::look`].
     pub(crate) fn enter(&self, name: &OsString) -> Self {
         Self { path: self.path.join(name), rules: self.rules.clone() }
+    }
+}
+
+impl Looked {
+    /// Opens the file `name` in it, which is at `path`, if that is still what it is.
+    pub(crate) fn file(&self, name: &OsString, path: &Path) -> Result<File, ToolError> {
+        let shown = path.to_string_lossy();
+        let name = Path::new(name);
+        let fd = beneath::open(self.dir.as_fd(), name, OFlags::RDONLY, Symlinks::Refuse)
+            .map_err(|err| refusal(&shown, err))?;
+        File::new(fd, &shown)
     }
 }
 

@@ -79,6 +79,11 @@ impl Watch {
         Self { cancel, events, since: Instant::now(), told_ms: AtomicU64::new(0) }
     }
 
+    /// Work that nobody watches, until `cancel` says that it is not wanted.
+    pub(crate) fn quiet(cancel: CancellationToken) -> Self {
+        Self::new(cancel, EventSink::none())
+    }
+
     /// Fails once nobody wants the work any more.
     pub(crate) fn check(&self) -> Result<(), ToolError> {
         if self.cancel.is_cancelled() { Err(ToolError::canceled()) } else { Ok(()) }

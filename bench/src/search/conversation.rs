@@ -1,0 +1,54 @@
+//! One client of one server, a question at a time.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::ChildStdout;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use crate::child::Child;
+use crate::{lines, program, text};
+
+/// A session over standard streams.
+pub(super) struct Conversation {
+    pub(super) child: Child,
+    output: BufReader<ChildStdout>,
+    last: u64,
+}
+
+impl Conversation {
+    /// With a server of the folder `at` that keeps what it knows of it in `cache`.
+    pub(super) fn over(at: &Path, cache: &Path) -> anyhow::Result<Self> {
+        let settings = at.with_extension("toml");
+        let cache = text(cache);
+        std::fs::write(&settings, format!("[limits]\nrate = []\n[search]\ncache = {cache:?}\n"))?;
+        let args = ["stdio", &text(at), "--config", &text(&settings)];
+        let mut child = Child::stdio(&program("toolgate")?, &args)?;
+        lines::initialize(&mut child)?;
+        let output = BufReader::new(child.output.take().context("no output")?);
+        Ok(Self { child, output, last: 0 })
+    }
+
+    /// What the tool `name` answers, which must be a success.
+    pub(super) fn call(&mut self, name: &str, arguments: &Value) -> anyhow::Result<Value> {
+        self.last += 1;
+        let params = json!({ "name": name, "arguments": arguments });
+        let id = self.last;
+        let request =
+            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        let input = self.child.input.as_mut().context("no input")?;
+        input.write_all(format!("{request}\n").as_bytes())?;
+        loop {
+            let mut line = String::new();
+            ensure!(self.output.read_line(&mut line)? > 0, "the server ended");
+            let mut answer: Value = serde_json::from_str(&line)?;
+            // Notifications have no id.
+            if answer["id"] == id {
+                let result = answer["result"].take();
+                ensure!(result["isError"] == false, "{name} {arguments}: {result} {answer}");
+                return Ok(result["structuredContent"].clone());
+            }
+        }
+    }
+}

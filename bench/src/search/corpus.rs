@@ -1,0 +1,97 @@
+//! What is searched: sources of the crates that this workspace is built of, the same in every run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+/// Files with these ends are taken,
+const ENDS: [&str; 6] = ["rs", "md", "toml", "c", "h", "py"];
+/// if they are no larger than this: what is larger was mostly written by programs.
+const BYTES_MAX: u64 = 256 << 10;
+
+/// What was copied.
+pub(super) struct Corpus {
+    pub(super) files: usize,
+    pub(super) lines: u64,
+    pub(super) bytes: u64,
+}
+
+impl Corpus {
+    /// The first so many `files` of `sources`, copied to `to`; taken again where they do not do.
+    pub(super) fn of_files(to: &Path, sources: &[PathBuf], files: usize) -> anyhow::Result<Self> {
+        Self::copy(to, sources, |corpus| corpus.files < files)
+    }
+
+    /// The first files of `sources` that have so many `lines` together, copied to `to`.
+    pub(super) fn of_lines(to: &Path, sources: &[PathBuf], lines: u64) -> anyhow::Result<Self> {
+        Self::copy(to, sources, |corpus| corpus.lines < lines)
+    }
+
+    fn copy(to: &Path, sources: &[PathBuf], more: impl Fn(&Self) -> bool) -> anyhow::Result<Self> {
+        let mut corpus = Self { files: 0, lines: 0, bytes: 0 };
+        for round in 0.. {
+            let before = corpus.files;
+            for folder in sources {
+                let name = folder.file_name().context("a folder without a name")?;
+                let into = match round {
+                    0 => to.join(name),
+                    again => to.join(format!("again-{again}")).join(name),
+                };
+                for file in files(folder)? {
+                    if !more(&corpus) {
+                        return Ok(corpus);
+                    }
+                    let Ok(text) = std::fs::read_to_string(&file) else { continue };
+                    let into = into.join(file.strip_prefix(folder)?);
+                    std::fs::create_dir_all(into.parent().context("no folder")?)?;
+                    std::fs::write(&into, &text)?;
+                    corpus.files += 1;
+                    corpus.lines += text.lines().count() as u64;
+                    corpus.bytes += text.len() as u64;
+                }
+            }
+            ensure!(corpus.files > before, "there are no sources of crates to search");
+        }
+        Ok(corpus)
+    }
+}
+
+/// The folders of the crates that this workspace is built of here, by name and version.
+pub(super) fn sources() -> anyhow::Result<Vec<PathBuf>> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let args = ["metadata", "--locked", "--format-version", "1", "--manifest-path", target];
+    let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let output = Command::new(cargo).args(args).args(["--filter-platform", &host]).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = told["packages"].as_array().context("no packages")?;
+    let theirs = packages.iter().filter(|package| package["source"].is_string());
+    let manifests = theirs.filter_map(|package| package["manifest_path"].as_str());
+    let mut folders: Vec<PathBuf> =
+        manifests.filter_map(|path| Some(Path::new(path).parent()?.to_owned())).collect();
+    folders.sort();
+    Ok(folders)
+}
+
+/// The files of `folder` that are taken, in order.
+fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            let is_taken = path.extension().is_some_and(|end| ENDS.iter().any(|it| end == *it));
+            if kind.is_dir() {
+                open.push(path);
+            } else if kind.is_file() && is_taken && entry.metadata()?.len() <= BYTES_MAX {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}

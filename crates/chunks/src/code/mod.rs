@@ -1,0 +1,462 @@
+//! The outline of code, by its grammar: a walk over the tree that looks no deeper than it must.
+
+use std::cell::RefCell;
+use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
+
+use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
+
+use crate::docs::{self, Mark};
+use crate::grammars::{Docs, Grammar, Role};
+use crate::guess;
+use crate::lines::Lines;
+use crate::outline::{LONG_LINES, NO_BORDER, Outline, Part, PartKind};
+
+mod names;
+
+/// Longer code is told by its lines alone.
+const BYTES_MAX: usize = 1 << 20;
+/// So is code whose parse goes on after it was asked so often whether it may, which is within a
+/// second; a megabyte that people wrote asks some 7,000 times. Counted, not timed, so that the same
+/// text has the same chunks on a busy machine.
+const PARSE_ASKS_MAX: usize = 25_000;
+/// So is code that takes longer to parse even so.
+const PARSE_TIME_MAX: Duration = Duration::from_secs(10);
+/// It is not looked into what is nested deeper.
+const DEPTH_MAX: u32 = 4000;
+
+thread_local! {
+    static PARSER: RefCell<Parser> = RefCell::new(Parser::new());
+}
+
+/// The outline of the code of `lines`, unless it is too long, or too hard, to parse.
+pub(crate) fn outline(lines: &Lines<'_>, grammar: &'static Grammar) -> Option<Outline> {
+    let tree = parse(lines.text, grammar)?;
+    let mut walk = Walk {
+        lines,
+        grammar,
+        parts: Vec::new(),
+        borders: vec![NO_BORDER; lines.len()],
+        package: None,
+        unread: Vec::new(),
+        looks: lines.len() * 4,
+    };
+    walk.all(&tree);
+    walk.guess();
+    let Walk { parts, borders, package, .. } = walk;
+    let mut outline = Outline::new(parts, borders);
+    for &at in &outline.outermost {
+        let part = &mut outline.parts[at];
+        if let Some((line, names)) = &package
+            && part.start > *line
+        {
+            part.above = [&names[..], &part.above[..]].concat();
+        }
+    }
+    Some(outline)
+}
+
+fn parse(text: &str, grammar: &Grammar) -> Option<Tree> {
+    if text.len() > BYTES_MAX {
+        return None;
+    }
+    PARSER.with_borrow_mut(|parser| {
+        parser.set_language(&grammar.language).ok()?;
+        let begun = Instant::now();
+        let mut asks = 0;
+        let mut watch = |_: &ParseState| {
+            asks += 1;
+            let is_over = asks > PARSE_ASKS_MAX || begun.elapsed() > PARSE_TIME_MAX;
+            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let options = ParseOptions::new().progress_callback(&mut watch);
+        let mut read = |at: usize, _| text.as_bytes().get(at..).unwrap_or_default();
+        let tree = parser.parse_with_options(&mut read, None, Some(options));
+        // What a parse that was given up leaves would be taken up by the next.
+        parser.reset();
+        tree
+    })
+}
+
+struct Walk<'w, 't> {
+    lines: &'w Lines<'t>,
+    grammar: &'static Grammar,
+    parts: Vec<Part>,
+    borders: Vec<u8>,
+    /// The line that says in which namespace the rest of the file is, and which.
+    package: Option<(usize, Vec<String>)>,
+    /// Lines that the grammar could not read.
+    unread: Vec<Range<usize>>,
+    /// How many lines may still be looked at for what a function with an error swallowed.
+    looks: usize,
+}
+
+/// What is known where the children of one node are looked at.
+#[derive(Default)]
+struct Level {
+    /// The part they stand in.
+    outer: Option<usize>,
+    lead: Option<Lead>,
+    /// What is around them and belongs to the first that is defined.
+    wrap: Option<Wrap>,
+    /// The line that the last child that is no comment ended in.
+    ended: Option<usize>,
+}
+
+/// Comments and attributes, until it is known what they belong to.
+struct Lead {
+    first: usize,
+    last: usize,
+    comments: Vec<(Range<usize>, Mark)>,
+}
+
+#[derive(Clone, Copy)]
+struct Wrap {
+    /// Where it begins.
+    start: usize,
+    /// Where it begins after its attributes.
+    head: usize,
+}
+
+impl<'t> Walk<'_, 't> {
+    fn all(&mut self, tree: &Tree) {
+        let root = tree.root_node();
+        let mut cursor = root.walk();
+        let mut levels = vec![Level::default()];
+        self.see(root);
+        if self.grammar.rules.docs == Docs::Strings {
+            self.module_doc(root);
+        }
+        if !cursor.goto_first_child() {
+            return;
+        }
+        loop {
+            if let Some(level) = self.visit(&cursor, &mut levels)
+                && cursor.depth() < DEPTH_MAX
+                && cursor.goto_first_child()
+            {
+                levels.push(level);
+                continue;
+            }
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() || cursor.depth() == 0 {
+                    return;
+                }
+                levels.pop();
+            }
+        }
+    }
+
+    /// Takes in the node that `cursor` is at; what its children are to be looked at with, if they
+    /// are.
+    fn visit(&mut self, cursor: &TreeCursor<'_>, levels: &mut [Level]) -> Option<Level> {
+        let node = cursor.node();
+        let level = levels.last_mut()?;
+        let role = self.grammar.role(node.kind_id());
+        if !node.is_named() {
+            return None;
+        }
+        self.see(node);
+        self.border(node, cursor.depth(), level);
+        let (first, last) = self.span(node);
+        let outer = level.outer;
+        if role == Role::Comment {
+            self.comment(node, level);
+            return None;
+        }
+        if role == Role::Attribute {
+            match &mut level.wrap {
+                Some(wrap) => wrap.head = node.end_byte(),
+                None => extend(&mut level.lead, first, last),
+            }
+            return None;
+        }
+        if role == Role::Closed && level.wrap.is_some() {
+            return None;
+        }
+        level.ended = Some(last);
+        let wrap = level.wrap;
+        let lead = level.lead.take();
+        let lead = lead.filter(|lead| wrap.is_some() || lead.last + 1 >= first);
+        let inside_function = outer.is_some_and(|at| self.parts[at].kind == PartKind::Function);
+        let inside_type = outer.is_some_and(|at| self.parts[at].kind == PartKind::Type);
+        let no_values = inside_function || inside_type;
+        let kind = match role {
+            Role::Function => Some(PartKind::Function),
+            Role::Type => Some(PartKind::Type),
+            Role::TypeIfBody => node.child_by_field_name("body").map(|_| PartKind::Type),
+            Role::Scope => Some(PartKind::Scope),
+            Role::Prototype if names::is_prototype(node) && !inside_function => {
+                Some(PartKind::Function)
+            }
+            Role::Prototype if node.kind() == "field_declaration" => None,
+            Role::Value | Role::Prototype => (!no_values).then_some(PartKind::Value),
+            Role::Assigned => {
+                let assigned = names::assigned(node);
+                assigned.or((!no_values).then_some(PartKind::Value))
+            }
+            Role::AssignedFunction => names::assigned(node),
+            Role::Package => {
+                if node.kind() == "file_scoped_namespace_declaration" {
+                    let named = names::of(node, self.lines.text);
+                    self.package = Some((first, [named.above, named.names].concat()));
+                }
+                Some(PartKind::Value)
+            }
+            Role::Tokens => {
+                if last > first + 2 && !inside_function {
+                    self.unread.push(first..last + 1);
+                }
+                return None;
+            }
+            Role::Closed => return None,
+            Role::Wrap => {
+                let start = node.start_byte();
+                return Some(Level {
+                    outer,
+                    lead,
+                    wrap: Some(wrap.unwrap_or(Wrap { start, head: start })),
+                    ended: None,
+                });
+            }
+            Role::Comment | Role::Attribute | Role::Other => None,
+        };
+        let looks_in = last > first || node.is_error();
+        let Some(kind) = kind else {
+            if wrap.is_some() {
+                level.lead = lead;
+            }
+            return looks_in.then(|| Level { outer, ..Level::default() });
+        };
+        let Some(at) = self.define(node, kind, lead, wrap) else {
+            return looks_in.then(|| Level { outer, ..Level::default() });
+        };
+        level.wrap = None;
+        let looks_in = looks_in
+            && (kind != PartKind::Function || last - first >= LONG_LINES || node.has_error());
+        looks_in.then(|| Level { outer: Some(at), ..Level::default() })
+    }
+
+    /// Remembers what the grammar could not read.
+    fn see(&mut self, node: Node<'_>) {
+        if node.is_error() {
+            let (first, last) = self.span(node);
+            self.unread.push(first..last + 1);
+        }
+    }
+
+    /// The lines that `node` is in; one that ends with a line does not end in the next.
+    fn span(&self, node: Node<'_>) -> (usize, usize) {
+        let (start, end) = (node.start_position(), node.end_position());
+        let last = if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row };
+        let most = self.lines.len().saturating_sub(1);
+        (start.row.min(most), last.min(most))
+    }
+
+    /// Remembers how deep what begins with a line stands.
+    fn border(&mut self, node: Node<'_>, depth: u32, level: &Level) {
+        let start = node.start_position();
+        let Some(border) = self.borders.get_mut(start.row) else { return };
+        if *border != NO_BORDER {
+            return;
+        }
+        let before = self.lines.line(start.row).get(..start.column).unwrap_or_default();
+        if before.trim().is_empty() {
+            // What a comment speaks of stays with it.
+            let is_led = level.lead.as_ref().is_some_and(|lead| lead.last + 1 == start.row);
+            let depth = depth + u32::from(is_led);
+            *border = u8::try_from(depth.min(u32::from(NO_BORDER) - 1)).unwrap_or(NO_BORDER - 1);
+        }
+    }
+
+    fn comment(&mut self, node: Node<'_>, level: &mut Level) {
+        let (first, last) = self.span(node);
+        if level.ended == Some(first) {
+            return;
+        }
+        let text = &self.lines.text[node.byte_range()];
+        let mark = Mark::of(text, self.grammar.rules.docs == Docs::MarkedOrInner);
+        let bytes = self.comment_bytes(node, first, last);
+        if mark == Mark::Inner {
+            return self.inner_doc(level.outer, first, last, bytes);
+        }
+        extend(&mut level.lead, first, last);
+        if let Some(lead) = &mut level.lead {
+            lead.comments.push((bytes, mark));
+        }
+    }
+
+    /// The whole lines of a comment, or the comment alone where others share them.
+    fn comment_bytes(&self, node: Node<'_>, first: usize, last: usize) -> Range<usize> {
+        let lines = self.lines.bytes(first, last);
+        let is_blank = |range: Range<usize>| {
+            self.lines.text.get(range).is_some_and(|text| text.trim().is_empty())
+        };
+        let (start, end) = (node.start_byte(), node.end_byte().min(lines.end));
+        let is_alone = is_blank(lines.start..start) && is_blank(end..lines.end);
+        if is_alone { lines } else { start..end }
+    }
+
+    /// Takes in a comment that speaks of what it stands in.
+    fn inner_doc(&mut self, outer: Option<usize>, first: usize, last: usize, bytes: Range<usize>) {
+        let text = docs::text(&self.lines.text[bytes.clone()]);
+        let part = match outer {
+            Some(at) => &mut self.parts[at],
+            None => {
+                let is_next = |part: &Part| part.names.is_empty() && part.last + 1 == first;
+                if !self.parts.last().is_some_and(is_next) {
+                    self.parts.push(Part::new(PartKind::Type, first, last, Vec::new()));
+                }
+                let Some(part) = self.parts.last_mut() else { return };
+                part.last = last;
+                part
+            }
+        };
+        if !part.doc.is_empty() {
+            part.doc.push('\n');
+        }
+        part.doc.push_str(&text);
+        part.doc_bytes.push(bytes);
+    }
+
+    /// Takes in the string that a module begins with.
+    fn module_doc(&mut self, root: Node<'_>) {
+        let Some(string) = docstring(root) else { return };
+        let (first, last) = self.span(string);
+        let mut part = Part::new(PartKind::Type, first, last, Vec::new());
+        part.doc = docs::string_text(&self.lines.text[string.byte_range()]);
+        part.doc_bytes = vec![string.byte_range()];
+        self.parts.push(part);
+    }
+
+    /// Takes in what `node` defines, if it is called anything.
+    fn define(
+        &mut self,
+        node: Node<'_>,
+        kind: PartKind,
+        lead: Option<Lead>,
+        wrap: Option<Wrap>,
+    ) -> Option<usize> {
+        let named = names::of(node, self.lines.text);
+        if named.names.is_empty() {
+            return None;
+        }
+        let (_, mut last) = self.span(node);
+        let start = self.lines.of_byte(wrap.map_or(node.start_byte(), |wrap| wrap.start));
+        let first = lead.as_ref().map_or(start, |lead| lead.first.min(start));
+        if kind == PartKind::Function
+            && node.has_error()
+            && let Some(next) = self.swallowed(start, last)
+        {
+            self.unread.push(next..last + 1);
+            last = next - 1;
+        }
+        let mut part = Part {
+            start,
+            scope: named.scope,
+            above: named.above,
+            ..Part::new(kind, first, last, named.names)
+        };
+        // Of `type ( ... )` each is one of several.
+        let text = |head: usize| &self.lines.text[head..node.start_byte().max(head)];
+        let head = wrap.map(|wrap| wrap.head).filter(|&head| !text(head).trim_end().ends_with('('));
+        part.head = names::head(node, self.grammar, self.lines.text, head);
+        let comments = lead.map(|lead| lead.comments).unwrap_or_default();
+        (part.doc, part.doc_bytes) = self.doc(comments);
+        if part.doc.is_empty()
+            && self.grammar.rules.docs == Docs::Strings
+            && let Some(string) = node.child_by_field_name("body").and_then(docstring)
+        {
+            part.doc = docs::string_text(&self.lines.text[string.byte_range()]);
+            part.doc_bytes = vec![string.byte_range()];
+        }
+        self.parts.push(part);
+        Some(self.parts.len() - 1)
+    }
+
+    /// The first of the lines after `first` to `last` that cannot stand in what begins with `first`,
+    /// for it defines something and is not set in farther: an end is missing before it.
+    fn swallowed(&mut self, first: usize, last: usize) -> Option<usize> {
+        self.looks = self.looks.checked_sub(last - first)?;
+        let indent = self.lines.indent(first);
+        let defines = |&line: &usize| {
+            self.lines.indent(line) <= indent
+                && !self.lines.is_blank(line)
+                && guess::defines(self.lines.line(line))
+        };
+        let line = (first + 1..=last).find(defines)?;
+        let is_lead = |&line: &usize| guess::is_lead(self.lines.line(line).trim());
+        Some((first + 1..line).rev().take_while(is_lead).last().unwrap_or(line))
+    }
+
+    /// What `comments` say of what they stand above.
+    fn doc(&self, comments: Vec<(Range<usize>, Mark)>) -> (String, Vec<Range<usize>>) {
+        let marked = comments.iter().any(|(_, mark)| *mark == Mark::Doc);
+        let wanted = match (self.grammar.rules.docs, marked) {
+            (Docs::Marked | Docs::MarkedOrInner | Docs::Above, true) => Mark::Doc,
+            (Docs::Above, false) => Mark::Plain,
+            (Docs::Marked | Docs::MarkedOrInner, false) | (Docs::Strings, _) => {
+                return (String::new(), Vec::new());
+            }
+        };
+        let mut text = String::new();
+        let mut bytes = Vec::new();
+        for (range, _) in comments.into_iter().filter(|(_, mark)| *mark == wanted) {
+            let said = docs::text(&self.lines.text[range.clone()]);
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&said);
+            bytes.push(range);
+        }
+        (docs::without_tags(text.trim()), bytes)
+    }
+
+    /// Takes in what the lines define that the grammar could not read.
+    fn guess(&mut self) {
+        let mut unread = std::mem::take(&mut self.unread);
+        if unread.is_empty() {
+            return;
+        }
+        unread.sort_by_key(|range| range.start);
+        unread.dedup_by(|next, range| {
+            let meets = next.start <= range.end;
+            if meets {
+                range.end = range.end.max(next.end);
+            }
+            meets
+        });
+        let mut known = vec![false; self.lines.len()];
+        for part in &self.parts {
+            let last = if part.kind == PartKind::Function { part.last } else { part.start };
+            known[part.first..=last.max(part.first)].fill(true);
+        }
+        for range in unread {
+            for part in guess::parts(self.lines, range) {
+                if !known[part.start] {
+                    known[part.first..=part.last].fill(true);
+                    self.parts.push(part);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the lines from `first` to `last` to `lead`, or begins it anew if they are apart.
+fn extend(lead: &mut Option<Lead>, first: usize, last: usize) {
+    match lead {
+        Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),
+        Some(_) | None => *lead = Some(Lead { first, last, comments: Vec::new() }),
+    }
+}
+
+/// The string that `body` begins with, if it begins with nothing but one.
+fn docstring(body: Node<'_>) -> Option<Node<'_>> {
+    let mut cursor = body.walk();
+    let first = body.named_children(&mut cursor).find(|it| it.kind() != "comment")?;
+    let string = match first.kind() {
+        "expression_statement" if first.named_child_count() == 1 => first.named_child(0)?,
+        _statement => first,
+    };
+    (string.kind() == "string").then_some(string)
+}

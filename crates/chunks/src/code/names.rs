@@ -1,0 +1,331 @@
+//! What a definition is called, and how it reads up to its body.
+
+use std::ops::Range;
+
+use tree_sitter::Node;
+
+use crate::chunk::HEAD_BYTES_MAX;
+use crate::grammars::{Grammar, Role};
+use crate::outline::PartKind;
+
+/// What a definition is called.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// What it defines, the main one first.
+    pub(super) names: Vec<String>,
+    /// What that is in, as it says itself: of `void Server::serve()` the `Server`.
+    pub(super) above: Vec<String>,
+    /// What it is to what stands in it.
+    pub(super) scope: Vec<String>,
+}
+
+/// No definition has more names.
+const NAMES_MAX: usize = 8;
+/// Nor longer ones.
+const NAME_BYTES_MAX: usize = 200;
+/// Declarators are not nested deeper.
+const DECLARATORS_MAX: usize = 32;
+
+/// What `node` defines; no names if it does not say.
+pub(super) fn of(node: Node<'_>, text: &str) -> Named {
+    let mut named = Named::default();
+    match node.kind() {
+        "impl_item" => {
+            let types = ["type", "trait"].map(|field| node.child_by_field_name(field));
+            named.names.extend(types.into_iter().flatten().filter_map(|it| type_name(it, text)));
+            named.scope = named.names.clone();
+            return named;
+        }
+        "foreign_mod_item" => named.names.push("extern".to_owned()),
+        "singleton_class" => named.names.push("self".to_owned()),
+        "method_declaration" => {
+            let receiver = node.child_by_field_name("receiver");
+            named.above.extend(receiver.and_then(|it| type_name(it, text)));
+        }
+        _kind => {}
+    }
+    if named.names.is_empty() {
+        own(node, text, &mut named);
+    }
+    named.names.truncate(NAMES_MAX);
+    if named.scope.is_empty() && !matches!(node.kind(), "foreign_mod_item" | "singleton_class") {
+        named.scope = named.names.first().cloned().into_iter().collect();
+    }
+    named
+}
+
+/// The names that the fields of `node` tell.
+fn own(node: Node<'_>, text: &str, named: &mut Named) {
+    for field in ["name", "property", "key", "left"] {
+        if let Some(name) = node.child_by_field_name(field) {
+            return simple(name, text, named);
+        }
+    }
+    let mut cursor = node.walk();
+    for declarator in node.children_by_field_name("declarator", &mut cursor) {
+        declared(declarator, text, named);
+    }
+    if !named.names.is_empty() {
+        return;
+    }
+    match node.kind() {
+        "operator_declaration" => {
+            let operator = node.child_by_field_name("operator").map(|it| &text[it.byte_range()]);
+            named.names.extend(operator.map(|it| format!("operator {it}")));
+        }
+        "conversion_operator_declaration" => named.names.push("operator".to_owned()),
+        "indexer_declaration" => named.names.push("this".to_owned()),
+        "package_clause" => {
+            if let Some(name) = node.named_child(0) {
+                simple(name, text, named);
+            }
+        }
+        // Go's `const ( ... )`: each of what it declares.
+        "const_declaration" | "var_declaration" | "var_spec_list" => {
+            let mut cursor = node.walk();
+            for spec in node.named_children(&mut cursor).take(NAMES_MAX) {
+                match spec.kind() {
+                    "const_spec" | "var_spec" => own(spec, text, named),
+                    "var_spec_list" => {
+                        let mut cursor = spec.walk();
+                        for spec in spec.named_children(&mut cursor).take(NAMES_MAX) {
+                            own(spec, text, named);
+                        }
+                    }
+                    _comment => {}
+                }
+            }
+        }
+        _kind => {}
+    }
+}
+
+/// Takes in `name`: an identifier, or one in others.
+fn simple(name: Node<'_>, text: &str, named: &mut Named) {
+    let said = &text[name.byte_range()];
+    match name.kind() {
+        "object_pattern"
+        | "array_pattern"
+        | "pattern_list"
+        | "tuple_pattern"
+        | "list_pattern"
+        | "subscript"
+        | "subscript_expression"
+        | "computed_property_name"
+        | "attribute"
+        | "instance_variable"
+        | "call"
+        | "element_reference"
+        | "left_assignment_list" => {}
+        "member_expression" => {
+            let parts: Vec<&str> = said.split('.').map(str::trim).collect();
+            if parts.iter().all(|part| is_name(part))
+                && let [above @ .., name] = &parts[..]
+            {
+                let is_said =
+                    |it: &&&str| !matches!(**it, "this" | "exports" | "module" | "prototype");
+                named.above.extend(above.iter().filter(is_said).map(|&it| it.to_owned()));
+                push(&mut named.names, name);
+            }
+        }
+        "qualified_identifier"
+        | "nested_namespace_specifier"
+        | "qualified_name"
+        | "scope_resolution"
+        | "nested_identifier"
+        | "scoped_identifier"
+        | "template_type" => {
+            let bare = said.split('<').next().unwrap_or_default();
+            let parts: Vec<&str> =
+                bare.split([':', '.']).map(str::trim).filter(|it| !it.is_empty()).collect();
+            if let [above @ .., name] = &parts[..] {
+                named.above.extend(above.iter().map(|&it| it.to_owned()));
+                push(&mut named.names, name);
+            }
+        }
+        // Ruby's and Python's variables are no definitions, their constants are.
+        "identifier"
+        | "constant"
+        | "field_identifier"
+        | "type_identifier"
+        | "property_identifier"
+        | "word"
+        | "variable_name" => push(&mut named.names, said),
+        _literal => push(&mut named.names, said.trim_matches(['"', '\'', '`', '#'])),
+    }
+}
+
+/// Takes in what the declarator `node` of C or C++ declares.
+fn declared(node: Node<'_>, text: &str, named: &mut Named) {
+    let mut node = node;
+    for _ in 0..DECLARATORS_MAX {
+        match node.kind() {
+            "identifier" | "field_identifier" | "type_identifier" | "destructor_name"
+            | "operator_name" => return push(&mut named.names, &text[node.byte_range()]),
+            "operator_cast" => return push(&mut named.names, "operator"),
+            "qualified_identifier" => {
+                if let Some(scope) = node.child_by_field_name("scope") {
+                    let scope = text[scope.byte_range()].split('<').next().unwrap_or_default();
+                    push(&mut named.above, scope);
+                }
+                let Some(name) = node.child_by_field_name("name") else { return };
+                node = name;
+            }
+            "template_function" | "template_method" => {
+                let Some(name) = node.child_by_field_name("name") else { return };
+                node = name;
+            }
+            _declarator => {
+                let next = node.child_by_field_name("declarator").or_else(|| {
+                    let mut cursor = node.walk();
+                    let is_named = |it: &Node<'_>| {
+                        it.kind().ends_with("declarator") || it.kind().ends_with("identifier")
+                    };
+                    node.named_children(&mut cursor).find(is_named)
+                });
+                let next = next.or_else(|| node.child_by_field_name("name"));
+                let Some(next) = next else { return };
+                node = next;
+            }
+        }
+    }
+}
+
+/// The name of a type, without what it is of: `Etag` of `&mut fmt::Etag<T>`.
+fn type_name(node: Node<'_>, text: &str) -> Option<String> {
+    let said = text[node.byte_range()].trim_start_matches('(');
+    // Go's receiver has a name of its own before its type.
+    let said = match node.kind() {
+        "parameter_list" => {
+            said.trim_end_matches(')').rsplit([' ', '*']).find(|it| !it.is_empty())?
+        }
+        _type => said,
+    };
+    let bare = said.split(['<', '[']).next().unwrap_or_default();
+    let mut words = bare.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let skips = ["mut", "dyn", "const", "unsafe", "fn", "for"];
+    let name = words.rfind(|it| !it.is_empty() && !skips.contains(it));
+    let name = name.or_else(|| (!said.is_empty()).then_some(said))?;
+    (name.len() <= NAME_BYTES_MAX).then(|| name.to_owned())
+}
+
+fn push(names: &mut Vec<String>, name: &str) {
+    let name = name.trim();
+    let fits = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('\n');
+    if fits && !names.iter().any(|known| known == name) {
+        names.push(name.to_owned());
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '#'))
+}
+
+/// Whether the declaration `node` says how a function is called.
+pub(super) fn is_prototype(node: Node<'_>) -> bool {
+    let mut next = node.child_by_field_name("declarator");
+    for _ in 0..DECLARATORS_MAX {
+        match next {
+            // `int (*callback)(int)` is a variable.
+            Some(it) if it.kind() == "function_declarator" => {
+                let inner = it.child_by_field_name("declarator");
+                return inner.is_some_and(|it| it.kind() != "parenthesized_declarator");
+            }
+            Some(it) if it.kind() == "reference_declarator" => next = it.named_child(0),
+            Some(it) => next = it.child_by_field_name("declarator"),
+            None => return false,
+        }
+    }
+    false
+}
+
+/// What is assigned by `node`, if it is a function or a class.
+pub(super) fn assigned(node: Node<'_>) -> Option<PartKind> {
+    let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field))?;
+    match value.kind() {
+        "arrow_function" | "function_expression" | "generator_function" => Some(PartKind::Function),
+        "class" => Some(PartKind::Type),
+        _value => None,
+    }
+}
+
+/// How `node` reads from `from`, or its own beginning, up to its body, on one line.
+pub(super) fn head(node: Node<'_>, grammar: &Grammar, text: &str, from: Option<usize>) -> String {
+    let from = from.unwrap_or(node.start_byte());
+    let to = head_end(node, text).max(from);
+    let mut left_out: Vec<Range<usize>> = Vec::new();
+    leave_out(node, grammar, to, &mut left_out);
+    let mut head = String::new();
+    let mut at = from;
+    for range in left_out {
+        if range.start >= at {
+            collapse(&text[at..range.start], &mut head);
+            at = range.end.min(to).max(at);
+        }
+    }
+    collapse(&text[at.min(to)..to], &mut head);
+    let bare = head.trim_end_matches([' ', '{', ';', ',', '\\']);
+    let bare = bare.strip_suffix("=>").or(bare.strip_suffix('=')).unwrap_or(bare).trim_end();
+    let bare = bare.strip_suffix(':').filter(|it| !it.ends_with(':')).unwrap_or(bare).trim_end();
+    bare[..bare.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
+}
+
+/// Where the head of `node` ends: where its body begins.
+fn head_end(node: Node<'_>, text: &str) -> usize {
+    let value = ["value", "right"].into_iter().find_map(|field| node.child_by_field_name(field));
+    if let Some(body) = node.child_by_field_name("body") {
+        return body.start_byte();
+    }
+    if let Some(value) = value {
+        if let Some(body) = value.child_by_field_name("body") {
+            return body.start_byte();
+        }
+        let is_long = value.end_position().row > node.start_position().row;
+        return if is_long { value.start_byte() } else { node.end_byte() };
+    }
+    let end = node.end_byte();
+    let said = &text[node.start_byte()..end];
+    let lines = node.end_position().row - node.start_position().row;
+    let until = match said.find('{') {
+        Some(at) => at,
+        None if lines > 4 => said.find('\n').unwrap_or(said.len()),
+        None => said.len(),
+    };
+    node.start_byte() + until
+}
+
+/// Adds where the attributes and comments of `node` before `to` stand, in order.
+fn leave_out(node: Node<'_>, grammar: &Grammar, to: usize, into: &mut Vec<Range<usize>>) {
+    let mut cursor = node.walk();
+    if !cursor.goto_first_child() {
+        return;
+    }
+    loop {
+        let child = cursor.node();
+        if child.start_byte() >= to {
+            return;
+        }
+        if matches!(grammar.role(child.kind_id()), Role::Attribute | Role::Comment) {
+            into.push(child.byte_range());
+        } else if child.kind() == "modifiers" {
+            leave_out(child, grammar, to, into);
+        }
+        if !cursor.goto_next_sibling() {
+            return;
+        }
+    }
+}
+
+/// Adds `text` to `head`, each run of blanks as one.
+fn collapse(text: &str, head: &mut String) {
+    for c in text.chars() {
+        if head.len() > HEAD_BYTES_MAX {
+            return;
+        }
+        if !c.is_whitespace() {
+            head.push(c);
+        } else if !head.is_empty() && !head.ends_with(' ') {
+            head.push(' ');
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a line of code defines, told by the line alone: no parser, no more than a guess.
+
+use crate::outline::PartKind;
+
+/// What a line begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Definition {
+    /// The names it gives.
+    pub(crate) names: Vec<String>,
+    /// What it belongs to, if it says so: of `func (s *Server) Serve(` the `Server`.
+    pub(crate) above: Option<String>,
+    pub(crate) kind: PartKind,
+}
+
+/// Words before the name of a function.
+const FUNCTIONS: [&str; 7] = ["fn", "def", "func", "function", "fun", "macro_rules", "defp"];
+
+/// Words before the name of a type or a module.
+const TYPES: [&str; 16] = [
+    "class",
+    "struct",
+    "enum",
+    "trait",
+    "interface",
+    "type",
+    "module",
+    "mod",
+    "namespace",
+    "protocol",
+    "extension",
+    "object",
+    "record",
+    "defmodule",
+    "message",
+    "service",
+];
+
+/// Words before the name of a constant or a variable.
+const SMALL: [&str; 5] = ["const", "static", "let", "var", "val"];
+
+/// Words with which a line begins that calls or decides and does not define.
+const CONTROL: [&str; 24] = [
+    "if", "for", "while", "switch", "match", "return", "else", "catch", "throw", "new", "await",
+    "case", "do", "sizeof", "assert", "delete", "yield", "with", "elif", "unless", "until",
+    "raise", "typeof", "super",
+];
+
+/// What `line` defines, if it looks as if it defined something.
+pub(crate) fn definition(line: &str) -> Option<Definition> {
+    let code = line.trim();
+    if code.is_empty() || is_lead(code) {
+        return None;
+    }
+    let is_nested = line.starts_with([' ', '\t']);
+    by_keyword(code, is_nested).or_else(|| by_shape(code))
+}
+
+/// Whether the trimmed line `code` is a comment, an attribute or a decorator, which belong to what
+/// comes after.
+pub(crate) fn is_lead(code: &str) -> bool {
+    ["//", "/*", "*/", "* ", "#", "@", "--", "\"\"\"", "template<", "template <"]
+        .iter()
+        .any(|mark| code.starts_with(mark))
+        || code == "*"
+}
+
+/// `pub async fn name`, `export default class Name`, `const NAME`.
+fn by_keyword(code: &str, is_nested: bool) -> Option<Definition> {
+    let mut rest = code;
+    // Modifiers are few; a keyword farther on is part of an expression.
+    for _ in 0..6 {
+        let end = rest.find(|c: char| !is_name(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        if word.is_empty() || CONTROL.contains(&word) {
+            return None;
+        }
+        let after = match after.strip_prefix('!') {
+            Some(after) if word == "macro_rules" => after,
+            Some(_) | None => after,
+        };
+        if let Some(kind) = kind(word, after)
+            && after.starts_with([' ', '<', '*'])
+        {
+            let is_local = kind == PartKind::Value && is_nested;
+            let (above, after) = receiver(word, after);
+            let names = if is_local { Vec::new() } else { names(word, after) };
+            return (!names.is_empty()).then_some(Definition { names, above, kind });
+        }
+        // `pub(crate)`, `extern "C"`.
+        rest = match after.chars().next()? {
+            '(' => after.split_once(')')?.1.trim_start(),
+            ' ' => {
+                let after = after.trim_start();
+                match after.strip_prefix('"') {
+                    Some(quoted) => quoted.split_once('"')?.1.trim_start(),
+                    None => after,
+                }
+            }
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// What `word` begins the definition of, before `after`.
+fn kind(word: &str, after: &str) -> Option<PartKind> {
+    if FUNCTIONS.contains(&word) {
+        Some(PartKind::Function)
+    } else if TYPES.contains(&word) {
+        Some(PartKind::Type)
+    } else if word == "impl" {
+        Some(PartKind::Scope)
+    } else if SMALL.contains(&word) && is_named_next(after) {
+        let makes_function = after.contains("=>") || after.contains("function");
+        Some(if makes_function { PartKind::Function } else { PartKind::Value })
+    } else {
+        None
+    }
+}
+
+/// Whether a name and then its type or its value comes: not a type and then a name.
+fn is_named_next(after: &str) -> bool {
+    let after = after.trim_start().trim_start_matches(is_name).trim_start();
+    after.is_empty() || after.starts_with([':', '=', ';', ','])
+}
+
+/// The names after the keyword `word`.
+fn names(word: &str, after: &str) -> Vec<String> {
+    let head = after.split(['{', '=', ';']).next().unwrap_or_default();
+    let head = head.trim_start_matches([' ', '*']);
+    if word == "impl" {
+        let types = head.split(|c: char| !is_name(c));
+        let types = types.filter(|it| it.starts_with(char::is_uppercase) && it.len() > 1);
+        return types.take(3).map(str::to_owned).collect();
+    }
+    // Ruby's `def self.name`, Lua's `function M.name`.
+    let end = head.find(|c: char| !(is_name(c) || c == '.' || c == ':')).unwrap_or(head.len());
+    let name = head[..end].trim_matches(['.', ':']).rsplit(['.', ':']).next().unwrap_or_default();
+    let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    is_name.then(|| name.to_owned()).into_iter().collect()
+}
+
+/// The type of Go's receiver, `func (s *Server) Serve(`, and what comes after it.
+fn receiver<'l>(word: &str, after: &'l str) -> (Option<String>, &'l str) {
+    let receiver = after.trim_start().strip_prefix('(').filter(|_| word == "func");
+    let Some((receiver, rest)) = receiver.and_then(|it| it.split_once(')')) else {
+        return (None, after);
+    };
+    let bare = receiver.split('[').next().unwrap_or_default();
+    let name = bare.rsplit(|c: char| !is_name(c)).find(|it| !it.is_empty());
+    (name.map(str::to_owned), rest)
+}
+
+/// `static int name(int x) {`, `public void name()`, `name(args) {`, `name() {`.
+fn by_shape(code: &str) -> Option<Definition> {
+    let (head, args) = code.split_once('(')?;
+    let name_at = head.trim_end_matches(is_name).len();
+    let (before, name) = head.split_at(name_at);
+    let first = head.split(|c: char| !is_name(c)).next().unwrap_or_default();
+    let is_typed = before.ends_with([' ', '*', '&', '>', '~']) && !before.trim().is_empty();
+    let is_scoped = before.ends_with("::");
+    let opens = code.ends_with('{') && args.contains(')');
+    let fits = name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && !CONTROL.contains(&first)
+        && !CONTROL.contains(&name)
+        && !before.contains(['=', '.', '"', '\'', '|', '!', '?', '+'])
+        && !code.ends_with([';', ','])
+        && (opens || ((is_typed || is_scoped) && code.ends_with(')')));
+    (fits && (is_typed || is_scoped || before.is_empty())).then(|| Definition {
+        names: vec![name.to_owned()],
+        above: None,
+        kind: PartKind::Function,
+    })
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '$'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(line: &str) -> Vec<String> {
+        definition(line).map(|it| it.names).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_definition_is_told_by_its_line_in_many_languages() {
+        for (line, name) in [
+            ("pub(crate) async fn read_all<T>(x: T) -> u8 {", "read_all"),
+            ("    unsafe extern \"C\" fn hook() {", "hook"),
+            ("macro_rules! check {", "check"),
+            ("pub struct Config;", "Config"),
+            ("class Session(Base):", "Session"),
+            ("    async def fetch(self):", "fetch"),
+            ("export default class App extends Base {", "App"),
+            ("export const handler = async (event) => {", "handler"),
+            ("interface Options<T> {", "Options"),
+            ("func (s *Server) Serve(l net.Listener) error {", "Serve"),
+            ("type Server struct {", "Server"),
+            ("    public static void main(String[] args) {", "main"),
+            ("static int parse_line(const char *s)", "parse_line"),
+            ("void Foo::bar(int x) {", "bar"),
+            ("  render() {", "render"),
+            ("deploy() {", "deploy"),
+            ("  def self.build(args)", "build"),
+            ("const LIMIT: usize = 4;", "LIMIT"),
+        ] {
+            assert_eq!(names(line).first().map(String::as_str), Some(name), "{line}");
+        }
+        assert_eq!(names("impl<T> fmt::Display for Etag<T> {"), ["Display", "Etag"]);
+        let serve = definition("func (s *Server[T]) Serve() {").expect("a method");
+        assert_eq!(
+            (&serve.names[..], serve.above.as_deref()),
+            (&["Serve".to_owned()][..], Some("Server"))
+        );
+    }
+
+    #[test]
+    fn a_line_that_uses_defines_nothing() {
+        for line in [
+            "    let x = 4;",
+            "if (ready(x)) {",
+            "return open(path)",
+            "// fn commented() {",
+            "# def commented():",
+            "foo(bar);",
+            "    self.call(x)",
+            "} else if (x) {",
+            "while (next()) {",
+            "module.exports = run(x)",
+            "print(x)",
+            "",
+        ] {
+            assert_eq!(names(line), Vec::<String>::new(), "{line}");
+        }
+    }
+}

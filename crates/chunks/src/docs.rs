@@ -1,0 +1,177 @@
+//! What doc comments say, without the marks that make them comments.
+
+/// What a comment is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// To say what comes after it is for.
+    Doc,
+    /// To say what it stands in is for.
+    Inner,
+    /// Anything else.
+    Plain,
+    /// For programs: `#!/bin/sh`, `//go:build`, `// eslint-disable`.
+    Order,
+}
+
+/// Comments that begin so are for programs.
+const ORDERS: [&str; 12] = [
+    "#!",
+    "//go:",
+    "// +build",
+    "// eslint",
+    "/* eslint",
+    "// prettier",
+    "// @ts-",
+    "//nolint",
+    "# rubocop",
+    "# frozen_string_literal",
+    "# shellcheck",
+    "// NOLINT",
+];
+
+impl Mark {
+    /// What the comment `text` is for; `inner` where `//!` speaks of what it stands in.
+    pub(crate) fn of(text: &str, inner: bool) -> Self {
+        let begins = |mark: &str| text.starts_with(mark);
+        if ORDERS.iter().any(|order| begins(order)) {
+            Self::Order
+        } else if begins("//!") || begins("/*!") {
+            if inner { Self::Inner } else { Self::Doc }
+        } else if (begins("///") && !begins("////"))
+            || (begins("/**") && !begins("/***") && !begins("/**/"))
+        {
+            Self::Doc
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// What the comment `text` says: its marks cut off, blank lines at both ends left out.
+pub(crate) fn text(text: &str) -> String {
+    let mut said: Vec<&str> = Vec::new();
+    let is_block = text.trim_start().starts_with("/*");
+    let is_begin = text.trim_start().starts_with("=begin");
+    for line in text.lines() {
+        let line = line.trim();
+        let line = if is_block {
+            let line = line.strip_suffix("*/").unwrap_or(line);
+            let line = line.strip_prefix("/*").unwrap_or(line).trim_start_matches(['*', '!', '<']);
+            line.trim_end_matches('*')
+        } else if is_begin {
+            line.trim_start_matches("=begin").trim_start_matches("=end")
+        } else {
+            line.trim_start_matches(['/', '#', '-']).trim_start_matches(['!', '<'])
+        };
+        said.push(line.trim_end());
+    }
+    dedented(&said).trim().to_owned()
+}
+
+/// What the string `literal` says, without its quotes and how far it is set in.
+pub(crate) fn string_text(literal: &str) -> String {
+    let bare = literal.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+    let quotes = ["\"\"\"", "'''", "\"", "'"];
+    let mark = quotes.into_iter().find(|mark| bare.starts_with(mark)).unwrap_or_default();
+    let bare = bare.strip_prefix(mark).unwrap_or(bare);
+    let bare = bare.strip_suffix(mark).unwrap_or(bare);
+    let mut lines = bare.lines();
+    let first = lines.next().unwrap_or_default().trim();
+    let rest: Vec<&str> = lines.map(str::trim_end).collect();
+    format!("{first}\n{}", dedented(&rest)).trim().to_owned()
+}
+
+/// What a piece of a comment or of a docstring says.
+pub(crate) fn said(piece: &str) -> String {
+    let is_comment = ["//", "/*", "*", "#", "--", "=begin"];
+    if is_comment.iter().any(|mark| piece.trim_start().starts_with(mark)) {
+        text(piece)
+    } else {
+        string_text(piece.trim_end().trim_end_matches(['"', '\'']))
+    }
+}
+
+/// `lines` without the blanks that they all begin with.
+fn dedented(lines: &[&str]) -> String {
+    let blanks = |line: &&str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let said = lines.iter().filter(|line| !line.trim().is_empty());
+    let indent = said.map(blanks).min().unwrap_or(0);
+    let lines: Vec<&str> =
+        lines.iter().map(|line| line.get(indent..).unwrap_or_default()).collect();
+    lines.join("\n")
+}
+
+/// `text` without the tags of C#'s doc comments; what `<see cref="Name"/>` names stays.
+pub(crate) fn without_tags(text: &str) -> String {
+    const TAGS: [&str; 18] = [
+        "summary",
+        "param",
+        "paramref",
+        "returns",
+        "remarks",
+        "see",
+        "seealso",
+        "para",
+        "c",
+        "code",
+        "exception",
+        "typeparam",
+        "typeparamref",
+        "value",
+        "example",
+        "inheritdoc",
+        "list",
+        "item",
+    ];
+    if !text.contains("<summary>") && !text.contains("<inheritdoc") && !text.contains("<returns>") {
+        return text.to_owned();
+    }
+    let mut bare = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('<') {
+        bare.push_str(before);
+        let Some((tag, next)) = after.split_once('>') else {
+            bare.push('<');
+            rest = after;
+            continue;
+        };
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap_or_default();
+        if TAGS.contains(&name) {
+            let told =
+                tag.split('"').nth(1).filter(|_| name.starts_with("see") || name.ends_with("ref"));
+            bare.push_str(told.unwrap_or_default());
+            rest = next;
+        } else {
+            bare.push('<');
+            rest = after;
+        }
+    }
+    bare.push_str(rest);
+    let lines: Vec<&str> = bare.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_say_what_is_left_without_their_marks() {
+        for (comment, said) in [
+            ("/// Reads.\n///   more", "Reads.\n  more"),
+            ("//! Inner.", "Inner."),
+            ("/** One.\n  * Two.\n  *\n  * @param x\n  */", "One.\nTwo.\n\n@param x"),
+            ("/* plain */", "plain"),
+            ("    # Shell.", "Shell."),
+            ("/// <summary>\n/// Opens a <see cref=\"Door\"/>.\n/// </summary>", "Opens a Door."),
+            ("/// Returns a `Vec<u8>`.", "Returns a `Vec<u8>`."),
+        ] {
+            assert_eq!(without_tags(&text(comment)), said, "{comment}");
+        }
+        assert_eq!(
+            string_text("r\"\"\"One.\n\n    Two.\n      three\n    \"\"\""),
+            "One.\n\nTwo.\n  three"
+        );
+        assert_eq!(string_text("'one'"), "one");
+    }
+}

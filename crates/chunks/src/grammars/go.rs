@@ -1,0 +1,21 @@
+//! Go.
+
+use super::{Docs, Role, Rules};
+
+pub(super) const RULES: Rules = Rules {
+    lang: "go",
+    grammar: || tree_sitter_go::LANGUAGE.into(),
+    docs: Docs::Above,
+    roles: &[
+        ("function_declaration", Role::Function),
+        ("method_declaration", Role::Function),
+        ("type_declaration", Role::Wrap),
+        ("type_spec", Role::Type),
+        ("type_alias", Role::Value),
+        ("const_declaration", Role::Value),
+        ("var_declaration", Role::Value),
+        ("package_clause", Role::Package),
+        ("import_declaration", Role::Closed),
+        ("comment", Role::Comment),
+    ],
+};

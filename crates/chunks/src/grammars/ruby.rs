@@ -1,0 +1,20 @@
+//! Ruby.
+
+use super::{Docs, Role, Rules};
+
+pub(super) const RULES: Rules = Rules {
+    lang: "ruby",
+    grammar: || tree_sitter_ruby::LANGUAGE.into(),
+    docs: Docs::Above,
+    roles: &[
+        ("method", Role::Function),
+        ("singleton_method", Role::Function),
+        ("class", Role::Type),
+        ("module", Role::Scope),
+        ("singleton_class", Role::Scope),
+        ("assignment", Role::Value),
+        ("comment", Role::Comment),
+        ("heredoc_body", Role::Closed),
+        ("string", Role::Closed),
+    ],
+};

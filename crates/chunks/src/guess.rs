@@ -1,0 +1,112 @@
+//! The outline of code whose grammar we do not know, or that its grammar cannot read: by its lines.
+
+use std::ops::Range;
+
+use crate::chunk::HEAD_BYTES_MAX;
+use crate::definitions::definition;
+pub(crate) use crate::definitions::is_lead;
+use crate::docs;
+use crate::lines::Lines;
+use crate::outline::{Outline, Part, PartKind};
+
+/// A longer line defines nothing.
+const LINE_BYTES_MAX: usize = 2 << 10;
+
+/// The outline of the code of `lines`.
+pub(crate) fn outline(lines: &Lines<'_>) -> Outline {
+    Outline::new(parts(lines, 0..lines.len()), Vec::new())
+}
+
+/// What the lines in `range` define. What is set in farther than a definition stands in it.
+pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    // The parts that have not ended yet, and how far they are set in.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    let mut free = range.start;
+    for at in range {
+        let line = lines.line(at);
+        if line.trim().is_empty() {
+            continue;
+        }
+        let indent = lines.indent(at);
+        let begins = |marks: &[&str]| marks.iter().any(|mark| line.trim_start().starts_with(mark));
+        if begins(&["}", ")", "]", "end", "{", "esac", "fi", "done"]) {
+            let ends = !begins(&["{"]);
+            let least = if ends { indent } else { indent + 1 };
+            while open.last().is_some_and(|&(_, its)| its >= least) {
+                let Some((part, its)) = open.pop() else { break };
+                if its == indent {
+                    parts[part].last = at;
+                }
+            }
+            reach(&mut parts, &open, at);
+            free = at + 1;
+            continue;
+        }
+        while open.last().is_some_and(|&(_, its)| its >= indent) {
+            open.pop();
+        }
+        reach(&mut parts, &open, at);
+        let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(definition);
+        let Some(found) = found else { continue };
+        let first = (free..at).rev().take_while(|&above| is_lead(lines.line(above).trim())).last();
+        let mut part = Part::new(found.kind, first.unwrap_or(at), at, found.names);
+        if part.kind == PartKind::Scope {
+            part.scope = part.names.clone();
+        }
+        part.above.extend(found.above);
+        part.start = at;
+        part.head = head(line);
+        said_above(lines, &mut part);
+        open.push((parts.len(), indent));
+        parts.push(part);
+        free = at + 1;
+    }
+    parts
+}
+
+/// Whether `line` begins a function, a type or what holds them.
+pub(crate) fn defines(line: &str) -> bool {
+    let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(definition);
+    found.is_some_and(|found| match found.kind {
+        PartKind::Function | PartKind::Type | PartKind::Scope => true,
+        PartKind::Value | PartKind::Section | PartKind::Key => false,
+    })
+}
+
+/// Lets the parts that are `open` reach to line `at`.
+fn reach(parts: &mut [Part], open: &[(usize, usize)], at: usize) {
+    // Those around the innermost are known to reach as far once it ends.
+    for &(part, _) in open.iter().rev().take(DEPTH_MAX) {
+        parts[part].last = at;
+    }
+}
+
+/// What is set in farther than so many definitions is not followed.
+const DEPTH_MAX: usize = 16;
+
+fn head(line: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let head = words.join(" ");
+    let head = head.trim_end_matches([' ', '{', ';', ',', ':']);
+    head[..head.floor_char_boundary(HEAD_BYTES_MAX)].to_owned()
+}
+
+/// Takes in the comments among the lines above the definition of `part`.
+fn said_above(lines: &Lines<'_>, part: &mut Part) {
+    let mut said = Vec::new();
+    for line in part.first..part.start {
+        let text = lines.line(line).trim();
+        let is_comment = ["//", "/*", "*", "--", "# "].iter().any(|mark| text.starts_with(mark));
+        if is_comment {
+            // A line of a block comment is one by itself here.
+            let bare = text.trim_start_matches(['/', '*', '#', '-', '!']).trim_end_matches("*/");
+            said.push(docs::text(bare));
+            part.doc_bytes.push(lines.bytes(line, line));
+        }
+    }
+    part.doc = said.join("\n").trim().to_owned();
+    if part.doc.is_empty() {
+        part.doc_bytes.clear();
+    }
+}

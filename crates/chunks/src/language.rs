@@ -1,0 +1,141 @@
+//! What a file is, told by its path alone: its language, and the tags it is found by.
+
+/// What is known of a file by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sort {
+    /// Its language, if it is one we know.
+    pub lang: Option<&'static str>,
+    /// What its text is for.
+    pub kind: Kind,
+    /// Whether it tests.
+    pub is_test: bool,
+    /// Whether it shows how something is used.
+    pub is_example: bool,
+}
+
+/// What its text is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// To be run.
+    Code,
+    /// To be read by people.
+    Docs,
+    /// To say how something is to be.
+    Config,
+    /// Anything else.
+    Other,
+}
+
+/// Languages by the ends of file names.
+const LANGUAGES: [(&str, Kind, &[&str]); 36] = [
+    ("rust", Kind::Code, &["rs"]),
+    ("python", Kind::Code, &["py", "pyi"]),
+    ("typescript", Kind::Code, &["ts", "tsx", "mts", "cts"]),
+    ("javascript", Kind::Code, &["js", "jsx", "mjs", "cjs"]),
+    ("go", Kind::Code, &["go"]),
+    ("java", Kind::Code, &["java"]),
+    ("kotlin", Kind::Code, &["kt", "kts"]),
+    ("scala", Kind::Code, &["scala"]),
+    ("c", Kind::Code, &["c", "h"]),
+    ("cpp", Kind::Code, &["cc", "cpp", "cxx", "hh", "hpp", "hxx"]),
+    ("csharp", Kind::Code, &["cs"]),
+    ("swift", Kind::Code, &["swift"]),
+    ("ruby", Kind::Code, &["rb", "rake"]),
+    ("php", Kind::Code, &["php"]),
+    ("elixir", Kind::Code, &["ex", "exs"]),
+    ("haskell", Kind::Code, &["hs"]),
+    ("lua", Kind::Code, &["lua"]),
+    ("zig", Kind::Code, &["zig"]),
+    ("dart", Kind::Code, &["dart"]),
+    ("shell", Kind::Code, &["sh", "bash", "zsh", "fish"]),
+    ("powershell", Kind::Code, &["ps1", "psm1"]),
+    ("sql", Kind::Code, &["sql"]),
+    ("protobuf", Kind::Code, &["proto"]),
+    ("html", Kind::Code, &["html", "htm", "vue", "svelte"]),
+    ("css", Kind::Code, &["css", "scss", "less"]),
+    ("markdown", Kind::Docs, &["md", "markdown", "mdx"]),
+    ("restructuredtext", Kind::Docs, &["rst"]),
+    ("asciidoc", Kind::Docs, &["adoc", "asciidoc"]),
+    ("org", Kind::Docs, &["org"]),
+    ("text", Kind::Docs, &["txt", "text"]),
+    ("toml", Kind::Config, &["toml"]),
+    ("yaml", Kind::Config, &["yaml", "yml"]),
+    ("json", Kind::Config, &["json", "jsonc", "json5"]),
+    ("xml", Kind::Config, &["xml", "csproj", "props"]),
+    ("ini", Kind::Config, &["ini", "cfg", "conf", "properties"]),
+    ("terraform", Kind::Config, &["tf", "tfvars"]),
+];
+
+/// Files known by their whole names.
+const NAMES: [(&str, &str, Kind); 10] = [
+    ("readme", "text", Kind::Docs),
+    ("license", "text", Kind::Docs),
+    ("changelog", "text", Kind::Docs),
+    ("contributing", "text", Kind::Docs),
+    ("dockerfile", "dockerfile", Kind::Config),
+    ("makefile", "make", Kind::Code),
+    ("justfile", "make", Kind::Code),
+    ("gemfile", "ruby", Kind::Config),
+    ("rakefile", "ruby", Kind::Code),
+    ("jenkinsfile", "groovy", Kind::Config),
+];
+
+impl Sort {
+    /// What the file at `path` is.
+    pub fn of(path: &str) -> Self {
+        let lower = path.to_lowercase();
+        let (folders, name) = lower.rsplit_once('/').unwrap_or(("", &lower));
+        let (stem, end) = name.rsplit_once('.').unwrap_or((name, ""));
+        let by_end = LANGUAGES.iter().find(|(_, _, ends)| ends.contains(&end));
+        let by_end = by_end.map(|&(lang, kind, _)| (lang, kind));
+        let by_name = NAMES.iter().find(|(known, _, _)| *known == name);
+        let known = by_end.or(by_name.map(|&(_, lang, kind)| (lang, kind)));
+        let in_folder = |names: &[&str]| folders.split('/').any(|folder| names.contains(&folder));
+        let is_code = known.is_some_and(|(_, kind)| kind == Kind::Code);
+        let named_test = ["test_", "tests_"].iter().any(|it| stem.starts_with(it))
+            || ["_test", ".test", "_tests", ".spec", "_spec"].iter().any(|it| stem.ends_with(it))
+            || matches!(stem, "test" | "tests" | "conftest");
+        Self {
+            lang: known.map(|(lang, _)| lang),
+            kind: known.map_or(Kind::Other, |(_, kind)| kind),
+            is_test: is_code
+                && (named_test || in_folder(&["test", "tests", "__tests__", "spec", "testing"])),
+            is_example: in_folder(&["example", "examples", "demo", "demos", "samples"]),
+        }
+    }
+
+    /// What the file is found by: its language, its kind, and whether it is a test or an example.
+    pub fn tags(self) -> Vec<&'static str> {
+        let kind = match self.kind {
+            Kind::Code => Some("code"),
+            Kind::Docs => Some("docs"),
+            Kind::Config => Some("config"),
+            Kind::Other => None,
+        };
+        let test = self.is_test.then_some("test");
+        let example = self.is_example.then_some("example");
+        self.lang.into_iter().chain(kind).chain(test).chain(example).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_tells_what_a_file_is() {
+        for (path, tags) in [
+            ("src/auth.rs", &["rust", "code"][..]),
+            ("tests/it/auth.rs", &["rust", "code", "test"]),
+            ("web/Login.test.tsx", &["typescript", "code", "test"]),
+            ("examples/Main.java", &["java", "code", "example"]),
+            ("docs/testing/guide.md", &["markdown", "docs"]),
+            ("README", &["text", "docs"]),
+            ("Dockerfile", &["dockerfile", "config"]),
+            ("a.toml", &["toml", "config"]),
+            ("notes", &[]),
+        ] {
+            assert_eq!(Sort::of(path).tags(), tags, "{path}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Text taken apart: into words, and into chunks that follow the code. Knows no disk and no index.
+
+mod chunk;
+mod cut;
+mod outline;
+mod code;
+mod grammars;
+mod docs;
+mod guess;
+mod definitions;
+mod sections;
+mod settings;
+mod lines;
+mod symbols;
+mod language;
+mod origin;
+pub mod words;
+
+pub use chunk::{Chunk, ChunkKind, chunks};
+pub use language::{Kind, Sort};
+pub use origin::{is_generated, is_generated_text, is_vendored};
+pub use symbols::{Care, Symbol, defined, symbols};

@@ -1,0 +1,70 @@
+//! The lines of a text, numbered from 0, and where each stands.
+
+use std::ops::Range;
+
+/// A text by its lines.
+pub(crate) struct Lines<'t> {
+    pub(crate) text: &'t str,
+    /// Where each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    pub(crate) fn of(text: &'t str) -> Self {
+        let mut starts = Vec::with_capacity(text.len() / 32 + 1);
+        let mut at = 0;
+        for whole in text.split_inclusive('\n') {
+            starts.push(at);
+            at += whole.len();
+        }
+        Self { text, starts }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Where `line` begins; the end of the text where there is no such line.
+    pub(crate) fn start(&self, line: usize) -> usize {
+        self.starts.get(line).copied().unwrap_or(self.text.len())
+    }
+
+    /// Where `line` ends, without what ends it.
+    pub(crate) fn end(&self, line: usize) -> usize {
+        self.start(line) + self.line(line).len()
+    }
+
+    /// What `line` says, without what ends it.
+    pub(crate) fn line(&self, line: usize) -> &'t str {
+        let whole = &self.text[self.start(line)..self.start(line + 1)];
+        let bare = whole.strip_suffix('\n').map(|it| it.strip_suffix('\r').unwrap_or(it));
+        bare.unwrap_or(whole)
+    }
+
+    pub(crate) fn is_blank(&self, line: usize) -> bool {
+        self.line(line).trim().is_empty()
+    }
+
+    /// Where the lines from `first` to `last` stand.
+    pub(crate) fn bytes(&self, first: usize, last: usize) -> Range<usize> {
+        self.start(first)..self.end(last)
+    }
+
+    /// `first` and `last` without the blank lines at both ends, if any other is left.
+    pub(crate) fn trimmed(&self, first: usize, last: usize) -> Option<(usize, usize)> {
+        let last = (first..=last).rev().find(|&line| !self.is_blank(line))?;
+        let first = (first..=last).find(|&line| !self.is_blank(line))?;
+        Some((first, last))
+    }
+
+    /// The line that the byte `at` is in.
+    pub(crate) fn of_byte(&self, at: usize) -> usize {
+        self.starts.partition_point(|&start| start <= at).saturating_sub(1)
+    }
+
+    /// By how many columns `line` is set in; a tab counts as eight.
+    pub(crate) fn indent(&self, line: usize) -> usize {
+        let blanks = self.line(line).bytes().take_while(|byte| matches!(byte, b' ' | b'\t'));
+        blanks.map(|byte| if byte == b'\t' { 8 } else { 1 }).sum()
+    }
+}

@@ -1,0 +1,141 @@
+//! The outline of documents: their headings.
+
+use crate::lines::Lines;
+use crate::outline::{Outline, Part, PartKind};
+
+/// A longer line is no heading.
+const LINE_BYTES_MAX: usize = 512;
+
+struct Heading {
+    /// Its first line, which may be a rule above its title.
+    first: usize,
+    level: usize,
+    title: String,
+}
+
+/// The outline of the document of `lines`, which is written in `lang`.
+pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
+    let headings = match lang {
+        "restructuredtext" => underlined(lines, &mut Vec::new(), |_| true),
+        "asciidoc" => marked(lines, '='),
+        "org" => marked(lines, '*'),
+        _markdown => markdown(lines),
+    };
+    let mut parts: Vec<Part> = Vec::with_capacity(headings.len());
+    // The sections that have not ended yet.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for heading in headings {
+        while let Some(&(part, level)) = open.last()
+            && level >= heading.level
+        {
+            parts[part].last = heading.first - 1;
+            open.pop();
+        }
+        open.push((parts.len(), heading.level));
+        let last = lines.len() - 1;
+        parts.push(Part::new(PartKind::Section, heading.first, last, vec![heading.title]));
+    }
+    Outline::new(parts, Vec::new())
+}
+
+/// Headings that begin with `mark`, as often as they are deep, and a blank.
+fn marked(lines: &Lines<'_>, mark: char) -> Vec<Heading> {
+    let heading = |at| {
+        let line: &str = lines.line(at);
+        let (level, title) = title(line, mark)?;
+        (line.len() <= LINE_BYTES_MAX).then_some(Heading { first: at, level, title })
+    };
+    (0..lines.len()).filter_map(heading).collect()
+}
+
+fn title(line: &str, mark: char) -> Option<(usize, String)> {
+    let title = line.trim_start_matches(mark);
+    let level = line.len() - title.len();
+    let title = title.strip_prefix([' ', '\t'])?.trim_end_matches([mark, ' ', '\t']).trim();
+    ((1..=6).contains(&level) && !title.is_empty()).then(|| (level, title.to_owned()))
+}
+
+/// `# Title`, outside of fences, and `Title` with a line of `===` or `---` below it.
+fn markdown(lines: &Lines<'_>) -> Vec<Heading> {
+    let mut fence: Option<&str> = None;
+    let mut fenced = vec![false; lines.len()];
+    let mut headings = Vec::new();
+    let from = front_matter(lines);
+    fenced[..from].fill(true);
+    for (at, fenced) in fenced.iter_mut().enumerate().skip(from) {
+        let line = lines.line(at).trim();
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.starts_with(mark));
+        *fenced = fence.is_some() || mark.is_some();
+        match (fence, mark) {
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(_) | None, _) => {}
+        }
+        let shallow = lines.indent(at) < 4 && line.len() <= LINE_BYTES_MAX;
+        if !*fenced
+            && shallow
+            && let Some((level, title)) = title(line, '#')
+        {
+            headings.push(Heading { first: at, level, title });
+        }
+    }
+    let mut levels = vec!['=', '-'];
+    headings.extend(underlined(lines, &mut levels, |at| !fenced[at]));
+    headings.sort_by_key(|heading| heading.first);
+    headings
+}
+
+/// How many lines the settings before a document take up: what is between two lines of `---`.
+fn front_matter(lines: &Lines<'_>) -> usize {
+    if lines.len() == 0 || lines.line(0).trim_end() != "---" {
+        return 0;
+    }
+    let end = (1..lines.len().min(200)).find(|&at| lines.line(at).trim_end() == "---");
+    end.map_or(0, |end| end + 1)
+}
+
+/// Titles with a rule below, and maybe one above; which rule is how deep is told by `levels`,
+/// which grow with each new rule where they are not fixed.
+fn underlined(
+    lines: &Lines<'_>,
+    levels: &mut Vec<char>,
+    is_read: impl Fn(usize) -> bool,
+) -> Vec<Heading> {
+    let is_markdown = !levels.is_empty();
+    let mut headings = Vec::new();
+    for at in 0..lines.len().saturating_sub(1) {
+        let title = lines.line(at);
+        let Some(mark) = rule(lines.line(at + 1)).filter(|_| is_read(at) && is_read(at + 1)) else {
+            continue;
+        };
+        let is_alone = at == 0 || lines.is_blank(at - 1);
+        let is_ruled = at > 0 && rule(lines.line(at - 1)) == Some(mark) && !is_markdown;
+        let is_long =
+            lines.line(at + 1).trim_end().chars().count() + 1 >= title.trim().chars().count();
+        let is_text = title.chars().any(char::is_alphanumeric)
+            && title.len() <= LINE_BYTES_MAX
+            && !title.starts_with(['#', '|', '>'])
+            && (is_ruled || !title.starts_with([' ', '\t']));
+        if !is_text || !(is_alone || is_ruled) || !(is_markdown || is_long) {
+            continue;
+        }
+        let known = levels.iter().position(|known| *known == mark);
+        let Some(level) = known.or_else(|| {
+            levels.push(mark);
+            (!is_markdown).then(|| levels.len() - 1)
+        }) else {
+            continue;
+        };
+        let first = if is_ruled { at - 1 } else { at };
+        headings.push(Heading { first, level: level + 1, title: title.trim().to_owned() });
+    }
+    headings
+}
+
+/// The sign that `line` is made of, if it is made of nothing else.
+fn rule(line: &str) -> Option<char> {
+    let line = line.trim_end();
+    let first = line.chars().next().filter(char::is_ascii_punctuation)?;
+    (line.len() >= 3 && line.len() <= LINE_BYTES_MAX && line.chars().all(|c| c == first))
+        .then_some(first)
+}

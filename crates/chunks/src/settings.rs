@@ -1,0 +1,147 @@
+//! The outline of configuration: its tables and keys.
+
+use crate::lines::Lines;
+use crate::outline::{Outline, Part, PartKind};
+
+/// It is looked into what is longer.
+const LONG_LINES: usize = 24;
+/// A longer line has no key that we want to know of.
+const LINE_BYTES_MAX: usize = 1 << 10;
+/// Keys in keys are told apart so deep.
+const DEPTH_MAX: usize = 3;
+
+/// The outline of the configuration of `lines`, which is written in `lang`.
+pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
+    let parts = match lang {
+        "toml" | "ini" => tables(lines),
+        "yaml" => keys(lines, yaml_key),
+        "json" => keys(lines, json_key),
+        "terraform" => blocks(lines),
+        _other => Vec::new(),
+    };
+    Outline::new(parts, Vec::new())
+}
+
+/// `[table]` and what comes until the next; before the first, keys.
+fn tables(lines: &Lines<'_>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut in_table = false;
+    // The lines of a value that goes on: `"""`, `[`.
+    let mut quoted = false;
+    for at in 0..lines.len() {
+        let line = lines.line(at);
+        let odd = |mark: &str| line.matches(mark).count() % 2 == 1;
+        let was_quoted = quoted;
+        if line.len() <= LINE_BYTES_MAX && (odd("\"\"\"") || odd("'''")) {
+            quoted = !quoted;
+        }
+        if was_quoted || line.len() > LINE_BYTES_MAX {
+            continue;
+        }
+        let name = match line.strip_prefix('[') {
+            Some(rest) => rest.find(']').map(|end| rest[..end].trim_matches(['[', ' '])),
+            None if in_table => None,
+            None => {
+                line.split_once(['=', ':']).map(|(key, _)| key.trim_end()).filter(|key| is_key(key))
+            }
+        };
+        let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
+        in_table |= line.starts_with('[');
+        parts.push(Part::new(PartKind::Key, led(lines, at), at, vec![name.to_owned()]));
+    }
+    until_next(lines, parts)
+}
+
+/// `resource "kind" "name" {` and what comes until the next.
+fn blocks(lines: &Lines<'_>) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for at in 0..lines.len() {
+        let line = lines.line(at);
+        if line.len() > LINE_BYTES_MAX || !line.starts_with(char::is_alphabetic) {
+            continue;
+        }
+        let Some(head) = line.trim_end().strip_suffix('{') else { continue };
+        let words: Vec<&str> = head.split([' ', '"']).filter(|it| !it.is_empty()).collect();
+        let names = words.iter().rev().map(|&it| it.to_owned()).collect();
+        let mut part = Part::new(PartKind::Key, led(lines, at), at, names);
+        part.head = head.trim_end().to_owned();
+        parts.push(part);
+    }
+    until_next(lines, parts)
+}
+
+/// Keys and what is set in below them; of long ones, what is in them too.
+fn keys(lines: &Lines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    // Where what is looked at is, and how deep.
+    let mut wanted = vec![(0, lines.len(), 0)];
+    while let Some((from, to, depth)) = wanted.pop() {
+        let indent = (from..to)
+            .filter(|&at| lines.line(at).len() <= LINE_BYTES_MAX && key(lines.line(at)).is_some())
+            .map(|at| lines.indent(at))
+            .next();
+        let Some(indent) = indent else { continue };
+        let mut found: Vec<Part> = Vec::new();
+        for at in from..to {
+            let line = lines.line(at);
+            if line.len() > LINE_BYTES_MAX || lines.indent(at) != indent {
+                continue;
+            }
+            if let Some(name) = key(line) {
+                let first = led(lines, at).max(from);
+                if let Some(last) = found.last_mut() {
+                    last.last = first - 1;
+                }
+                found.push(Part::new(PartKind::Key, first, to - 1, vec![name.to_owned()]));
+            }
+        }
+        for mut part in found {
+            if let Some((first, last)) = lines.trimmed(part.first, part.last) {
+                (part.first, part.last) = (first, last);
+            }
+            part.start = part.first;
+            if part.lines() > LONG_LINES && depth + 1 < DEPTH_MAX {
+                let begins = (part.first..=part.last)
+                    .find(|&at| lines.indent(at) == indent && key(lines.line(at)).is_some());
+                wanted.push((begins.unwrap_or(part.first) + 1, part.last + 1, depth + 1));
+            }
+            parts.push(part);
+        }
+    }
+    parts
+}
+
+fn yaml_key(line: &str) -> Option<&str> {
+    let line = line.trim_start().trim_start_matches("- ");
+    let (key, rest) = line.split_once(':')?;
+    let key = key.trim_matches(['"', '\'']);
+    (is_key(key) && (rest.is_empty() || rest.starts_with([' ', '\t']))).then_some(key)
+}
+
+fn json_key(line: &str) -> Option<&str> {
+    let (key, rest) = line.trim_start().split_once(':')?;
+    let is_value = !rest.starts_with("//");
+    let key = key.trim_end().trim_matches(['"', '\'']);
+    (is_key(key) && is_value).then_some(key)
+}
+
+/// Whether `text` may be a key.
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 100 && !text.starts_with(['#', ';', '/', '{', ' ', '\t', '!'])
+}
+
+/// The first of the comment lines right above line `at`, or `at`.
+fn led(lines: &Lines<'_>, at: usize) -> usize {
+    let is_comment = |&above: &usize| lines.line(above).trim_start().starts_with(['#', ';']);
+    (0..at).rev().take_while(is_comment).last().unwrap_or(at)
+}
+
+/// `parts`, each until the next begins.
+fn until_next(lines: &Lines<'_>, mut parts: Vec<Part>) -> Vec<Part> {
+    for at in 0..parts.len() {
+        let next = parts.get(at + 1).map_or(lines.len(), |next| next.first);
+        let last = next.saturating_sub(1).max(parts[at].first);
+        parts[at].last = lines.trimmed(parts[at].first, last).map_or(last, |(_, last)| last);
+    }
+    parts
+}

@@ -1,0 +1,387 @@
+//! Text taken apart into words: identifiers split, endings cut.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+/// One thing a query asks for: a word, and what else it may be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Concept {
+    /// The word itself, as [`words`] spells it.
+    pub word: String,
+    /// Other words for it.
+    pub synonyms: Vec<String>,
+}
+
+/// Words of a question that say nothing of what is looked for.
+const STOP_WORDS: [&str; 58] = [
+    "a", "about", "all", "an", "and", "any", "are", "as", "at", "be", "been", "being", "by", "can",
+    "could", "did", "do", "does", "for", "from", "has", "have", "how", "i", "in", "into", "is",
+    "it", "its", "me", "my", "of", "on", "or", "our", "should", "so", "some", "such", "that",
+    "the", "their", "them", "then", "there", "these", "they", "this", "to", "was", "we", "what",
+    "when", "where", "which", "who", "why", "with",
+];
+
+/// Words that programmers use one for another.
+const SYNONYMS: [&[&str]; 31] = [
+    &["auth", "authentication", "authorization", "login"],
+    &["config", "configuration", "configure", "cfg", "settings", "options"],
+    &["db", "database"],
+    &["msg", "message"],
+    &["req", "request"],
+    &["res", "resp", "response"],
+    &["err", "error", "failure", "exception"],
+    &["init", "initialize", "initialise", "setup"],
+    &["param", "parameter", "arg", "argument"],
+    &["conn", "connection"],
+    &["cmd", "command"],
+    &["env", "environment"],
+    &["dir", "directory", "folder"],
+    &["doc", "documentation"],
+    &["img", "image", "picture"],
+    &["pwd", "password", "passwd"],
+    &["delete", "remove", "del", "rm"],
+    &["fetch", "download", "get"],
+    &["create", "make", "new", "build"],
+    &["fn", "func", "function"],
+    &["str", "string"],
+    &["num", "number"],
+    &["repo", "repository"],
+    &["tmp", "temp", "temporary"],
+    &["ctx", "context"],
+    &["async", "asynchronous"],
+    &["sync", "synchronize", "synchronise"],
+    &["serialize", "serialise", "encode", "marshal"],
+    &["deserialize", "deserialise", "decode", "unmarshal", "parse"],
+    &["send", "emit", "publish"],
+    &["limit", "throttle"],
+];
+
+/// How long a run of letters and digits may be to be taken for a word; longer ones are data.
+const WORD_BYTES_MAX: usize = 256;
+
+/// Gives every word of `text` to `take`, in order: the parts of each identifier, and of one that
+/// has several the whole after them. Words are in small letters, their endings cut.
+pub fn words(text: &str, mut take: impl FnMut(&str)) {
+    each(text, |word, _| take(word));
+}
+
+/// Gives the parts of each identifier of `text` to `take`, and no identifier of several parts as a
+/// whole.
+pub fn parts(text: &str, mut take: impl FnMut(&str)) {
+    each(text, |word, is_whole| {
+        if !is_whole {
+            take(word);
+        }
+    });
+}
+
+/// The words of `text` as people write them: `parseHTTPHeader2` is `parse http header 2`.
+pub fn spelled(text: &str) -> String {
+    let mut spelled = String::new();
+    for piece in text.split(|c: char| !c.is_alphanumeric()) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let part;
+            (part, rest) = rest.split_at(part_end(rest));
+            if !spelled.is_empty() {
+                spelled.push(' ');
+            }
+            lower(part, &mut spelled);
+        }
+    }
+    spelled
+}
+
+fn each(text: &str, mut take: impl FnMut(&str, bool)) {
+    let mut word = String::new();
+    let mut whole = String::new();
+    for identifier in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
+        if !identifier.is_empty() && identifier.len() <= WORD_BYTES_MAX {
+            take_apart(identifier, &mut word, &mut whole, &mut take);
+        }
+    }
+}
+
+/// The words of `text`, each once, in the order of the alphabet.
+pub fn distinct(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    words(text, |word| found.push(word.to_owned()));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// What `query` asks for, each thing once, in the order it names them.
+pub fn concepts(query: &str) -> Vec<Concept> {
+    let lower = query.to_lowercase();
+    let is_stop = |word: &str| STOP_WORDS.binary_search(&word).is_ok();
+    let says = |word: &&str| {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+        !bare.is_empty() && !is_stop(&bare)
+    };
+    // A query of nothing but such words means them.
+    let all = !lower.split_whitespace().any(|word| says(&word));
+    let mut known = HashSet::new();
+    let mut concepts: Vec<Concept> = Vec::new();
+    for part in query.split_whitespace().filter(|word| all || says(word)) {
+        words(part, |word| {
+            if known.insert(word.to_owned()) {
+                let synonyms = OTHERS.get(word).cloned().unwrap_or_default();
+                concepts.push(Concept { word: word.to_owned(), synonyms });
+            }
+        });
+    }
+    concepts
+}
+
+/// What else each word of [`SYNONYMS`] may be called, in order, each once.
+static OTHERS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
+    let mut others: HashMap<String, Vec<String>> = HashMap::new();
+    for group in SYNONYMS {
+        let group: Vec<String> = group.iter().flat_map(|word| distinct(word)).collect();
+        for word in &group {
+            let rest = group.iter().filter(|other| *other != word).cloned();
+            others.entry(word.clone()).or_default().extend(rest);
+        }
+    }
+    for others in others.values_mut() {
+        others.sort_unstable();
+        others.dedup();
+    }
+    others
+});
+
+/// Gives the parts of `identifier` to `take`: of `from_utf8`, `from`, `utf`, `utf8` and the whole.
+/// `word` and `whole` are room to work in.
+fn take_apart(
+    identifier: &str,
+    word: &mut String,
+    whole: &mut String,
+    take: &mut impl FnMut(&str, bool),
+) {
+    whole.clear();
+    let mut pieces = 0;
+    for piece in identifier.split('_').filter(|piece| !piece.is_empty()) {
+        let begins = whole.len();
+        let mut parts = 0;
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let part;
+            (part, rest) = rest.split_at(part_end(rest));
+            if part.chars().next().is_some_and(is_ideograph) {
+                pairs(part, take);
+                continue;
+            }
+            word.clear();
+            lower(part, word);
+            whole.push_str(word);
+            parts += 1;
+            stem(word);
+            take(word, false);
+        }
+        pieces += usize::from(parts > 0);
+        if parts > 1 {
+            word.clear();
+            word.push_str(&whole[begins..]);
+            stem(word);
+            take(word, true);
+        }
+    }
+    if pieces > 1 {
+        stem(whole);
+        take(whole, true);
+    }
+}
+
+fn lower(part: &str, into: &mut String) {
+    if part.is_ascii() {
+        into.extend(part.chars().map(|c| c.to_ascii_lowercase()));
+    } else {
+        into.extend(part.chars().flat_map(char::to_lowercase));
+    }
+}
+
+/// Where the first part of `text` ends: `HTTPServer2_name` is `HTTP`, `Server`, `2`, `name`.
+fn part_end(text: &str) -> usize {
+    let mut chars = text.char_indices().peekable();
+    let Some((_, first)) = chars.next() else { return 0 };
+    let (mut last, mut upper) = (first, usize::from(first.is_uppercase()));
+    while let Some((at, c)) = chars.next() {
+        if c == '_'
+            || c.is_numeric() != last.is_numeric()
+            || is_ideograph(c) != is_ideograph(last)
+            || (c.is_uppercase() && !last.is_uppercase())
+        {
+            return at;
+        }
+        // The last capital of several begins the next word.
+        let next_is_lower = chars.peek().is_some_and(|(_, next)| next.is_lowercase());
+        if c.is_uppercase() && upper > 0 && next_is_lower {
+            return at;
+        }
+        upper = if c.is_uppercase() { upper + 1 } else { 0 };
+        last = c;
+    }
+    text.len()
+}
+
+/// Whether words are written with `c` that no blanks part.
+fn is_ideograph(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}')
+}
+
+/// Each two neighbours of `run`, by which words without blanks between them are found.
+fn pairs(run: &str, take: &mut impl FnMut(&str, bool)) {
+    let chars: Vec<char> = run.chars().collect();
+    if let [one] = chars[..] {
+        take(&one.to_string(), false);
+    }
+    for pair in chars.windows(2) {
+        take(&pair.iter().collect::<String>(), false);
+    }
+}
+
+/// Cuts the ending of an English word: `authenticated`, `authenticator` and `authentication` end
+/// up the same.
+fn stem(word: &mut String) {
+    if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_lowercase()) {
+        return;
+    }
+    plural(word);
+    let endings: [(&str, usize); 7] =
+        [("ing", 3), ("ed", 3), ("ion", 4), ("or", 4), ("er", 4), ("ive", 4), ("ly", 4)];
+    for (ending, least) in endings {
+        let Some(rest) = word.strip_suffix(ending) else { continue };
+        let before = rest.bytes().last().unwrap_or(b' ');
+        let fits = match ending {
+            "ion" | "or" | "ive" => matches!(before, b't' | b's'),
+            _ => rest.bytes().any(|b| matches!(b, b'a' | b'e' | b'i' | b'o' | b'u' | b'y')),
+        };
+        if rest.len() >= least && fits {
+            word.truncate(rest.len());
+            undouble(word);
+            break;
+        }
+    }
+    if word.len() > 3 && word.ends_with('e') {
+        word.pop();
+    }
+}
+
+fn plural(word: &mut String) {
+    let ends = |ending: &str| word.ends_with(ending);
+    if ends("ies") && word.len() > 4 {
+        word.truncate(word.len() - 3);
+        word.push('y');
+    } else if ["sses", "ses", "xes", "zes", "ches", "shes"].iter().any(|it| ends(it)) {
+        word.truncate(word.len() - 2);
+    } else if ends("s") && !["ss", "us", "is"].iter().any(|it| ends(it)) {
+        word.pop();
+    }
+}
+
+/// `stopp` becomes `stop`; `call` and `pass` stay.
+fn undouble(word: &mut String) {
+    let bytes = word.as_bytes();
+    if let [.., one, two] = bytes
+        && one == two
+        && !matches!(one, b'l' | b's' | b'z' | b'e' | b'o')
+    {
+        word.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_found(query: &str, text: &str) -> bool {
+        let text = distinct(text);
+        concepts(query).iter().all(|concept| text.contains(&concept.word))
+    }
+
+    #[test]
+    fn an_identifier_is_found_by_its_parts_and_as_a_whole() {
+        for (query, text) in [
+            ("parse http header", "fn parseHTTPHeader2(x: u8)"),
+            ("parse http header", "PARSE_HTTP_HEADER"),
+            ("parsehttpheader", "parse_http_header"),
+            ("utf8", "fn from_utf8()"),
+            ("utf 8", "utf8"),
+            ("x", "let x = y;"),
+            ("a", "fn a() {}"),
+            ("größe", "GRÖSSE Größe"),
+            ("認証", "ユーザー認証の処理"),
+        ] {
+            assert!(is_found(query, text), "{query} in {text}");
+        }
+        assert!(!is_found("read", "thread"));
+    }
+
+    #[test]
+    fn identifiers_are_spelled_as_people_write() {
+        assert_eq!(spelled("parseHTTPHeader2"), "parse http header 2");
+        assert_eq!(spelled("http::Header_Map, to_str"), "http header map to str");
+        assert_eq!(spelled("..."), "");
+    }
+
+    #[test]
+    fn words_of_one_stem_are_one_term() {
+        for group in [
+            &["authentication", "authenticate", "authenticated", "authenticator"][..],
+            &["cache", "caches", "cached", "caching"],
+            &["retry", "retries"],
+            &["stop", "stops", "stopped", "stopping"],
+            &["call", "calls", "called", "calling"],
+            &["validate", "validation", "validates", "validator"],
+            &["class", "classes"],
+            &["match", "matches", "matched"],
+        ] {
+            let stems: Vec<_> = group.iter().map(|word| distinct(word)).collect();
+            assert!(stems.windows(2).all(|pair| pair[0] == pair[1]), "{group:?}");
+        }
+        assert_ne!(distinct("string"), distinct("str"));
+        assert_ne!(distinct("user"), distinct("use"));
+    }
+
+    #[test]
+    fn a_question_is_asked_without_the_words_that_say_nothing() {
+        assert_eq!(concepts("where is the session stored?"), concepts("session stored"));
+        assert_eq!(concepts("where is it").len(), 3);
+        assert!(concepts(" ?! ").is_empty());
+    }
+
+    #[test]
+    fn a_question_of_many_words_takes_no_longer_for_each_of_them() {
+        let words: Vec<String> = (0..30_000).map(|at| format!("w{at}x")).collect();
+        let begun = Instant::now();
+        // Of each the letter, the number, the other letter and the whole.
+        assert_eq!(concepts(&words.join(" ")).len(), 2 + 2 * words.len());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn the_words_that_say_nothing_are_in_order() {
+        assert!(STOP_WORDS.is_sorted());
+    }
+
+    #[test]
+    fn what_is_called_otherwise_is_known_too() {
+        let asked = &concepts("authentication")[0];
+        assert!(asked.synonyms.contains(&distinct("auth")[0]));
+        assert!(!asked.synonyms.contains(&asked.word));
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_has_terms_that_it_is_found_by(text in "[\\PC_]{0,80}") {
+            let again = distinct(&text);
+            prop_assert_eq!(&again, &distinct(&text));
+            prop_assert!(again.iter().all(|word| !word.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What the files of a model's folder say of the model, before its weights are read.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a model's folder is named by the owner, and read once"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::wrong::NotAModel;
+
+/// How much of a file with settings is read; those of the largest models are some kilobytes.
+const SETTINGS_BYTES_MAX: u64 = 1 << 20;
+/// How much of a tokenizer's file is read; one of a multilingual model has 17 MB.
+const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
+
+/// What `config.json` says of the model's shape.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Shape {
+    #[serde(default)]
+    pub(crate) model_type: String,
+    pub(crate) vocab_size: usize,
+    pub(crate) hidden_size: usize,
+    pub(crate) num_hidden_layers: usize,
+    pub(crate) num_attention_heads: usize,
+    pub(crate) intermediate_size: usize,
+    pub(crate) max_position_embeddings: usize,
+    #[serde(default = "two")]
+    pub(crate) type_vocab_size: usize,
+    #[serde(default = "layer_norm_eps")]
+    pub(crate) layer_norm_eps: f32,
+    #[serde(default = "gelu")]
+    hidden_act: String,
+    #[serde(default = "absolute")]
+    position_embedding_type: String,
+}
+
+fn two() -> usize {
+    2
+}
+
+fn layer_norm_eps() -> f32 {
+    1e-12
+}
+
+fn gelu() -> String {
+    "gelu".to_owned()
+}
+
+fn absolute() -> String {
+    "absolute".to_owned()
+}
+
+/// What the numbers between two layers are bent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bend {
+    Gelu,
+    GeluByTanh,
+    Relu,
+}
+
+/// How the vectors of tokens become the one of their text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pooling {
+    Mean,
+    First,
+}
+
+/// A folder, and what its files say.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    pub(crate) shape: Shape,
+    pub(crate) bend: Bend,
+    pub(crate) pooling: Pooling,
+    /// How many tokens of a text the model reads, with the two around it.
+    pub(crate) tokens_max: usize,
+    /// What stands before a text, by what the text is for.
+    pub(crate) prompts: BTreeMap<String, String>,
+}
+
+impl Folder {
+    pub(crate) fn read(path: &Path) -> Result<Self, NotAModel> {
+        if !fs::metadata(path).is_ok_and(|found| found.is_dir()) {
+            return Err(NotAModel::NoFolder(path.to_owned()));
+        }
+        let (shape, bend) = shape(&path.join("config.json"))?;
+        let pooling = pooling(path)?;
+        let tokens_max = tokens_max(path, shape.max_position_embeddings)?;
+        let said: Option<Prompts> = optional(&path.join("config_sentence_transformers.json"))?;
+        let prompts = said.unwrap_or_default().prompts;
+        Ok(Self { path: path.to_owned(), shape, bend, pooling, tokens_max, prompts })
+    }
+
+    /// What the folder is called.
+    pub(crate) fn name(&self) -> String {
+        // Of a path such as `.`, the whole name is only known when it is resolved.
+        let whole = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let names: Vec<_> = whole.iter().rev().map(|name| name.to_string_lossy()).collect();
+        // A folder that only says that it is one is called after the one that it is in.
+        let named = names.iter().find(|name| !["model", "onnx", "snapshot"].contains(&&***name));
+        named.map_or_else(|| "model".to_owned(), ToString::to_string)
+    }
+}
+
+#[derive(Deserialize, Default)]
+struct Prompts {
+    #[serde(default)]
+    prompts: BTreeMap<String, String>,
+}
+
+fn shape(file: &Path) -> Result<(Shape, Bend), NotAModel> {
+    #[derive(Deserialize)]
+    struct Kind {
+        #[serde(default)]
+        model_type: Option<String>,
+    }
+    let Kind { model_type } = required(file)?;
+    let model_type = model_type.unwrap_or_default();
+    if model_type != "bert" {
+        let what = if model_type.is_empty() {
+            "names no `model_type`".to_owned()
+        } else {
+            format!("says that the model is of the type `{model_type}`, not `bert`")
+        };
+        return Err(NotAModel::unsupported(file, what));
+    }
+    let shape: Shape = required(file)?;
+    debug_assert_eq!(shape.model_type, "bert");
+    let bend = match shape.hidden_act.as_str() {
+        "gelu" | "gelu_python" => Bend::Gelu,
+        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Bend::GeluByTanh,
+        "relu" => Bend::Relu,
+        other => {
+            let what = format!("has the `hidden_act` `{other}`, which is not known here");
+            return Err(NotAModel::unsupported(file, what));
+        }
+    };
+    if shape.position_embedding_type != "absolute" {
+        let what = format!(
+            "has positions of the type `{}`, where only `absolute` ones are known here",
+            shape.position_embedding_type
+        );
+        return Err(NotAModel::unsupported(file, what));
+    }
+    let counts = [
+        ("vocab_size", shape.vocab_size, 1 << 22),
+        ("hidden_size", shape.hidden_size, 1 << 14),
+        ("num_hidden_layers", shape.num_hidden_layers, 256),
+        ("num_attention_heads", shape.num_attention_heads, 1 << 10),
+        ("intermediate_size", shape.intermediate_size, 1 << 16),
+        ("max_position_embeddings", shape.max_position_embeddings, 1 << 20),
+        ("type_vocab_size", shape.type_vocab_size, 1 << 10),
+    ];
+    for (name, count, most) in counts {
+        if count == 0 || count > most {
+            let what = format!("says `{name}` is {count}, where 1 to {most} make sense");
+            return Err(NotAModel::damaged(file, what));
+        }
+    }
+    if shape.max_position_embeddings < 3 {
+        return Err(NotAModel::damaged(file, "leaves no room for a token between the two marks"));
+    }
+    if !shape.hidden_size.is_multiple_of(shape.num_attention_heads) {
+        let what = format!(
+            "has {} heads, which do not divide a `hidden_size` of {}",
+            shape.num_attention_heads, shape.hidden_size
+        );
+        return Err(NotAModel::damaged(file, what));
+    }
+    Ok((shape, bend))
+}
+
+/// What makes one vector of many, as `modules.json` and the file that it points to say.
+fn pooling(folder: &Path) -> Result<Pooling, NotAModel> {
+    #[derive(Deserialize)]
+    struct Module {
+        path: String,
+        r#type: String,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(default)]
+    struct Modes {
+        pooling_mode: Option<String>,
+        pooling_mode_cls_token: bool,
+        pooling_mode_mean_tokens: bool,
+        pooling_mode_max_tokens: bool,
+        pooling_mode_mean_sqrt_len_tokens: bool,
+        pooling_mode_weightedmean_tokens: bool,
+        pooling_mode_lasttoken: bool,
+    }
+    let list = folder.join("modules.json");
+    let Some(modules) = optional::<Vec<Module>>(&list)? else {
+        // What sentence-transformers does for a folder that holds a bare BERT.
+        return Ok(Pooling::Mean);
+    };
+    let mut found = Pooling::Mean;
+    for module in modules {
+        let kind = module.r#type.rsplit('.').next().unwrap_or_default();
+        match kind {
+            "Transformer" if module.path.is_empty() => {}
+            // Every vector has the length 1 here, whether the model asks for it or not.
+            "Normalize" => {}
+            "Pooling" => {
+                let file = folder.join(&module.path).join("config.json");
+                let modes: Modes = required(&file)?;
+                let others = modes.pooling_mode_max_tokens
+                    || modes.pooling_mode_mean_sqrt_len_tokens
+                    || modes.pooling_mode_weightedmean_tokens
+                    || modes.pooling_mode_lasttoken;
+                let named = modes.pooling_mode.as_deref();
+                let (cls, mean) = (modes.pooling_mode_cls_token, modes.pooling_mode_mean_tokens);
+                found = match (named, cls, mean, others) {
+                    (Some("mean"), _, _, false) | (None, false, true, false) => Pooling::Mean,
+                    (Some("cls"), _, _, false) | (None, true, false, false) => Pooling::First,
+                    _ => {
+                        let what = "asks for another pooling than the mean or the first token";
+                        return Err(NotAModel::unsupported(&file, what));
+                    }
+                };
+            }
+            _ => {
+                let what = format!("has a module `{}` at `{}`", module.r#type, module.path);
+                let what = format!(
+                    "{what}, where only a Transformer, Pooling and Normalize are known here"
+                );
+                return Err(NotAModel::unsupported(&list, what));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn tokens_max(folder: &Path, positions: usize) -> Result<usize, NotAModel> {
+    #[derive(Deserialize)]
+    struct Said {
+        max_seq_length: Option<usize>,
+    }
+    let file = folder.join("sentence_bert_config.json");
+    let said = optional::<Said>(&file)?.and_then(|said| said.max_seq_length);
+    match said {
+        Some(tokens) if tokens < 3 => {
+            let what =
+                format!("says `max_seq_length` is {tokens}, which leaves no room for a text");
+            Err(NotAModel::damaged(&file, what))
+        }
+        Some(tokens) => Ok(tokens.min(positions)),
+        None => Ok(positions),
+    }
+}
+
+/// What `file`, which is JSON, says.
+pub(crate) fn required<T: DeserializeOwned>(file: &Path) -> Result<T, NotAModel> {
+    let text = text(file, SETTINGS_BYTES_MAX)?;
+    serde_json::from_slice(&text).map_err(|err| not_json(file, &err))
+}
+
+/// The same of a file that need not be there.
+pub(crate) fn optional<T: DeserializeOwned>(file: &Path) -> Result<Option<T>, NotAModel> {
+    match fs::metadata(file) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(_) | Err(_) => required(file).map(Some),
+    }
+}
+
+/// The bytes of a tokenizer's `file`, if there is one.
+pub(crate) fn tokenizer(file: &Path) -> Result<Option<Vec<u8>>, NotAModel> {
+    match fs::metadata(file) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(_) | Err(_) => text(file, TOKENIZER_BYTES_MAX).map(Some),
+    }
+}
+
+pub(crate) fn not_json(file: &Path, err: &serde_json::Error) -> NotAModel {
+    NotAModel::damaged(file, format!("does not hold what it should: {err}"))
+}
+
+fn text(file: &Path, bytes_max: u64) -> Result<Vec<u8>, NotAModel> {
+    let found = fs::metadata(file).map_err(|err| NotAModel::unreadable(file, &err))?;
+    if found.len() > bytes_max {
+        let what = format!("has {} bytes, more than the {bytes_max} that are read", found.len());
+        return Err(NotAModel::damaged(file, what));
+    }
+    fs::read(file).map_err(|err| NotAModel::unreadable(file, &err))
+}

@@ -1,0 +1,218 @@
+//! Products of matrices, blocked so that what is multiplied stays in the nearest caches.
+
+use crate::kernel::{COLUMNS, Lane, ROWS, Slice, products};
+
+/// How many numbers of a row are summed up before the next columns: a panel of so many is still
+/// near when the next rows come.
+const DEPTH: usize = 384;
+/// How many rows of the left matrix are multiplied with all columns before the next rows: so many
+/// of that depth fill a third of the second cache.
+const BLOCK: usize = 16 * ROWS;
+
+/// The right side of a product: columns packed side by side, sixteen to a panel.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    /// How many numbers a column has.
+    depth: usize,
+    columns: usize,
+    /// Panel by panel, each `depth` lanes; the last is filled up with zeros.
+    lanes: Vec<Lane>,
+}
+
+impl Packed {
+    /// The matrix whose columns are the rows of `depth` numbers in `rows`, each `stride` after the
+    /// one before.
+    pub(crate) fn fill_from_columns(
+        &mut self,
+        rows: &[f32],
+        stride: usize,
+        depth: usize,
+        columns: usize,
+    ) {
+        self.reset(depth, columns);
+        for column in 0..columns {
+            let numbers = &rows[column * stride..][..depth];
+            let panel = &mut self.lanes[column / COLUMNS * depth..][..depth];
+            for (lane, number) in panel.iter_mut().zip(numbers) {
+                lane.0[column % COLUMNS] = *number;
+            }
+        }
+    }
+
+    /// The matrix with `depth` rows of `columns` numbers in `rows`, each `stride` after the one
+    /// before.
+    pub(crate) fn fill_from_rows(
+        &mut self,
+        rows: &[f32],
+        stride: usize,
+        depth: usize,
+        columns: usize,
+    ) {
+        self.reset(depth, columns);
+        for at in 0..depth {
+            for (panel, numbers) in rows[at * stride..][..columns].chunks(COLUMNS).enumerate() {
+                self.lanes[panel * depth + at].0[..numbers.len()].copy_from_slice(numbers);
+            }
+        }
+    }
+
+    fn reset(&mut self, depth: usize, columns: usize) {
+        (self.depth, self.columns) = (depth, columns);
+        self.lanes.clear();
+        self.lanes.resize(depth * columns.div_ceil(COLUMNS), Lane([0.0; COLUMNS]));
+    }
+}
+
+/// The left side of a product: rows that begin `stride` after one another.
+#[derive(Clone, Copy)]
+pub(crate) struct Left<'m> {
+    pub(crate) numbers: &'m [f32],
+    pub(crate) stride: usize,
+    pub(crate) rows: usize,
+}
+
+/// Writes `left` times `right` to `out`, whose rows begin `stride` after one another. What is in
+/// `slices` does not matter; it is kept to be used again.
+pub(crate) fn multiply(
+    left: Left<'_>,
+    right: &Packed,
+    out: &mut [f32],
+    stride: usize,
+    slices: &mut Vec<Slice>,
+) {
+    let products = products();
+    let depth = right.depth;
+    for first in (0..left.rows).step_by(BLOCK) {
+        let rows = BLOCK.min(left.rows - first);
+        for begin in (0..depth).step_by(DEPTH) {
+            let length = DEPTH.min(depth - begin);
+            pack(left, first, rows, begin, length, slices);
+            for (panel, lanes) in right.lanes.chunks_exact(depth).enumerate() {
+                let lanes = &lanes[begin..][..length];
+                let column = panel * COLUMNS;
+                let width = COLUMNS.min(right.columns - column);
+                for (few, slices) in slices.chunks_exact(length).enumerate() {
+                    let tile = products(slices, lanes);
+                    let row = few * ROWS;
+                    for (row, sums) in (first + row..first + rows).zip(&tile) {
+                        let out = &mut out[row * stride + column..][..width];
+                        put(out, sums, begin > 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes `sums` to `out`, or adds them where the sums `go_on`.
+fn put(out: &mut [f32], sums: &Lane, go_on: bool) {
+    // Of a length known beforehand, it is two stores.
+    if let Ok(out) = <&mut [f32; COLUMNS]>::try_from(&mut *out) {
+        if go_on {
+            out.iter_mut().zip(&sums.0).for_each(|(out, sum)| *out += sum);
+        } else {
+            *out = sums.0;
+        }
+        return;
+    }
+    let numbers = out.iter_mut().zip(&sums.0);
+    numbers.for_each(|(out, sum)| *out = if go_on { *out + sum } else { *sum });
+}
+
+/// Packs `length` numbers of `rows` rows of `left` into `slices`, filled up with zeros.
+fn pack(
+    left: Left<'_>,
+    first: usize,
+    rows: usize,
+    begin: usize,
+    length: usize,
+    slices: &mut Vec<Slice>,
+) {
+    slices.clear();
+    slices.resize(rows.div_ceil(ROWS) * length, [0.0; ROWS]);
+    for row in 0..rows {
+        let numbers = &left.numbers[(first + row) * left.stride + begin..][..length];
+        let slices = &mut slices[row / ROWS * length..][..length];
+        for (slice, number) in slices.iter_mut().zip(numbers) {
+            slice[row % ROWS] = *number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernel::anywhere;
+
+    /// The product by the definition.
+    fn slowly(left: &[f32], right: &[f32], depth: usize, columns: usize) -> Vec<f64> {
+        let rows = left.chunks_exact(depth);
+        let product = rows.flat_map(|row| {
+            right[..depth * columns].chunks_exact(depth).map(|column| {
+                row.iter().zip(column).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+            })
+        });
+        product.collect()
+    }
+
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            f32::from(u16::try_from(state >> 48).unwrap()) / 65_536.0 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn a_product_is_what_it_is_by_definition(
+            rows in 1..220_usize, depth in 1..900_usize, columns in 1..70_usize, seed: u64,
+        ) {
+            let (left, right) = (numbers(rows * depth, seed), numbers(columns * depth, !seed));
+            let mut packed = Packed::default();
+            packed.fill_from_columns(&right, depth, depth, columns);
+            let stride = columns + 3;
+            let mut out = vec![7.0; rows * stride];
+            let left_of = Left { numbers: &left, stride: depth, rows };
+            multiply(left_of, &packed, &mut out, stride, &mut Vec::new());
+            let expected = slowly(&left, &right, depth, columns);
+            for (row, expected) in out.chunks_exact(stride).zip(expected.chunks_exact(columns)) {
+                for (number, expected) in row.iter().zip(expected) {
+                    prop_assert!((f64::from(*number) - expected).abs() < 1e-3);
+                }
+                prop_assert_eq!(&row[columns..], &[7.0; 3]);
+            }
+        }
+
+        #[test]
+        fn columns_and_rows_are_packed_alike(depth in 1..40_usize, columns in 1..40_usize, seed: u64) {
+            let rows = numbers(depth * columns, seed);
+            let turned: Vec<_> =
+                (0..columns).flat_map(|at| rows.iter().skip(at).step_by(columns).copied()).collect();
+            let (mut a, mut b) = (Packed::default(), Packed::default());
+            a.fill_from_rows(&rows, columns, depth, columns);
+            b.fill_from_columns(&turned, depth, depth, columns);
+            let lanes = |it: &Packed| it.lanes.iter().flat_map(|lane| lane.0).collect::<Vec<_>>();
+            prop_assert_eq!(lanes(&a), lanes(&b));
+        }
+
+        #[test]
+        fn every_processor_makes_the_same_tiles(length in 0..500_usize, seed: u64) {
+            let all = numbers(length * (ROWS + COLUMNS), seed);
+            let (left, right) = all.split_at(length * ROWS);
+            let (slices, _) = left.as_chunks::<ROWS>();
+            let lanes: Vec<_> = right.as_chunks::<COLUMNS>().0.iter().map(|it| Lane(*it)).collect();
+            let tiles = products()(slices, &lanes).into_iter().zip(anywhere(slices, &lanes));
+            for (Lane(here), Lane(anywhere)) in tiles {
+                for (a, b) in here.into_iter().zip(anywhere) {
+                    prop_assert!((a - b).abs() < 1e-3, "{} {}", a, b);
+                }
+            }
+        }
+    }
+}

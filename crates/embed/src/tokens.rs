@@ -1,0 +1,319 @@
+//! Texts cut into the pieces of words that a BERT model knows by number.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+use unicode_general_category::{GeneralCategory, get_general_category};
+use unicode_normalization::UnicodeNormalization;
+
+use crate::folder::{not_json, optional, tokenizer};
+use crate::wrong::NotAModel;
+
+/// Longer than this, in characters, a word is one that is not known.
+const WORD_CHARS_MAX: usize = 100;
+/// What is longer in bytes is so in characters, and need not be kept.
+const WORD_BYTES_MAX: usize = 4 * WORD_CHARS_MAX;
+/// What a piece begins with that goes on a word.
+const GOES_ON: &str = "##";
+
+/// Cuts texts into tokens.
+#[derive(Debug)]
+pub(crate) struct Tokenizer {
+    numbers: HashMap<Box<str>, u32>,
+    /// The longest piece, in bytes.
+    piece_bytes_max: usize,
+    begin: u32,
+    end: u32,
+    unknown: u32,
+    lowers: bool,
+    strips_accents: bool,
+    cleans: bool,
+    sets_chinese_apart: bool,
+}
+
+impl Tokenizer {
+    /// The one of a model's folder, whose numbers are below `vocabulary`.
+    pub(crate) fn read(folder: &Path, vocabulary: usize) -> Result<Self, NotAModel> {
+        let file = folder.join("tokenizer.json");
+        if let Some(bytes) = tokenizer(&file)? {
+            return Self::from_json(&file, &bytes, vocabulary);
+        }
+        let file = folder.join("vocab.txt");
+        let Some(bytes) = tokenizer(&file)? else {
+            let what = "is not there, and neither is `vocab.txt`";
+            return Err(NotAModel::damaged(&folder.join("tokenizer.json"), what));
+        };
+        let text = String::from_utf8(bytes)
+            .map_err(|err| NotAModel::damaged(&file, format!("is not UTF-8: {err}")))?;
+        let pieces = text.lines().map(|line| line.trim_end_matches('\r')).zip(0..);
+        let numbers = pieces.map(|(piece, number)| (piece.into(), number)).collect();
+        #[derive(Deserialize)]
+        #[serde(default)]
+        struct Said {
+            do_lower_case: bool,
+            strip_accents: Option<bool>,
+            tokenize_chinese_chars: bool,
+        }
+        impl Default for Said {
+            fn default() -> Self {
+                Self { do_lower_case: true, strip_accents: None, tokenize_chinese_chars: true }
+            }
+        }
+        let said: Said = optional(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let normalizer = Normalizer {
+            clean_text: true,
+            handle_chinese_chars: said.tokenize_chinese_chars,
+            strip_accents: said.strip_accents,
+            lowercase: said.do_lower_case,
+        };
+        Self::new(&file, numbers, &normalizer, "[UNK]", vocabulary)
+    }
+
+    fn from_json(file: &Path, bytes: &[u8], vocabulary: usize) -> Result<Self, NotAModel> {
+        let unsupported = |what: String| NotAModel::unsupported(file, what);
+        let said: Said = serde_json::from_slice(bytes).map_err(|err| not_json(file, &err))?;
+        let kind = |part: &Value| part["type"].as_str().unwrap_or("none").to_owned();
+        let kinds = [
+            ("model", kind(&said.model), "WordPiece"),
+            ("normalizer", kind(&said.normalizer), "BertNormalizer"),
+            ("pre-tokenizer", kind(&said.pre_tokenizer), "BertPreTokenizer"),
+        ];
+        for (part, kind, known) in kinds {
+            // Some files of old say nothing of what kind their model is.
+            if kind != known && !(part == "model" && kind == "none") {
+                return Err(unsupported(format!(
+                    "has a {part} of the type `{kind}`, where only `{known}` is known here"
+                )));
+            }
+        }
+        let model: WordPiece =
+            serde_json::from_value(said.model).map_err(|err| not_json(file, &err))?;
+        if model.continuing_subword_prefix != GOES_ON
+            || model.max_input_chars_per_word != WORD_CHARS_MAX
+        {
+            let what = format!(
+                "has pieces that begin with `{}` and words of {} characters, where `{GOES_ON}` and \
+                 {WORD_CHARS_MAX} are known here",
+                model.continuing_subword_prefix, model.max_input_chars_per_word
+            );
+            return Err(unsupported(what));
+        }
+        let normalizer: Normalizer =
+            serde_json::from_value(said.normalizer).map_err(|err| not_json(file, &err))?;
+        Self::new(file, model.vocab, &normalizer, &model.unk_token, vocabulary)
+    }
+
+    fn new(
+        file: &Path,
+        numbers: HashMap<Box<str>, u32>,
+        normalizer: &Normalizer,
+        unknown: &str,
+        vocabulary: usize,
+    ) -> Result<Self, NotAModel> {
+        let number = |piece: &str| {
+            let found = numbers.get(piece).copied();
+            found.ok_or_else(|| NotAModel::damaged(file, format!("has no piece `{piece}`")))
+        };
+        let (begin, end, unknown) = (number("[CLS]")?, number("[SEP]")?, number(unknown)?);
+        if let Some((piece, number)) = numbers.iter().find(|(_, it)| **it as usize >= vocabulary) {
+            let what =
+                format!("gives `{piece}` the number {number}, and the model knows {vocabulary}");
+            return Err(NotAModel::damaged(file, what));
+        }
+        let piece_bytes_max = numbers.keys().map(|piece| piece.len()).max().unwrap_or_default();
+        Ok(Self {
+            piece_bytes_max,
+            begin,
+            end,
+            unknown,
+            lowers: normalizer.lowercase,
+            strips_accents: normalizer.strip_accents.unwrap_or(normalizer.lowercase),
+            cleans: normalizer.clean_text,
+            sets_chinese_apart: normalizer.handle_chinese_chars,
+            numbers,
+        })
+    }
+
+    /// The tokens of `text`, the two around it among them, at most `most`.
+    ///
+    /// What a text says is text: `[SEP]` in it is three words, and not the end.
+    pub(crate) fn tokens(&self, text: &str, most: usize) -> Vec<u32> {
+        let mut tokens = vec![self.begin];
+        let mut word = String::new();
+        let full = |tokens: &Vec<u32>| tokens.len() + 1 >= most;
+        self.normalized(text, &mut |char| {
+            if char.is_whitespace() {
+                self.cut(&mut word, &mut tokens);
+            } else if is_punctuation(char) {
+                self.cut(&mut word, &mut tokens);
+                word.push(char);
+                self.cut(&mut word, &mut tokens);
+            } else if word.len() <= WORD_BYTES_MAX {
+                word.push(char);
+            }
+            !full(&tokens)
+        });
+        self.cut(&mut word, &mut tokens);
+        tokens.truncate(most - 1);
+        tokens.push(self.end);
+        tokens
+    }
+
+    /// Gives `take` the characters of `text` as the model knows them, until it has enough.
+    fn normalized(&self, text: &str, take: &mut dyn FnMut(char) -> bool) {
+        let clean = text.chars().filter(|char| !self.cleans || !is_noise(*char));
+        let clean = clean.map(|char| if self.cleans && is_space(char) { ' ' } else { char });
+        let apart = clean.flat_map(|char| {
+            let is_apart = self.sets_chinese_apart && is_chinese(char);
+            let around = is_apart.then_some(' ');
+            [around, Some(char), around].into_iter().flatten()
+        });
+        if self.strips_accents {
+            let bare = apart.nfd().filter(|char| {
+                char.is_ascii() || get_general_category(*char) != GeneralCategory::NonspacingMark
+            });
+            self.lowered(bare, take);
+        } else {
+            self.lowered(apart, take);
+        }
+    }
+
+    fn lowered(&self, chars: impl Iterator<Item = char>, take: &mut dyn FnMut(char) -> bool) {
+        for char in chars {
+            let goes_on = if self.lowers && !char.is_ascii() {
+                char.to_lowercase().all(&mut *take)
+            } else if self.lowers {
+                take(char.to_ascii_lowercase())
+            } else {
+                take(char)
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Cuts `word` into the longest pieces that are known, and empties it.
+    fn cut(&self, word: &mut String, tokens: &mut Vec<u32>) {
+        if word.is_empty() {
+            return;
+        }
+        let before = tokens.len();
+        let is_long = word.len() > WORD_CHARS_MAX && word.chars().count() > WORD_CHARS_MAX;
+        let mut rest = if is_long { "" } else { word.as_str() };
+        let mut known = !is_long;
+        let mut piece = String::with_capacity(self.piece_bytes_max);
+        while !rest.is_empty() {
+            piece.clear();
+            piece.push_str(if tokens.len() > before { GOES_ON } else { "" });
+            let prefix = piece.len();
+            piece.push_str(rest);
+            let found = loop {
+                if piece.len() <= self.piece_bytes_max
+                    && let Some(number) = self.numbers.get(piece.as_str())
+                {
+                    break Some(*number);
+                }
+                piece.pop();
+                if piece.len() <= prefix {
+                    break None;
+                }
+            };
+            let Some(number) = found else {
+                known = false;
+                break;
+            };
+            tokens.push(number);
+            rest = &rest[piece.len() - prefix..];
+        }
+        if !known {
+            tokens.truncate(before);
+            tokens.push(self.unknown);
+        }
+        word.clear();
+    }
+}
+
+#[derive(Deserialize)]
+struct Said {
+    model: Value,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+}
+
+#[derive(Deserialize)]
+struct WordPiece {
+    vocab: HashMap<Box<str>, u32>,
+    unk_token: String,
+    #[serde(default = "goes_on")]
+    continuing_subword_prefix: String,
+    #[serde(default = "word_chars_max")]
+    max_input_chars_per_word: usize,
+}
+
+fn goes_on() -> String {
+    GOES_ON.to_owned()
+}
+
+fn word_chars_max() -> usize {
+    WORD_CHARS_MAX
+}
+
+#[derive(Deserialize)]
+struct Normalizer {
+    clean_text: bool,
+    handle_chinese_chars: bool,
+    strip_accents: Option<bool>,
+    lowercase: bool,
+}
+
+fn is_space(char: char) -> bool {
+    matches!(char, '\t' | '\n' | '\r') || char.is_whitespace()
+}
+
+/// Whether a model of this family has never seen `char`.
+fn is_noise(char: char) -> bool {
+    if char.is_ascii() {
+        return char.is_ascii_control() && !matches!(char, '\t' | '\n' | '\r');
+    }
+    let is_other = matches!(
+        get_general_category(char),
+        GeneralCategory::Control | GeneralCategory::Format | GeneralCategory::PrivateUse
+    );
+    char == '\u{fffd}' || is_other
+}
+
+fn is_punctuation(char: char) -> bool {
+    if char.is_ascii() {
+        return char.is_ascii_punctuation();
+    }
+    matches!(
+        get_general_category(char),
+        GeneralCategory::ConnectorPunctuation
+            | GeneralCategory::DashPunctuation
+            | GeneralCategory::OpenPunctuation
+            | GeneralCategory::ClosePunctuation
+            | GeneralCategory::InitialPunctuation
+            | GeneralCategory::FinalPunctuation
+            | GeneralCategory::OtherPunctuation
+    )
+}
+
+/// Whether `char` is a word by itself: a CJK ideograph.
+fn is_chinese(char: char) -> bool {
+    matches!(
+        u32::from(char),
+        0x4E00..=0x9FFF
+            | 0x3400..=0x4DBF
+            | 0x20000..=0x2A6DF
+            | 0x2A700..=0x2B73F
+            | 0x2B740..=0x2B81F
+            | 0x2B920..=0x2CEAF
+            | 0xF900..=0xFAFF
+            | 0x2F800..=0x2FA1F
+    )
+}

@@ -1,0 +1,163 @@
+//! The numbers of a model: a safetensors file, read tensor by tensor.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a model's folder is named by the owner, and read once"
+)]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::wrong::NotAModel;
+
+/// How long the head of a file may be; that of the largest models of this family has 100 kB.
+const HEAD_BYTES_MAX: u64 = 16 << 20;
+
+/// A file of weights, open.
+pub(crate) struct Weights {
+    path: PathBuf,
+    file: File,
+    tensors: HashMap<String, Tensor>,
+    /// Where the numbers begin.
+    begin: u64,
+    /// What stands before every name.
+    prefix: &'static str,
+}
+
+#[derive(Deserialize)]
+struct Tensor {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (u64, u64),
+}
+
+impl Weights {
+    /// Opens the file at `path`, whose head must be whole.
+    pub(crate) fn open(path: &Path) -> Result<Self, NotAModel> {
+        let unreadable = |err| NotAModel::unreadable(path, &err);
+        let damaged = |what: String| NotAModel::damaged(path, what);
+        let file = File::open(path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let mut length = [0; 8];
+        if file.read_exact_at(&mut length, 0).is_err() {
+            return Err(damaged(format!("is cut: it has only {bytes} bytes")));
+        }
+        let length = u64::from_le_bytes(length);
+        if length > HEAD_BYTES_MAX || length + 8 > bytes {
+            return Err(damaged(format!(
+                "is no safetensors file, or cut: its head would have {length} bytes of {bytes}"
+            )));
+        }
+        let mut head = vec![0; usize::try_from(length).unwrap_or_default()];
+        file.read_exact_at(&mut head, 8).map_err(unreadable)?;
+        let head: HashMap<String, Value> = serde_json::from_slice(&head)
+            .map_err(|err| damaged(format!("has a broken head: {err}")))?;
+        let begin = length + 8;
+        let mut tensors = HashMap::new();
+        for (name, said) in head {
+            if name == "__metadata__" {
+                continue;
+            }
+            let tensor: Tensor = serde_json::from_value(said)
+                .map_err(|err| damaged(format!("has a broken head, at `{name}`: {err}")))?;
+            let (from, until) = tensor.data_offsets;
+            if from > until || until > bytes - begin {
+                let wanted = begin.saturating_add(until);
+                return Err(damaged(format!(
+                    "is cut: it has {bytes} bytes, and `{name}` ends at {wanted}"
+                )));
+            }
+            tensors.insert(name, tensor);
+        }
+        let has = |name: &str| tensors.contains_key(name);
+        let prefix = if has("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
+        Ok(Self { path: path.to_owned(), file, tensors, begin, prefix })
+    }
+
+    /// A hash of the whole file.
+    pub(crate) fn hash(&self) -> Result<blake3::Hash, NotAModel> {
+        let unreadable = |err| NotAModel::unreadable(&self.path, &err);
+        let mut file = File::open(&self.path).map_err(unreadable)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut buffer).map_err(unreadable)? {
+                0 => return Ok(hasher.finalize()),
+                read => hasher.update(&buffer[..read]),
+            };
+        }
+    }
+
+    /// The numbers of the tensor `name`, which must have the `shape`.
+    pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, NotAModel> {
+        let name = format!("{}{name}", self.prefix);
+        let damaged = |what: String| NotAModel::damaged(&self.path, what);
+        let Some(tensor) = self.tensors.get(&name) else {
+            return Err(NotAModel::unsupported(&self.path, format!("holds no tensor `{name}`")));
+        };
+        if tensor.shape != shape {
+            return Err(damaged(format!(
+                "does not fit its `config.json`: `{name}` has the shape {:?}, not {shape:?}",
+                tensor.shape
+            )));
+        }
+        let width = match tensor.dtype.as_str() {
+            "F32" => 4,
+            "F16" | "BF16" => 2,
+            other => {
+                let what =
+                    format!("holds `{name}` as {other}, where F32, F16 and BF16 are known here");
+                return Err(NotAModel::unsupported(&self.path, what));
+            }
+        };
+        let (from, until) = tensor.data_offsets;
+        let count: usize = shape.iter().product();
+        if until - from != (count * width) as u64 {
+            return Err(damaged(format!(
+                "is broken: `{name}` of the shape {shape:?} has {} bytes",
+                until - from
+            )));
+        }
+        let mut bytes = vec![0; count * width];
+        self.file
+            .read_exact_at(&mut bytes, self.begin + from)
+            .map_err(|err| NotAModel::unreadable(&self.path, &err))?;
+        let numbers: Vec<f32> = match tensor.dtype.as_str() {
+            "F32" => {
+                let (words, _) = bytes.as_chunks();
+                words.iter().map(|word| f32::from_le_bytes(*word)).collect()
+            }
+            "F16" => halves(&bytes).map(from_half).collect(),
+            _ => halves(&bytes).map(|half| f32::from_bits(u32::from(half) << 16)).collect(),
+        };
+        if numbers.iter().any(|number| !number.is_finite()) {
+            return Err(damaged(format!("is broken: `{name}` holds what is no number")));
+        }
+        Ok(numbers)
+    }
+}
+
+fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
+    let (halves, _) = bytes.as_chunks();
+    halves.iter().map(|half| u16::from_le_bytes(*half))
+}
+
+/// The number that `half` is by IEEE 754 in 16 bits.
+fn from_half(half: u16) -> f32 {
+    let sign = u32::from(half >> 15) << 31;
+    let exponent = u32::from(half >> 10) & 0x1f;
+    let fraction = u32::from(half) & 0x3ff;
+    let bits = match exponent {
+        // Smaller than what has an exponent: a multiple of 2^-24, which is exact.
+        0 => (fraction as f32 * f32::from_bits((127 - 24) << 23)).to_bits(),
+        0x1f => (0xff << 23) | (fraction << 13),
+        _ => ((exponent + 127 - 15) << 23) | (fraction << 13),
+    };
+    f32::from_bits(sign | bits)
+}

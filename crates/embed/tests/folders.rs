@@ -1,0 +1,374 @@
+//! Folders as they should not be, each named in a sentence; and all the ways in which they may be.
+#![allow(clippy::disallowed_methods, reason = "a test sets up the folder itself")]
+#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use toolgate_embed::Model;
+
+const HIDDEN: usize = 8;
+const WIDE: usize = 16;
+const PIECES: [&str; 9] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "read", "##s", "file", "a", "."];
+
+/// How the numbers of a model are written.
+#[derive(Clone, Copy, PartialEq)]
+enum As {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// A model of one layer, with weights that every format can say.
+fn model() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, value: Value| write(folder.path(), name, &value.to_string());
+    put("config.json", config());
+    put("tokenizer.json", tokenizer());
+    put(
+        "modules.json",
+        json!([
+            { "path": "", "type": "sentence_transformers.models.Transformer" },
+            { "path": "1_Pooling", "type": "sentence_transformers.models.Pooling" },
+            { "path": "2_Normalize", "type": "sentence_transformers.models.Normalize" },
+        ]),
+    );
+    fs::create_dir(folder.path().join("1_Pooling")).unwrap();
+    put("1_Pooling/config.json", json!({ "pooling_mode_mean_tokens": true }));
+    fs::write(folder.path().join("model.safetensors"), weights(As::F32, "")).unwrap();
+    folder
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    fs::write(folder.join(name), text).unwrap();
+}
+
+fn config() -> Value {
+    json!({
+        "model_type": "bert", "vocab_size": PIECES.len(), "hidden_size": HIDDEN,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": WIDE,
+        "max_position_embeddings": 12, "type_vocab_size": 2, "hidden_act": "gelu",
+    })
+}
+
+fn tokenizer() -> Value {
+    let vocab: Map<_, _> =
+        PIECES.iter().zip(0..).map(|(it, at)| ((*it).to_owned(), json!(at))).collect();
+    json!({
+        "normalizer": { "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                        "strip_accents": null, "lowercase": true },
+        "pre_tokenizer": { "type": "BertPreTokenizer" },
+        "model": { "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                   "max_input_chars_per_word": 100, "vocab": vocab },
+    })
+}
+
+fn weights(numbers: As, prefix: &str) -> Vec<u8> {
+    let embeddings = [("word", PIECES.len()), ("position", 12), ("token_type", 2)];
+    let mut tensors: Vec<(String, Vec<usize>)> = embeddings
+        .map(|(name, rows)| (format!("embeddings.{name}_embeddings.weight"), vec![rows, HIDDEN]))
+        .into();
+    let layer = "encoder.layer.0";
+    for (name, out, of) in [
+        ("attention.self.query", HIDDEN, HIDDEN),
+        ("attention.self.key", HIDDEN, HIDDEN),
+        ("attention.self.value", HIDDEN, HIDDEN),
+        ("attention.output.dense", HIDDEN, HIDDEN),
+        ("intermediate.dense", WIDE, HIDDEN),
+        ("output.dense", HIDDEN, WIDE),
+    ] {
+        tensors.push((format!("{layer}.{name}.weight"), vec![out, of]));
+        tensors.push((format!("{layer}.{name}.bias"), vec![out]));
+    }
+    let norms = ["embeddings", "encoder.layer.0.attention.output", "encoder.layer.0.output"];
+    for name in norms {
+        tensors.push((format!("{name}.LayerNorm.weight"), vec![HIDDEN]));
+        tensors.push((format!("{name}.LayerNorm.bias"), vec![HIDDEN]));
+    }
+    let (mut head, mut body) = (Map::new(), Vec::new());
+    let mut state = 1u32;
+    for (name, shape) in tensors {
+        let begin = body.len();
+        for _ in 0..shape.iter().product() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // Eighths between -2 and 2: few bits, so that all formats say the same.
+            let number = f32::from(u8::try_from(state >> 27).unwrap()) / 8.0 - 2.0;
+            let bits = number.to_bits();
+            match numbers {
+                As::F32 => body.extend(number.to_le_bytes()),
+                As::Bf16 => body.extend(&bits.to_le_bytes()[2..]),
+                As::F16 if number == 0.0 => body.extend([0, 0]),
+                As::F16 => {
+                    let exponent = ((bits >> 23) & 0xff) + 15 - 127;
+                    let half = (bits >> 31) << 15 | exponent << 10 | (bits >> 13) & 0x3ff;
+                    body.extend(&half.to_le_bytes()[..2]);
+                }
+            }
+        }
+        let kind = match numbers {
+            As::F32 => "F32",
+            As::F16 => "F16",
+            As::Bf16 => "BF16",
+        };
+        let said = json!({ "dtype": kind, "shape": shape, "data_offsets": [begin, body.len()] });
+        head.insert(format!("{prefix}{name}"), said);
+    }
+    let head = Value::Object(head).to_string();
+    let mut file = (head.len() as u64).to_le_bytes().to_vec();
+    file.extend(head.as_bytes());
+    file.extend(body);
+    file
+}
+
+/// What is said of a model after `change`.
+#[track_caller]
+fn check(change: impl FnOnce(&Path), expected: &str) {
+    let folder = model();
+    change(folder.path());
+    let why = Model::open(folder.path()).expect_err("it is a model").to_string();
+    let shown = folder.path().display().to_string();
+    assert_eq!(why.replace(&shown, "MODEL"), expected);
+}
+
+const AGAIN: &str = "copy the model's folder again, whole";
+const ANOTHER: &str =
+    "use a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2";
+
+#[test]
+fn a_folder_that_is_not_there_or_lacks_a_file_is_no_model() {
+    let missing =
+        "there is no such file; name a folder that holds a whole sentence-transformers model";
+    check(
+        |folder| fs::remove_dir_all(folder).unwrap(),
+        "there is no folder `MODEL`; name one that holds a sentence-transformers model of the BERT \
+         family (`config.json`, `model.safetensors`, `tokenizer.json`)",
+    );
+    for name in ["config.json", "model.safetensors", "1_Pooling/config.json"] {
+        let expected = format!("`MODEL/{name}` cannot be read: {missing}");
+        check(|folder| fs::remove_file(folder.join(name)).unwrap(), &expected);
+    }
+    check(
+        |folder| fs::remove_file(folder.join("tokenizer.json")).unwrap(),
+        &format!("`MODEL/tokenizer.json` is not there, and neither is `vocab.txt`; {AGAIN}"),
+    );
+}
+
+#[test]
+fn another_architecture_is_refused() {
+    let with = |name: &'static str, value: Value| {
+        move |folder: &Path| {
+            let mut config = config();
+            config[name] = value;
+            write(folder, "config.json", &config.to_string());
+        }
+    };
+    check(
+        with("model_type", json!("roberta")),
+        &format!(
+            "`MODEL/config.json` says that the model is of the type `roberta`, not `bert`; {ANOTHER}"
+        ),
+    );
+    check(
+        with("hidden_act", json!("swiglu")),
+        &format!(
+            "`MODEL/config.json` has the `hidden_act` `swiglu`, which is not known here; {ANOTHER}"
+        ),
+    );
+    check(
+        with("num_attention_heads", json!(3)),
+        &format!(
+            "`MODEL/config.json` has 3 heads, which do not divide a `hidden_size` of 8; {AGAIN}"
+        ),
+    );
+    check(
+        with("hidden_size", json!(0)),
+        &format!(
+            "`MODEL/config.json` says `hidden_size` is 0, where 1 to 16384 make sense; {AGAIN}"
+        ),
+    );
+    check(
+        |folder| write(folder, "1_Pooling/config.json", r#"{"pooling_mode_max_tokens":true}"#),
+        &format!(
+            "`MODEL/1_Pooling/config.json` asks for another pooling than the mean or the first token; {ANOTHER}"
+        ),
+    );
+    check(
+        |folder| write(folder, "modules.json", r#"[{"path":"2_Dense","type":"x.Dense"}]"#),
+        &format!(
+            "`MODEL/modules.json` has a module `x.Dense` at `2_Dense`, where only a Transformer, \
+             Pooling and Normalize are known here; {ANOTHER}"
+        ),
+    );
+}
+
+#[test]
+fn weights_that_are_cut_or_do_not_fit_are_refused() {
+    let whole = weights(As::F32, "");
+    let cut = |bytes: usize| {
+        let kept = whole[..bytes].to_vec();
+        move |folder: &Path| fs::write(folder.join("model.safetensors"), kept).unwrap()
+    };
+    let file = "`MODEL/model.safetensors`";
+    check(cut(0), &format!("{file} is cut: it has only 0 bytes; {AGAIN}"));
+    let head = u64::from_le_bytes(whole[..8].try_into().unwrap());
+    let expected = format!(
+        "{file} is no safetensors file, or cut: its head would have {head} bytes of 20; {AGAIN}"
+    );
+    check(cut(20), &expected);
+    let short = whole.len() - 1;
+    let folder = model();
+    cut(short)(folder.path());
+    let why = Model::open(folder.path()).expect_err("it is cut").to_string();
+    let part = format!("is cut: it has {short} bytes, and `");
+    assert!(why.contains(&part) && why.contains(&format!("ends at {}", whole.len())), "{why}");
+    check(
+        |folder| {
+            let mut config = config();
+            config["intermediate_size"] = json!(32);
+            write(folder, "config.json", &config.to_string());
+        },
+        &format!(
+            "{file} does not fit its `config.json`: `encoder.layer.0.intermediate.dense.weight` has \
+             the shape [16, 8], not [32, 8]; {AGAIN}"
+        ),
+    );
+    check(
+        |folder| {
+            let mut config = config();
+            config["num_hidden_layers"] = json!(2);
+            write(folder, "config.json", &config.to_string());
+        },
+        &format!("{file} holds no tensor `encoder.layer.1.attention.self.query.weight`; {ANOTHER}"),
+    );
+    let mut broken = whole.clone();
+    let last = broken.len() - 4;
+    broken[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+    let folder = model();
+    fs::write(folder.path().join("model.safetensors"), broken).unwrap();
+    let why = Model::open(folder.path()).expect_err("it has a NaN").to_string();
+    assert!(why.contains("holds what is no number"), "{why}");
+}
+
+#[test]
+fn a_tokenizer_that_is_broken_or_of_another_kind_is_refused() {
+    let with = |change: fn(&mut Value)| {
+        move |folder: &Path| {
+            let mut said = tokenizer();
+            change(&mut said);
+            write(folder, "tokenizer.json", &said.to_string());
+        }
+    };
+    let file = "`MODEL/tokenizer.json`";
+    check(
+        |folder| write(folder, "tokenizer.json", "{\"model\":"),
+        &format!(
+            "{file} does not hold what it should: EOF while parsing a value at line 1 column 9; {AGAIN}"
+        ),
+    );
+    check(
+        with(|said| said["model"]["type"] = json!("BPE")),
+        &format!(
+            "{file} has a model of the type `BPE`, where only `WordPiece` is known here; {ANOTHER}"
+        ),
+    );
+    check(
+        with(|said| drop(said["model"]["vocab"].as_object_mut().unwrap().remove("[SEP]"))),
+        &format!("{file} has no piece `[SEP]`; {AGAIN}"),
+    );
+    check(
+        with(|said| said["model"]["vocab"]["a"] = json!(9)),
+        &format!("{file} gives `a` the number 9, and the model knows 9; {AGAIN}"),
+    );
+}
+
+/// The vectors of some texts by a model after `change`.
+fn vectors(change: impl FnOnce(&Path)) -> Vec<Vec<f32>> {
+    let folder = model();
+    change(folder.path());
+    let model = Model::open(folder.path()).unwrap();
+    model.embed(&["Reads a file.", "", "reads reads reads reads reads reads reads", "a"]).unwrap()
+}
+
+#[test]
+fn all_the_formats_of_a_model_give_the_same_vectors() {
+    let expected = vectors(|_| {});
+    for vector in &expected {
+        let length = vector.iter().map(|it| it * it).sum::<f32>();
+        assert!((length - 1.0).abs() < 1e-5, "{length}");
+    }
+    for (numbers, prefix) in [(As::F16, ""), (As::Bf16, ""), (As::F32, "bert.")] {
+        let file = weights(numbers, prefix);
+        let same = vectors(|folder| fs::write(folder.join("model.safetensors"), file).unwrap());
+        assert_eq!(same, expected);
+    }
+    let by_words = vectors(|folder| {
+        fs::remove_file(folder.join("tokenizer.json")).unwrap();
+        write(folder, "vocab.txt", &PIECES.join("\n"));
+    });
+    assert_eq!(by_words, expected);
+    let bare = vectors(|folder| fs::remove_file(folder.join("modules.json")).unwrap());
+    assert_eq!(bare, expected);
+    let first = vectors(|folder| {
+        write(folder, "1_Pooling/config.json", r#"{"pooling_mode_cls_token":true}"#);
+    });
+    assert_ne!(first, expected);
+    let by_tanh = vectors(|folder| {
+        let mut config = config();
+        config["hidden_act"] = json!("gelu_new");
+        write(folder, "config.json", &config.to_string());
+    });
+    for (a, b) in by_tanh.iter().flatten().zip(expected.iter().flatten()) {
+        assert!((a - b).abs() < 0.02, "{a} {b}");
+    }
+    assert_ne!(by_tanh, expected);
+}
+
+#[test]
+fn a_space_is_of_its_model_alone() {
+    let name = |change: &dyn Fn(&Path)| {
+        let folder = model();
+        let named = folder.path().join("all-small");
+        change(folder.path());
+        fs::create_dir(&named).unwrap();
+        for name in
+            ["config.json", "tokenizer.json", "model.safetensors", "modules.json", "1_Pooling"]
+        {
+            fs::rename(folder.path().join(name), named.join(name)).unwrap();
+        }
+        Model::open(&named).unwrap().space().model.clone()
+    };
+    let first = name(&|_| {});
+    assert!(first.starts_with("all-small-") && first.len() == "all-small-".len() + 8, "{first}");
+    assert_eq!(name(&|_| {}), first);
+    let other = name(&|folder| {
+        let mut file = weights(As::F32, "");
+        let last = file.len() - 1;
+        file[last] ^= 0x80;
+        fs::write(folder.join("model.safetensors"), file).unwrap();
+    });
+    assert_ne!(other, first);
+    let first_token = |folder: &Path| {
+        write(folder, "1_Pooling/config.json", r#"{"pooling_mode_cls_token":true}"#);
+    };
+    assert_ne!(name(&first_token), first);
+}
+
+#[test]
+fn a_text_is_read_as_far_as_the_model_reads_and_prompts_are_said() {
+    let folder = model();
+    let prompts = json!({ "prompts": { "query": "query: ", "passage": "passage: " } });
+    write(folder.path(), "config_sentence_transformers.json", &prompts.to_string());
+    let model = Model::open(folder.path()).unwrap();
+    assert_eq!((model.query_prompt(), model.passage_prompt()), ("query: ", "passage: "));
+    assert_eq!(model.tokens_max(), 12);
+    let ten = "a ".repeat(10);
+    let vectors = model.embed(&[&ten, &format!("{ten}file file"), "a"]).unwrap();
+    assert_eq!(vectors[0], vectors[1]);
+    assert_ne!(vectors[0], vectors[2]);
+    let short = model.with_tokens_max(3);
+    let vectors = short.embed(&[&ten, "a"]).unwrap();
+    assert_eq!(vectors[0], vectors[1]);
+    assert!(short.embed(&[]).unwrap().is_empty());
+}

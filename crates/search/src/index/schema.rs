@@ -1,0 +1,237 @@
+//! The fields of tantivy's documents: one for each file, and after it one for each of its chunks.
+
+use serde::{Deserialize, Serialize};
+use tantivy::schema::{
+    Field, IndexRecordOption, NumericOptions, Schema, TantivyDocument, TextFieldIndexing,
+    TextOptions,
+};
+use tantivy::tokenizer::{RawTokenizer, Token, TokenStream, Tokenizer, TokenizerManager};
+use toolgate_chunks::words::words;
+use toolgate_chunks::{Chunk, ChunkKind};
+
+use crate::rank::{FIELDS, Texts};
+use crate::{ChunkHash, Document, Shown};
+
+/// What the fields are called that are looked up by name.
+pub(super) const PATH: &str = "path";
+pub(super) const HASH: &str = "hash";
+pub(super) const NUMBER: &str = "number";
+
+/// Longer paths cannot be kept: tantivy would leave out the term.
+pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
+
+/// Which field is which.
+#[derive(Clone, Copy)]
+pub(super) struct Fields {
+    /// The texts of a chunk, in the order of [`crate::rank::ALL`].
+    pub(super) words: [Field; FIELDS],
+    /// The path of its file, whole; all of one path go at once.
+    pub(super) path: Field,
+    /// Each tag, in small letters.
+    pub(super) tag: Field,
+    /// Each name that a chunk defines, whole, in small letters.
+    pub(super) symbol: Field,
+    /// What a chunk says; 0 of a file.
+    pub(super) hash: Field,
+    /// 0 of a file, and 1 and so on of its chunks, which come right after it.
+    pub(super) number: Field,
+    /// A [`FileKept`] or a [`ChunkKept`].
+    pub(super) kept: Field,
+}
+
+/// What is kept of a file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FileKept {
+    pub(super) path: String,
+    pub(super) stamp: Vec<u8>,
+    pub(super) etag: String,
+    pub(super) commit: Option<String>,
+    pub(super) lang: Option<String>,
+    pub(super) tags: Vec<String>,
+}
+
+/// What is kept of a chunk, as an array, which is short.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ChunkKept(u32, u32, u8, Vec<String>, Vec<String>, String);
+
+impl ChunkKept {
+    fn of(chunk: &Chunk) -> Self {
+        let Chunk { first, last, kind, names, within, head, .. } = chunk;
+        Self(*first, *last, *kind as u8, names.clone(), within.clone(), head.clone())
+    }
+
+    /// Its first and last line.
+    pub(super) fn lines(&self) -> (u32, u32) {
+        (self.0, self.1)
+    }
+
+    /// What is told of the chunk.
+    pub(super) fn shown(self, file: &FileKept) -> Shown {
+        let Self(first, last, kind, names, within, head) = self;
+        let kinds = [
+            ChunkKind::Function,
+            ChunkKind::Type,
+            ChunkKind::Code,
+            ChunkKind::Section,
+            ChunkKind::Key,
+            ChunkKind::Text,
+        ];
+        Shown {
+            path: file.path.clone(),
+            first,
+            last,
+            kind: kinds.into_iter().find(|it| *it as u8 == kind).unwrap_or(ChunkKind::Text),
+            names,
+            within,
+            head,
+            lang: file.lang.clone(),
+            tags: file.tags.clone(),
+            etag: file.etag.clone(),
+            commit: file.commit.clone(),
+        }
+    }
+}
+
+/// The schema, and which field is which in it.
+pub(super) fn schema() -> (Schema, Fields) {
+    let mut schema = Schema::builder();
+    let text = TextFieldIndexing::default()
+        .set_tokenizer("words")
+        .set_index_option(IndexRecordOption::WithFreqs)
+        .set_fieldnorms(true);
+    let text = TextOptions::default().set_indexing_options(text);
+    let whole = TextFieldIndexing::default()
+        .set_tokenizer("raw")
+        .set_index_option(IndexRecordOption::Basic)
+        .set_fieldnorms(false);
+    let whole = TextOptions::default().set_indexing_options(whole);
+    let words = ["name", "within", "path_words", "head", "doc", "body"];
+    let fields = Fields {
+        words: words.map(|name| schema.add_text_field(name, text.clone())),
+        path: schema.add_text_field(PATH, whole.clone().set_fast("raw")),
+        tag: schema.add_text_field("tag", whole.clone()),
+        symbol: schema.add_text_field("symbol", whole),
+        hash: schema.add_u64_field(HASH, NumericOptions::default().set_fast()),
+        number: schema.add_u64_field(NUMBER, NumericOptions::default().set_fast()),
+        kept: schema.add_bytes_field("kept", tantivy::schema::STORED),
+    };
+    (schema.build(), fields)
+}
+
+/// How fields are taken apart: [`words`], or not at all.
+pub(super) fn tokenizers() -> TokenizerManager {
+    let tokenizers = TokenizerManager::new();
+    tokenizers.register("words", Words::default());
+    tokenizers.register("raw", RawTokenizer::default());
+    // What is asked for where a field has no text, and never used.
+    tokenizers.register("default", RawTokenizer::default());
+    tokenizers
+}
+
+/// As tags are kept and asked for.
+pub(super) fn tag(tag: &str) -> String {
+    tag.to_ascii_lowercase()
+}
+
+/// As names are kept and asked for.
+pub(super) fn symbol(name: &str) -> String {
+    name.to_lowercase()
+}
+
+impl Fields {
+    /// What is written of a file.
+    pub(super) fn file(&self, document: &Document<'_>) -> serde_json::Result<TantivyDocument> {
+        let kept = FileKept {
+            path: document.path.to_owned(),
+            stamp: document.stamp.to_owned(),
+            etag: document.etag.to_owned(),
+            commit: document.commit.map(str::to_owned),
+            lang: document.lang.map(str::to_owned),
+            tags: document.tags.to_owned(),
+        };
+        let mut written = self.either(document, 0, ChunkHash(0));
+        written.add_bytes(self.kept, &serde_json::to_vec(&kept)?);
+        Ok(written)
+    }
+
+    /// What is written of the chunk that comes as the `number`th.
+    pub(super) fn chunk(
+        &self,
+        document: &Document<'_>,
+        number: u64,
+        chunk: &Chunk,
+        texts: &Texts<'_>,
+        hash: ChunkHash,
+    ) -> serde_json::Result<TantivyDocument> {
+        let mut written = self.either(document, number, hash);
+        for (field, text) in self.words.into_iter().zip(texts) {
+            if !text.is_empty() {
+                written.add_text(field, text);
+            }
+        }
+        for it in document.tags {
+            written.add_text(self.tag, tag(it));
+        }
+        for name in &chunk.names {
+            written.add_text(self.symbol, symbol(name));
+        }
+        written.add_bytes(self.kept, &serde_json::to_vec(&ChunkKept::of(chunk))?);
+        Ok(written)
+    }
+
+    fn either(&self, document: &Document<'_>, number: u64, hash: ChunkHash) -> TantivyDocument {
+        let mut written = TantivyDocument::new();
+        written.add_text(self.path, document.path);
+        written.add_u64(self.number, number);
+        written.add_u64(self.hash, hash.0);
+        written
+    }
+}
+
+/// [`words`] as tantivy asks for them: one after the other.
+#[derive(Clone, Default)]
+struct Words {
+    /// The words of the text at hand, one after the other, and where each ends.
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Tokenizer for Words {
+    type TokenStream<'t> = Taken<'t>;
+
+    fn token_stream<'t>(&'t mut self, text: &'t str) -> Taken<'t> {
+        self.text.clear();
+        self.ends.clear();
+        words(text, |word| {
+            self.text.push_str(word);
+            self.ends.push(self.text.len());
+        });
+        Taken { words: self, next: 0, begins: 0, token: Token::default() }
+    }
+}
+
+struct Taken<'t> {
+    words: &'t Words,
+    next: usize,
+    begins: usize,
+    token: Token,
+}
+
+impl TokenStream for Taken<'_> {
+    fn advance(&mut self) -> bool {
+        let Some(end) = self.words.ends.get(self.next).copied() else { return false };
+        self.token.text.clear();
+        self.token.text.push_str(&self.words.text[self.begins..end]);
+        self.token.position = self.next;
+        (self.begins, self.next) = (end, self.next + 1);
+        true
+    }
+
+    fn token(&self) -> &Token {
+        &self.token
+    }
+
+    fn token_mut(&mut self) -> &mut Token {
+        &mut self.token
+    }
+}

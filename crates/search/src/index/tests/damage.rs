@@ -1,0 +1,187 @@
+//! What is broken on disk is made anew and said so; nothing panics and nothing wrong is told.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn fill(folder: &Path) {
+    let (index, _) = Index::open(Place::Folder(folder), None).unwrap();
+    let mut writer = index.writer().unwrap().unwrap();
+    for at in 0..60 {
+        let text =
+            format!("alpha word{at}\nbody of it\n\nbeta other{at}\n{}", "filler ".repeat(at));
+        Doc::new(&format!("src/{at}.rs"), &text, &["rust"]).put(&mut writer, b"1");
+        if at % 20 == 19 {
+            writer.commit().unwrap();
+        }
+    }
+    writer.remove("src/3.rs").unwrap();
+    writer.commit().unwrap();
+    writer.rest().unwrap();
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Reopens after `break_it`; whatever it broke, the index works, and has all or nothing.
+fn check(break_it: impl Fn(&[u8]) -> Option<Vec<u8>>, what: &str) {
+    let whole = tempfile::tempdir().unwrap();
+    fill(whole.path());
+    let all = files(whole.path());
+    let mut rebuilt = 0;
+    for file in &all {
+        let folder = tempfile::tempdir().unwrap();
+        copy(whole.path(), folder.path());
+        let file = folder.path().join(file.strip_prefix(whole.path()).unwrap());
+        match break_it(&fs::read(&file).unwrap()) {
+            Some(bytes) => fs::write(&file, bytes).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+        let (index, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
+        let now = index.snapshot().unwrap();
+        let found = find(&now, "alpha");
+        let told = format!("{what}: {} {begun:?}", file.display());
+        match &begun {
+            Begun::Kept => assert_eq!(found.len(), 59, "{told}"),
+            Begun::Rebuilt(why) => {
+                rebuilt += 1;
+                assert!(found.is_empty() && !why.is_empty(), "{told}");
+            }
+            Begun::New => assert!(file.ends_with("index.json"), "{told}"),
+        }
+        let mut writer = index.writer().unwrap().unwrap();
+        Doc::new("new.rs", "gamma", &[]).put(&mut writer, b"1");
+        writer.commit().unwrap();
+        assert_eq!(find(&index.snapshot().unwrap(), "gamma").len(), 1, "{told}");
+    }
+    // Locks and lists of files may be broken without harm.
+    assert!(rebuilt >= all.len() - 8, "{what}: {rebuilt} of {} were seen", all.len());
+}
+
+fn copy(from: &Path, to: &Path) {
+    for file in files(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(&file, target).unwrap();
+    }
+}
+
+#[test]
+fn a_file_cut_short_is_seen() {
+    check(|bytes| Some(bytes[..bytes.len() / 2].to_owned()), "cut in half");
+    check(|bytes| Some(bytes[..bytes.len().saturating_sub(1)].to_owned()), "cut by a byte");
+}
+
+#[test]
+fn a_file_emptied_or_gone_is_seen() {
+    check(|_| Some(Vec::new()), "emptied");
+    check(|_| None, "gone");
+}
+
+#[test]
+fn a_file_with_one_other_byte_is_seen() {
+    let flip = |bytes: &[u8]| {
+        let mut bytes = bytes.to_owned();
+        let at = bytes.len() / 3;
+        if let Some(byte) = bytes.get_mut(at) {
+            *byte ^= 0x55;
+        }
+        Some(bytes)
+    };
+    check(flip, "flipped");
+}
+
+#[test]
+fn a_file_of_noise_is_seen() {
+    let noise = |bytes: &[u8]| {
+        let hash = blake3::hash(bytes);
+        Some(hash.as_bytes().iter().copied().cycle().take(bytes.len()).collect())
+    };
+    check(noise, "noise");
+}
+
+#[test]
+fn another_version_is_made_anew_and_said_so() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(folder.path());
+    let header = folder.path().join("index.json");
+    let ours = fs::read_to_string(&header).unwrap();
+    for (from, to) in [("\"format\":1", "\"format\":99"), ("\"words\":\"", "\"words\":\"x")] {
+        assert!(ours.contains(from));
+        fs::write(&header, ours.replace(from, to)).unwrap();
+        let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
+        let Begun::Rebuilt(why) = begun else { panic!("{begun:?}") };
+        assert!(why.contains("format 99") || why.contains("another version"), "{why}");
+        assert_eq!(fs::read_to_string(&header).unwrap(), ours);
+        fill(folder.path());
+    }
+}
+
+#[test]
+fn another_version_that_is_in_use_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let writer = index.writer().unwrap().unwrap();
+    fs::write(folder.path().join("index.json"), "{}").unwrap();
+    let Err(err) = Index::open(Place::Folder(folder.path()), None) else { panic!() };
+    assert!(matches!(err, IndexError::Busy(_)), "{err}");
+    drop(writer);
+    let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    assert!(matches!(begun, Begun::Rebuilt(_)));
+}
+
+#[test]
+fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let mut writer = index.writer().unwrap().unwrap();
+    // Large enough that files are read where they are, not held.
+    for at in 0..4_000 {
+        let words: Vec<String> =
+            (0..30).map(|it| format!("w{}x", (at * 7 + it * 31) % 5_000)).collect();
+        Doc::new(&format!("src/{at}.rs"), &format!("alpha{at} {}", words.join(" ")), &[])
+            .put(&mut writer, b"1");
+    }
+    writer.commit().unwrap();
+    writer.rest().unwrap();
+    drop(writer);
+    let now = index.snapshot().unwrap();
+    for file in files(&folder.path().join("words")) {
+        let opened = fs::OpenOptions::new().write(true).open(file).unwrap();
+        opened.set_len(100).unwrap();
+    }
+    let mut damaged = 0;
+    for query in ["alpha7", "w7x", "w31x w38x", "src rs"] {
+        let question = match now.question(query) {
+            Ok(question) => question,
+            Err(err) => {
+                damaged += u32::from(matches!(err, IndexError::Damaged(_)));
+                continue;
+            }
+        };
+        let filter = Filter::default();
+        let sought = Sought { near: None, model: None, filter: &filter, limit: 50 };
+        match now.candidates(Some(&question), &sought, &|| true) {
+            Ok(_) => {}
+            Err(IndexError::Damaged(_)) => damaged += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(damaged > 0, "nothing was read from the files");
+    assert!(matches!(now.documents(), Err(IndexError::Damaged(_))));
+    drop((now, index));
+    Index::remove(Place::Folder(folder.path())).unwrap();
+    let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    assert_eq!(begun, Begun::New);
+}

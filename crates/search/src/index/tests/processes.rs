@@ -1,0 +1,183 @@
+//! Several processes at one index: one writes, the others read, and any may be killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const FOLDER: &str = "TOOLGATE_TEST_INDEX";
+const FILES: usize = 25;
+/// Of each file two, which both have the version's number in them.
+const CHUNKS: usize = 2 * FILES;
+
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Killed, not asked: SIGKILL.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Starts this very program again, for the one test `name`.
+fn start(name: &str, folder: &Path) -> (Started, Receiver<String>) {
+    let name = format!("index::tests::processes::{name}");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &name, "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = lines(child.stdout.take().unwrap());
+    (Started(child), lines)
+}
+
+fn lines(stdout: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            // The test program itself writes lines before ours.
+            if let Some((_, told)) = line.rsplit_once("> ")
+                && sender.send(told.to_owned()).is_err()
+            {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn say(told: &str) {
+    println!("> {told}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn put_all(writer: &mut Writer, version: u64) {
+    for at in 0..FILES {
+        let text = format!("version {version}\n\nfile of {version}");
+        Doc::new(&format!("f{at}.txt"), &text, &[]).put(writer, &version.to_le_bytes());
+    }
+}
+
+fn version(snapshot: &Snapshot) -> Option<u64> {
+    let documents = snapshot.documents().unwrap();
+    let version = |it: &super::super::Known| u64::from_le_bytes(it.stamp[..].try_into().unwrap());
+    let versions: Vec<u64> = documents.values().map(version).collect();
+    assert!(versions.is_empty() || versions.len() == FILES, "{} files", versions.len());
+    assert!(versions.windows(2).all(|pair| pair[0] == pair[1]), "{versions:?}");
+    versions.first().copied()
+}
+
+#[test]
+#[ignore = "run by other tests, as a process of its own"]
+fn writes_version_after_version() {
+    let folder = std::env::var_os(FOLDER).unwrap();
+    let (index, begun) = Index::open(Place::Folder(folder.as_ref()), None).unwrap();
+    let mut writer = index.writer().unwrap().expect("the one before is dead");
+    say(&format!("begun {begun:?}"));
+    let mut next = version(&index.snapshot().unwrap()).unwrap_or_default() + 1;
+    loop {
+        put_all(&mut writer, next);
+        writer.commit().unwrap();
+        say(&next.to_string());
+        next += 1;
+    }
+}
+
+#[test]
+#[ignore = "run by other tests, as a process of its own"]
+fn reads_what_another_writes() {
+    let folder = std::env::var_os(FOLDER).unwrap();
+    let (index, begun) = Index::open(Place::Folder(folder.as_ref()), None).unwrap();
+    assert!(index.writer().unwrap().is_none(), "another writes");
+    say(&format!("begun {begun:?}"));
+    let mut last = None;
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
+        let now = index.snapshot().unwrap();
+        let read = version(&now);
+        if read != last {
+            let found = read.map_or(0, |it| find(&now, &it.to_string()).len());
+            say(&format!("{} {found}", read.unwrap_or_default()));
+            last = read;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_writer_killed_at_any_moment_leaves_its_last_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Index::open(Place::Folder(folder.path()), None).unwrap());
+    let mut seed = u64::from(std::process::id());
+    let mut last = 0;
+    for round in 0..10 {
+        let (writer, lines) = start("writes_version_after_version", folder.path());
+        let wait = Duration::from_secs(30);
+        assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Kept", "round {round}");
+        let mut told: u64 = lines.recv_timeout(wait).unwrap().parse().unwrap();
+        assert_eq!(told, last + 1, "round {round} goes on where the last was killed");
+        // Anywhere in the next commits: while words or vectors are written, or segments merged.
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let until = Instant::now() + Duration::from_micros(seed >> 33 & 0x3_ffff);
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if let Ok(line) = lines.recv_timeout(left) {
+                told = line.parse().unwrap();
+            }
+        }
+        drop(writer);
+        told = lines.iter().last().map_or(told, |it| it.parse().unwrap());
+        let (index, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
+        assert_eq!(begun, Begun::Kept, "round {round}");
+        let now = index.snapshot().unwrap();
+        last = version(&now).unwrap();
+        assert!(
+            last == told || last == told + 1,
+            "round {round}: {told} was told, {last} is there"
+        );
+        assert_eq!(find(&now, &last.to_string()).len(), CHUNKS, "round {round}");
+    }
+    // What the killed left is cleared away by the next.
+    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let mut writer = index.writer().unwrap().unwrap();
+    put_all(&mut writer, last + 1);
+    writer.commit().unwrap();
+    writer.rest().unwrap();
+    let files = std::fs::read_dir(folder.path().join("words")).unwrap().count();
+    let segments = index.snapshot().unwrap().inner.parts.len();
+    assert!(files <= 8 * segments + 8, "{files} files of {segments} segments");
+}
+
+#[test]
+fn what_one_process_writes_another_reads_and_takes_over_when_it_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (index, _) = Index::open(Place::Folder(folder.path()), None).unwrap();
+    let mut writer = index.writer().unwrap().unwrap();
+    put_all(&mut writer, 1);
+    writer.commit().unwrap();
+    let (reader, lines) = start("reads_what_another_writes", folder.path());
+    let wait = Duration::from_secs(30);
+    assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Kept");
+    assert_eq!(lines.recv_timeout(wait).unwrap(), format!("1 {CHUNKS}"));
+    for next in 2..12 {
+        put_all(&mut writer, next);
+        writer.commit().unwrap();
+        // It may have looked away while an earlier one was there.
+        while lines.recv_timeout(wait).unwrap() != format!("{next} {CHUNKS}") {}
+    }
+    drop(reader);
+    assert_eq!(version(&index.snapshot().unwrap()), Some(11), "a reader's death changes nothing");
+    drop(writer);
+    let (other, lines) = start("writes_version_after_version", folder.path());
+    assert_eq!(lines.recv_timeout(wait).unwrap(), "begun Kept");
+    lines.recv_timeout(wait).unwrap();
+    assert!(index.writer().unwrap().is_none(), "now the other writes");
+    drop(other);
+    assert!(index.writer().unwrap().is_some(), "and is dead");
+    assert!(version(&index.snapshot().unwrap()).unwrap() >= 12);
+}

@@ -1,0 +1,115 @@
+//! The first stage is BM25F over all fields, as if every chunk were read.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tantivy::fieldnorm::FieldNormReader;
+
+use super::*;
+use crate::rank::{ALL, FIELDS, bm25f, count};
+
+const WORDS: [&str; 12] = [
+    "parse",
+    "http_header",
+    "HeaderMap",
+    "error",
+    "fn",
+    "Vec",
+    "session",
+    "stored",
+    "cache",
+    "x2",
+    "größe",
+    "認証",
+];
+
+fn text() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(&WORDS[..]);
+    let line = vec(word, 0..12).prop_map(|words| words.join(" "));
+    vec(line, 1..6).prop_map(|lines| lines.join("\n\n"))
+}
+
+fn about(length: u32) -> u32 {
+    FieldNormReader::id_to_fieldnorm(FieldNormReader::fieldnorm_to_id(length))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #[test]
+    fn the_best_by_words_are_those_that_reading_every_chunk_finds(
+        texts in vec(text(), 1..12),
+        query in vec(prop::sample::select(&WORDS[..]), 1..5),
+        limit in 1_usize..20,
+    ) {
+        let docs: Vec<Doc> = texts
+            .iter()
+            .enumerate()
+            .map(|(at, text)| Doc::new(&format!("src/file_{at}.rs"), text, &[]))
+            .collect();
+        let (_index, now) = filled(&docs);
+        let question = now.question(&query.join(" ")).unwrap();
+        let averages = now.averages();
+        let mut scores = Vec::new();
+        let mut all_lengths = [0.0_f32; FIELDS];
+        for doc in &docs {
+            let chunks = doc.chunks();
+            for chunk in &chunks {
+                let document = doc.document(b"", &chunks);
+                let texts = document.texts(chunk);
+                let (counts, lengths) = count(&question, &borrowed(&texts));
+                for field in ALL {
+                    all_lengths[field as usize] += lengths[field as usize] as f32;
+                }
+                let score = bm25f::score(&question, &averages, &counts, &lengths.map(about));
+                if score > 0.0 {
+                    scores.push((doc.path.clone(), chunk.first, counts, score));
+                }
+            }
+        }
+        let chunks = averages.chunks as f32;
+        for field in ALL {
+            let (ours, theirs) = (averages.lengths[field as usize], all_lengths[field as usize] / chunks);
+            prop_assert!((ours - theirs).abs() <= 0.001 * theirs.max(1.0), "{field:?} {ours} {theirs}");
+        }
+        scores.sort_by(|a, b| b.3.total_cmp(&a.3));
+        let found = ask(&now, &question, &Filter::default(), limit);
+        prop_assert_eq!(found.total, scores.len() as u64);
+        prop_assert_eq!(found.candidates.len(), limit.min(scores.len()));
+        // Which of equals is taken is left open.
+        let least = scores.get(limit - 1).map_or(0.0, |it| it.3) * 0.9999;
+        for candidate in &found.candidates {
+            let shown = &candidate.shown;
+            let same = |it: &&(String, u32, Vec<[u16; FIELDS]>, f32)| it.0 == shown.path && it.1 == shown.first;
+            let (_, _, counts, score) = scores.iter().find(same).unwrap();
+            prop_assert_eq!(counts, &candidate.counts);
+            prop_assert!(*score >= least, "{} is not among the best", score);
+        }
+    }
+}
+
+#[test]
+fn several_segments_rank_as_one() {
+    let docs: Vec<Doc> = (0..30)
+        .map(|at| {
+            let text = format!("parse {}\n\nheader parse {at}", "filler ".repeat(at));
+            Doc::new(&format!("f{at:02}"), &text, &[])
+        })
+        .collect();
+    let (_one, at_once) = filled(&docs);
+    let (index, _) = Index::open(Place::Memory, None).unwrap();
+    let mut writer = index.writer().unwrap().unwrap();
+    for few in docs.chunks(7) {
+        few.iter().for_each(|doc| doc.put(&mut writer, b"1"));
+        writer.commit().unwrap();
+    }
+    let in_parts = index.snapshot().unwrap();
+    assert!(in_parts.inner.parts.len() > 1);
+    assert_eq!(in_parts.averages(), at_once.averages());
+    let sorted = |snapshot: &Snapshot| {
+        let question = snapshot.question("parse header").unwrap();
+        let found = ask(snapshot, &question, &Filter::default(), 10);
+        let mut paths: Vec<String> = found.candidates.into_iter().map(|it| it.shown.path).collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(sorted(&in_parts), sorted(&at_once));
+}

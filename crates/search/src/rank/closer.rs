@@ -1,0 +1,95 @@
+//! The closer look: features weighed by a network, and what kind of text it is.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use toolgate_chunks::ChunkKind;
+use toolgate_chunks::words::distinct;
+
+use super::features::{FEATURES, features};
+use super::network::Network;
+use super::{Averages, Candidate, Question};
+use crate::static_model::StaticModel;
+
+/// What it is called.
+pub(super) const NAME: &str = "features-2";
+
+/// For candidates without a model's vectors, and for those with.
+static WORDS: LazyLock<Network> = LazyLock::new(|| network(include_bytes!("words.net")));
+static MODEL: LazyLock<Network> = LazyLock::new(|| network(include_bytes!("model.net")));
+
+fn network(bytes: &[u8]) -> Network {
+    let network = Network::of(bytes).expect("the built-in network is whole");
+    assert_eq!(network.inputs, FEATURES, "the built-in network knows the features");
+    network
+}
+
+/// What is taken from the logit of tests and examples that are not asked for.
+const TEST: f32 = 1.0;
+const EXAMPLE: f32 = 0.7;
+/// And of what is no definition: sections, settings, other text.
+const SAID: f32 = 0.5;
+/// And for each chunk of the same file that is likelier: an answer shows more than one file.
+const SAME_FILE: f32 = 0.1;
+
+/// How likely each candidate is meant.
+pub(super) fn scores(
+    question: &Question,
+    averages: &Averages,
+    candidates: &[Candidate],
+) -> Vec<f32> {
+    let looked = features(StaticModel::built_in(), question, averages, candidates);
+    let by_model = candidates.iter().any(|it| it.model.is_some());
+    let network = if by_model { &*MODEL } else { &*WORDS };
+    let wants = Wants::of(question);
+    let mut logits: Vec<f32> = looked
+        .iter()
+        .zip(candidates)
+        .map(|(features, it)| network.logit(features) - wants.takes(it))
+        .collect();
+    spread(&mut logits, candidates);
+    logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect()
+}
+
+/// What kinds of text a question names itself.
+struct Wants {
+    tests: bool,
+    examples: bool,
+    texts: bool,
+}
+
+impl Wants {
+    fn of(question: &Question) -> Self {
+        let any = |words: &str| distinct(words).iter().any(|word| question.at(word).is_some());
+        Self {
+            tests: any("test spec fixture mock"),
+            examples: any("example demo sample tutorial"),
+            texts: any("docs document readme guide changelog config configuration settings"),
+        }
+    }
+
+    /// What is taken from the logit of `candidate` for what it is.
+    fn takes(&self, candidate: &Candidate) -> f32 {
+        let is = |tag: &str| candidate.shown.tags.iter().any(|it| it == tag);
+        let test = if is("test") && !self.tests { TEST } else { 0.0 };
+        let example = if is("example") && !self.examples { EXAMPLE } else { 0.0 };
+        let said = match candidate.shown.kind {
+            ChunkKind::Function | ChunkKind::Type | ChunkKind::Code => 0.0,
+            ChunkKind::Section | ChunkKind::Key | ChunkKind::Text if self.texts => 0.0,
+            ChunkKind::Section | ChunkKind::Key | ChunkKind::Text => SAID,
+        };
+        test + example + said
+    }
+}
+
+/// Takes something from each candidate for those of its file that are likelier.
+fn spread(logits: &mut [f32], candidates: &[Candidate]) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+    let mut before: BTreeMap<&str, f32> = BTreeMap::new();
+    for at in order {
+        let count = before.entry(&candidates[at].shown.path).or_default();
+        logits[at] -= SAME_FILE * *count;
+        *count += 1.0;
+    }
+}

@@ -1,0 +1,235 @@
+//! Vectors of texts without a model run: each word has two, learned beforehand and built in, one as
+//! it is asked for and one as it stands in code. A text's vector is the sum of its words'.
+//!
+//! `cargo xtask train-search` makes `static_model.bin`; docs/design/search.md says how.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use toolgate_chunks::words::{concepts, words};
+
+use crate::Space;
+use crate::rank::{FIELDS, Field, Texts};
+
+/// Where the built-in one comes from.
+static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
+    StaticModel::of(std::borrow::Cow::Borrowed(include_bytes!("static_model.bin")))
+        .expect("the built-in table of words is whole")
+});
+
+/// What the file begins with; its last byte counts versions.
+const MAGIC: [u8; 8] = *b"tg-words";
+/// Magic, words, dimensions, what each field counts, and a mark that tells tables apart.
+const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
+const MARK_BYTES: usize = 4;
+/// A field with more different words is told by the first so many.
+const WORDS_MAX: usize = 512;
+
+/// Vectors by word.
+pub struct StaticModel {
+    bytes: std::borrow::Cow<'static, [u8]>,
+    words: usize,
+    dimensions: usize,
+    gains: [f32; FIELDS],
+}
+
+/// A word's vector: small numbers, and what they are to be multiplied by.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'m> {
+    scale: f32,
+    numbers: &'m [u8],
+}
+
+impl Row<'_> {
+    fn add_to(&self, sum: &mut [f32], weight: f32) {
+        let weight = weight * self.scale;
+        for (into, number) in sum.iter_mut().zip(self.numbers) {
+            *into += weight * f32::from(number.cast_signed());
+        }
+    }
+
+    /// How alike two words are: a cosine.
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    pub fn cosine(&self, other: &Row<'_>) -> f32 {
+        let (mut along, mut one, mut two) = (0_i32, 0_i32, 0_i32);
+        for (a, b) in self.numbers.iter().zip(other.numbers) {
+            let (a, b) = (i32::from(a.cast_signed()), i32::from(b.cast_signed()));
+            along += a * b;
+            one += a * a;
+            two += b * b;
+        }
+        along as f32 / ((one as f32).sqrt() * (two as f32).sqrt()).max(1.0)
+    }
+}
+
+impl StaticModel {
+    /// The one that is built in.
+    pub fn built_in() -> &'static Self {
+        &BUILT_IN
+    }
+
+    /// The one that `bytes` hold; `None` if they hold none.
+    pub fn of(bytes: std::borrow::Cow<'static, [u8]>) -> Option<Self> {
+        let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        if bytes.get(..8)? != MAGIC {
+            return None;
+        }
+        let (words, dimensions) = (number(8)? as usize, number(12)? as usize);
+        let mut gains = [0.0; FIELDS];
+        for (field, gain) in gains.iter_mut().enumerate() {
+            *gain = f32::from_bits(number(16 + 4 * field)?);
+        }
+        let row = 4 + dimensions;
+        let long = HEAD_BYTES + words * (8 + 2 * row);
+        (bytes.len() == long && dimensions > 0).then_some(Self { bytes, words, dimensions, gains })
+    }
+
+    /// The bytes of a table: of each word its rows as asked for and as found, in any order.
+    pub fn bytes(gains: [f32; FIELDS], table: &[(String, Vec<f32>, Vec<f32>)]) -> Vec<u8> {
+        let dimensions = table.first().map_or(0, |it| it.1.len());
+        let mut rows: Vec<_> = table.iter().map(|it| (hash(&it.0), [&it.1, &it.2])).collect();
+        rows.sort_unstable_by_key(|it| it.0);
+        rows.dedup_by_key(|it| it.0);
+        let mut bytes = MAGIC.to_vec();
+        for number in [rows.len(), dimensions] {
+            bytes.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        bytes.extend(gains.iter().flat_map(|gain| gain.to_bits().to_le_bytes()));
+        let marked = bytes.len();
+        bytes.extend([0; MARK_BYTES]);
+        bytes.extend(rows.iter().flat_map(|it| it.0.to_le_bytes()));
+        for table in [0, 1] {
+            for (_, both) in &rows {
+                let row = both[table];
+                let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
+                bytes.extend((most / 127.0).to_bits().to_le_bytes());
+                #[allow(clippy::cast_possible_truncation, reason = "at most 127")]
+                bytes.extend(
+                    row.iter().map(|it| ((it / most * 127.0).round() as i8).cast_unsigned()),
+                );
+            }
+        }
+        let mark = blake3::hash(&bytes);
+        bytes[marked..marked + MARK_BYTES].copy_from_slice(&mark.as_bytes()[..MARK_BYTES]);
+        bytes
+    }
+
+    /// What its vectors are called, and how long they are.
+    pub fn space(&self) -> Space {
+        let mark = &self.bytes[HEAD_BYTES - MARK_BYTES..HEAD_BYTES];
+        let mark: String = mark.iter().map(|it| format!("{it:02x}")).collect();
+        Space { model: format!("toolgate-static-{mark}"), dimensions: self.dimensions }
+    }
+
+    /// Which row `word` has.
+    fn at(&self, word: &str) -> Option<usize> {
+        let hash = hash(word);
+        let key = |at: usize| {
+            let from = HEAD_BYTES + 8 * at;
+            u64::from_le_bytes(self.bytes[from..from + 8].try_into().unwrap_or_default())
+        };
+        let (mut low, mut high) = (0, self.words);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if key(middle) < hash { low = middle + 1 } else { high = middle }
+        }
+        (low < self.words && key(low) == hash).then_some(low)
+    }
+
+    fn row(&self, table: usize, at: usize) -> Row<'_> {
+        let long = 4 + self.dimensions;
+        let from = HEAD_BYTES + 8 * self.words + long * (table * self.words + at);
+        let scale = self.bytes[from..from + 4].try_into().unwrap_or_default();
+        Row {
+            scale: f32::from_bits(u32::from_le_bytes(scale)),
+            numbers: &self.bytes[from + 4..from + long],
+        }
+    }
+
+    /// The vector of `word` as it is asked for.
+    pub fn asked(&self, word: &str) -> Option<Row<'_>> {
+        self.at(word).map(|at| self.row(0, at))
+    }
+
+    /// The vector of `word` as it stands in code.
+    pub fn found(&self, word: &str) -> Option<Row<'_>> {
+        self.at(word).map(|at| self.row(1, at))
+    }
+
+    /// The vector, of length 1, of a question; `None` where no word of it is known.
+    pub fn query(&self, text: &str) -> Option<Vec<f32>> {
+        let mut counts = HashMap::new();
+        for concept in concepts(text) {
+            if let Some(at) = self.at(&concept.word) {
+                *counts.entry(at).or_insert(0) += 1;
+            }
+        }
+        let mut sum = vec![0.0; self.dimensions];
+        self.add(&mut sum, 0, counts, 1.0);
+        normalised(sum)
+    }
+
+    /// The vector, of length 1, of a chunk; `None` where no word of it is known.
+    pub fn chunk(&self, texts: &Texts<'_>) -> Option<Vec<f32>> {
+        let mut sum = vec![0.0; self.dimensions];
+        for (field, text) in texts.iter().enumerate() {
+            let mut counts: HashMap<usize, u32> = HashMap::new();
+            words(text, |word| {
+                if let Some(at) = self.at(word)
+                    && (counts.len() < WORDS_MAX || counts.contains_key(&at))
+                {
+                    *counts.entry(at).or_insert(0) += 1;
+                }
+            });
+            // A doc comment speaks as those do who ask.
+            let table = usize::from(field != Field::Doc as usize);
+            self.add(&mut sum, table, counts, self.gains[field]);
+        }
+        normalised(sum)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a weight is no count")]
+    fn add(&self, sum: &mut [f32], table: usize, counts: HashMap<usize, u32>, gain: f32) {
+        let mut counts: Vec<(usize, f32)> =
+            counts.into_iter().map(|(at, count)| (at, 1.0 + (count as f32).ln())).collect();
+        // In one order, so that a text has one vector.
+        counts.sort_unstable_by_key(|it| it.0);
+        let length = counts.iter().map(|it| it.1 * it.1).sum::<f32>().sqrt().max(1e-6);
+        for (at, weight) in counts {
+            self.row(table, at).add_to(sum, gain * weight / length);
+        }
+    }
+}
+
+fn normalised(mut sum: Vec<f32>) -> Option<Vec<f32>> {
+    let length = sum.iter().map(|it| it * it).sum::<f32>().sqrt();
+    (length > 1e-6).then(|| {
+        sum.iter_mut().for_each(|it| *it /= length);
+        sum
+    })
+}
+
+/// FNV-1a, then the finishing step of SplitMix64.
+fn hash(word: &str) -> u64 {
+    let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// The space of the built-in vectors.
+pub fn space() -> Space {
+    StaticModel::built_in().space()
+}
+
+/// The built-in vector of a question; see [`StaticModel::query`].
+pub fn query(text: &str) -> Option<Vec<f32>> {
+    StaticModel::built_in().query(text)
+}
+
+/// The built-in vector of a chunk; see [`StaticModel::chunk`].
+pub fn chunk(texts: &Texts<'_>) -> Option<Vec<f32>> {
+    StaticModel::built_in().chunk(texts)
+}

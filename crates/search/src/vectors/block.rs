@@ -1,0 +1,344 @@
+//! One file of vectors, written once and never changed.
+//!
+//! A head, the hashes in order, the sign codes, the rows. Head, hashes and codes are held in memory
+//! and have one checksum; a row is read where it is needed and has its own. Nothing is mapped, so a
+//! file that somebody cuts short is an error to be told, never a signal.
+#![allow(clippy::disallowed_methods, reason = "the index's own folder, handed in by its owner")]
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::quantised::{Row, code_bytes};
+use crate::{ChunkHash, Space};
+
+const MAGIC: [u8; 8] = *b"tgvector";
+/// Goes up with whatever changes what the bytes say.
+const VERSION: u32 = 1;
+const HEAD: usize = 64;
+/// Where in the head the checksum stands.
+const CHECKSUM: std::ops::Range<usize> = 56..60;
+/// What the name of a block ends in.
+const ENDING: &str = ".vectors";
+
+/// Which appends a block holds, and of what it consists: files of one name are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    checksum: u32,
+}
+
+impl Name {
+    /// The name that a file is called by, if it is a block's.
+    pub(super) fn of(file: &str) -> Option<Self> {
+        let mut parts = file.strip_suffix(ENDING)?.split('-');
+        let (first, last) = (parts.next()?, parts.next()?);
+        let name = Self {
+            first: u64::from_str_radix(first, 16).ok()?,
+            last: u64::from_str_radix(last, 16).ok()?,
+            checksum: u32::from_str_radix(parts.next()?, 16).ok()?,
+        };
+        (name.file() == file).then_some(name)
+    }
+
+    pub(super) fn file(self) -> String {
+        let Self { first, last, checksum } = self;
+        format!("{first:016x}-{last:016x}-{checksum:08x}{ENDING}")
+    }
+
+    /// Whether what `other` holds was taken over into this one.
+    pub(super) fn supersedes(self, other: Self) -> bool {
+        self != other && self.first <= other.first && other.last <= self.last
+    }
+}
+
+/// A block, open.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) name: Name,
+    hashes: Vec<u64>,
+    codes: Vec<u8>,
+    row_bytes: usize,
+    rows: Rows,
+    /// All rows, once they were all wanted.
+    read: OnceLock<Option<Vec<u8>>>,
+    damaged: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Rows {
+    Memory(Vec<u8>),
+    File { file: File, at: u64 },
+}
+
+/// Why a block cannot be used.
+pub(super) enum Unusable {
+    /// It is not there any more.
+    Gone,
+    /// It is not what was written, or was written by another version, or of another space.
+    Bad(String),
+    Disk(io::Error),
+}
+
+impl From<io::Error> for Unusable {
+    fn from(err: io::Error) -> Self {
+        match err.kind() {
+            io::ErrorKind::NotFound => Self::Gone,
+            io::ErrorKind::UnexpectedEof => Self::Bad("it ends too early".to_owned()),
+            _ => Self::Disk(err),
+        }
+    }
+}
+
+impl Block {
+    /// The block in the file `name` of `folder`.
+    pub(super) fn open(folder: &Path, name: Name, space: &Space) -> Result<Self, Unusable> {
+        let bad = |why: &str| Unusable::Bad(why.to_owned());
+        let file = File::open(folder.join(name.file()))?;
+        let mut head = [0; HEAD];
+        file.read_exact_at(&mut head, 0)?;
+        if head[..8] != MAGIC {
+            return Err(bad("it does not begin as one"));
+        }
+        let version = u32::from_le_bytes(part(&head, 8));
+        if version != VERSION {
+            return Err(Unusable::Bad(format!("it is of version {version}, not {VERSION}")));
+        }
+        let count = u64::from_le_bytes(part(&head, 16));
+        let expected = Head { name, count, space }.bytes();
+        if head[..CHECKSUM.start] != expected[..CHECKSUM.start] {
+            return Err(bad("it is of another model, or not what its name says"));
+        }
+        let (dimensions, row_bytes) = (space.dimensions, Row::bytes(space.dimensions));
+        let held = 8 + code_bytes(dimensions);
+        let length = file.metadata()?.len();
+        let wanted = count.checked_mul((held + row_bytes) as u64).map(|it| it + HEAD as u64);
+        if wanted != Some(length) || u32::try_from(count).is_err() {
+            return Err(bad("it is not as long as it says"));
+        }
+        // Its length being what it is, it fits in memory as well as on the disk.
+        let count = usize::try_from(count).map_err(|_| bad("it is too long"))?;
+        let mut codes = vec![0; count * held];
+        file.read_exact_at(&mut codes, HEAD as u64)?;
+        let checksum = checksum(&head, &codes);
+        if checksum != u32::from_le_bytes(part(&head, CHECKSUM.start)) || checksum != name.checksum
+        {
+            return Err(bad("its checksum is wrong"));
+        }
+        let hashes = codes[..count * 8].as_chunks::<8>().0.iter().map(|it| u64::from_le_bytes(*it));
+        let hashes = hashes.collect();
+        codes.drain(..count * 8);
+        let at = (HEAD + count * held) as u64;
+        let rows = Rows::File { file, at };
+        Ok(Self::new(name, hashes, codes, row_bytes, rows))
+    }
+
+    fn new(name: Name, hashes: Vec<u64>, codes: Vec<u8>, row_bytes: usize, rows: Rows) -> Self {
+        let (read, damaged) = (OnceLock::new(), AtomicBool::new(false));
+        Self { name, hashes, codes, row_bytes, rows, read, damaged }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    pub(super) fn hash(&self, index: usize) -> ChunkHash {
+        ChunkHash(self.hashes[index])
+    }
+
+    pub(super) fn hashes(&self) -> &[u64] {
+        &self.hashes
+    }
+
+    /// The codes of those in `range`.
+    pub(super) fn codes(&self, range: std::ops::Range<usize>) -> &[u8] {
+        let bytes = self.codes.len() / self.len().max(1);
+        &self.codes[range.start * bytes..range.end * bytes]
+    }
+
+    /// Whether a row was found not to be what was written.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// What `find` makes of one row; `None` if it cannot be read. `space` is what it is read into.
+    pub(super) fn with_row<T>(
+        &self,
+        index: usize,
+        room: &mut Vec<u8>,
+        find: impl FnOnce(Row<'_>) -> T,
+    ) -> Option<T> {
+        if let Some(rows) = self.rows_in_memory() {
+            let row = rows.get(index * self.row_bytes..(index + 1) * self.row_bytes)?;
+            return Row::known(row).map(find);
+        }
+        let found = self.raw_row(index, room).and_then(|()| Row::checked(room)).map(find);
+        if found.is_none() {
+            self.damaged.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Reads all rows, to be held from now on: for whoever wants all of few.
+    pub(super) fn hold_rows(&self) {
+        self.read.get_or_init(|| {
+            let Rows::File { file, at } = &self.rows else { return None };
+            let mut rows = vec![0; self.len() * self.row_bytes];
+            let read = file.read_exact_at(&mut rows, *at).is_ok();
+            let whole =
+                read && rows.chunks_exact(self.row_bytes).all(|row| Row::checked(row).is_some());
+            if !whole {
+                self.damaged.store(true, Ordering::Relaxed);
+            }
+            whole.then_some(rows)
+        });
+    }
+
+    fn rows_in_memory(&self) -> Option<&[u8]> {
+        match &self.rows {
+            Rows::Memory(rows) => Some(rows),
+            Rows::File { .. } => self.read.get()?.as_deref(),
+        }
+    }
+
+    /// The bytes of one row, into `room`.
+    fn raw_row(&self, index: usize, room: &mut Vec<u8>) -> Option<()> {
+        room.resize(self.row_bytes, 0);
+        match &self.rows {
+            Rows::Memory(rows) => {
+                room.copy_from_slice(rows.get(index * self.row_bytes..)?.get(..self.row_bytes)?);
+                Some(())
+            }
+            Rows::File { file, at } => {
+                file.read_exact_at(room, at + (index * self.row_bytes) as u64).ok()
+            }
+        }
+    }
+}
+
+/// What is to become a block: rows of other blocks, and new ones.
+pub(super) struct Draft<'d> {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) space: &'d Space,
+    /// By hash, in order, each once.
+    pub(super) parts: Vec<(u64, Part<'d>)>,
+}
+
+/// Where a vector of a new block is taken from.
+#[derive(Clone, Copy)]
+pub(super) enum Part<'d> {
+    Old { block: &'d Block, index: usize },
+    New { row: &'d [u8], code: &'d [u8] },
+}
+
+impl Draft<'_> {
+    /// Leaves out what cannot be read, and writes the rest: into `folder`, or into memory.
+    pub(super) fn write(mut self, folder: Option<&Path>) -> io::Result<Block> {
+        let mut room = Vec::new();
+        self.parts.retain(|(_, part)| match part {
+            Part::Old { block, index } => block.with_row(*index, &mut room, |_| ()).is_some(),
+            Part::New { .. } => true,
+        });
+        let hashes: Vec<u64> = self.parts.iter().map(|(hash, _)| *hash).collect();
+        let codes = self.codes();
+        let mut held: Vec<u8> = hashes.iter().flat_map(|it| it.to_le_bytes()).collect();
+        held.extend(&codes);
+        let mut name = Name { first: self.first, last: self.last, checksum: 0 };
+        let mut head = Head { name, count: hashes.len() as u64, space: self.space }.bytes();
+        name.checksum = checksum(&head, &held);
+        head[CHECKSUM].copy_from_slice(&name.checksum.to_le_bytes());
+
+        let row_bytes = Row::bytes(self.space.dimensions);
+        let Some(folder) = folder else {
+            let mut rows = Vec::with_capacity(hashes.len() * row_bytes);
+            self.rows(|row| {
+                rows.extend(row);
+                Ok(())
+            })?;
+            return Ok(Block::new(name, hashes, codes, row_bytes, Rows::Memory(rows)));
+        };
+        let unnamed = folder.join("new.tmp");
+        let mut how = File::options();
+        how.read(true).write(true).create(true).truncate(true);
+        let mut to = BufWriter::with_capacity(1 << 16, how.open(&unnamed)?);
+        to.write_all(&head)?;
+        to.write_all(&held)?;
+        drop(held);
+        self.rows(|row| to.write_all(row))?;
+        let file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        std::fs::rename(&unnamed, folder.join(name.file()))?;
+        File::open(folder)?.sync_all()?;
+        let at = (HEAD + hashes.len() * 8 + codes.len()) as u64;
+        Ok(Block::new(name, hashes, codes, row_bytes, Rows::File { file, at }))
+    }
+
+    fn codes(&self) -> Vec<u8> {
+        let mut codes = Vec::with_capacity(self.parts.len() * code_bytes(self.space.dimensions));
+        for (_, part) in &self.parts {
+            match part {
+                Part::Old { block, index } => codes.extend(block.codes(*index..index + 1)),
+                Part::New { code, .. } => codes.extend(*code),
+            }
+        }
+        codes
+    }
+
+    fn rows(&self, mut put: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut room = Vec::new();
+        for (_, part) in &self.parts {
+            match part {
+                Part::Old { block, index } => {
+                    let read = block.raw_row(*index, &mut room);
+                    read.ok_or_else(|| io::Error::other("a block has become shorter"))?;
+                    put(&room)?;
+                }
+                Part::New { row, .. } => put(row)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Head<'s> {
+    name: Name,
+    count: u64,
+    space: &'s Space,
+}
+
+impl Head<'_> {
+    /// The head, its checksum still 0.
+    fn bytes(&self) -> [u8; HEAD] {
+        let mut model = blake3::Hasher::new();
+        model.update(self.space.model.as_bytes());
+        let dimensions = u32::try_from(self.space.dimensions).unwrap_or(u32::MAX);
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        head[12..16].copy_from_slice(&dimensions.to_le_bytes());
+        head[16..24].copy_from_slice(&self.count.to_le_bytes());
+        head[24..32].copy_from_slice(&self.name.first.to_le_bytes());
+        head[32..40].copy_from_slice(&self.name.last.to_le_bytes());
+        head[40..56].copy_from_slice(&model.finalize().as_bytes()[..16]);
+        head
+    }
+}
+
+/// Of a head, without the place where this goes, and of what is held in memory.
+fn checksum(head: &[u8; HEAD], held: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&head[..CHECKSUM.start]);
+    hasher.update(&head[CHECKSUM.end..]);
+    hasher.update(held);
+    hasher.finalize()
+}
+
+/// `N` bytes of the head from `at`.
+fn part<const N: usize>(head: &[u8; HEAD], at: usize) -> [u8; N] {
+    std::array::from_fn(|offset| head[at + offset])
+}

@@ -1,0 +1,47 @@
+//! Where the vector of a content is.
+
+use std::sync::Arc;
+
+use super::block::Block;
+use crate::ChunkHash;
+
+/// Hashes in buckets by their first bits. They are spread evenly, so a bucket holds one or two.
+#[derive(Debug)]
+pub(super) struct Places {
+    shift: u32,
+    /// Where each bucket begins, and where the last ends.
+    begins: Vec<u32>,
+    entries: Vec<(u64, u32)>,
+}
+
+impl Places {
+    /// Of `blocks`, whose slots follow one another.
+    pub(super) fn of(blocks: &[Arc<Block>]) -> Self {
+        let count: usize = blocks.iter().map(|block| block.len()).sum();
+        let bits = (count / 2).max(1).ilog2();
+        // A shift by all 64 bits is none that there is: with one bucket, half of it stays empty.
+        let shift = 64 - bits.max(1);
+        let bucket = |hash: u64| usize::try_from(hash >> shift).unwrap_or_default();
+        let all = || (0_u32..).zip(blocks.iter().flat_map(|block| block.hashes()).copied());
+        let mut begins = vec![0; (1 << bits.max(1)) + 1];
+        all().for_each(|(_, hash)| begins[bucket(hash) + 1] += 1);
+        for at in 1..begins.len() {
+            begins[at] += begins[at - 1];
+        }
+        let (mut free, mut entries) = (begins.clone(), vec![(0, 0); count]);
+        for (slot, hash) in all() {
+            let to = &mut free[bucket(hash)];
+            entries[*to as usize] = (hash, slot);
+            *to += 1;
+        }
+        Self { shift, begins, entries }
+    }
+
+    /// The slot of `hash`, the latest where there are several.
+    pub(super) fn slot_of(&self, hash: ChunkHash) -> Option<u32> {
+        let bucket = usize::try_from(hash.0 >> self.shift).unwrap_or_default();
+        let entries = self.begins[bucket] as usize..self.begins[bucket + 1] as usize;
+        let found = self.entries[entries].iter().rfind(|(it, _)| *it == hash.0);
+        found.map(|(_, slot)| *slot)
+    }
+}

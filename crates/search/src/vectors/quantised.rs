@@ -1,0 +1,166 @@
+//! A vector made small: a byte a number, and a bit a number.
+
+use super::{VectorsError, kernels};
+use crate::Space;
+
+/// More than any model has; distances between codes fit 16 bits.
+pub(super) const DIMENSIONS_MAX: usize = 65_535;
+/// What stands before the numbers of a row: their scale and their checksum.
+pub(super) const ROW_HEAD: usize = 8;
+
+/// A vector as it is looked for: of length 1, its numbers in steps fine enough not to matter.
+#[derive(Debug, Clone)]
+pub struct Query {
+    numbers: Vec<i16>,
+    step: f32,
+    pub(super) code: Vec<u64>,
+    /// The numbers again, coarse and from 0, a bit of all of them after the other.
+    pub(super) planes: Vec<u64>,
+    /// What stands for 0 in them.
+    pub(super) zero: i64,
+}
+
+/// In how many bits a number of a query is weighed against signs.
+const PLANES: u32 = 6;
+
+impl Query {
+    pub(super) fn of(vector: &[f32], space: &Space) -> Result<Self, VectorsError> {
+        let vector = normal(vector, space)?;
+        // As large as the sum of all products with bytes still fits an `i32`.
+        let most = (i32::MAX / 128 / i32::try_from(vector.len()).unwrap_or(i32::MAX)).min(32_767);
+        let step = largest(&vector) / most as f32;
+        let numbers = vector.iter().map(|it| rounded(it / step)).collect();
+        let mut code = Vec::new();
+        code_of(&vector, |word| code.push(word));
+        let least = vector.iter().copied().fold(f32::INFINITY, f32::min);
+        let most = vector.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let levels = ((1 << PLANES) - 1) as f32;
+        let coarse = (most - least).max(f32::MIN_POSITIVE) / levels;
+        let levels: Vec<i16> = vector.iter().map(|it| rounded((it - least) / coarse)).collect();
+        let zero = i64::from(rounded(-least / coarse));
+        let mut planes = Vec::new();
+        for place in 0..PLANES {
+            words_of(levels.iter().map(|it| it >> place & 1 == 1), |word| planes.push(word));
+        }
+        Ok(Self { numbers, step, code, planes, zero })
+    }
+
+    /// The cosine to what `row` holds.
+    pub(super) fn cosine(&self, row: Row<'_>) -> f32 {
+        kernels::dot(&self.numbers, row.numbers) as f32 * self.step * row.step
+    }
+}
+
+/// A vector as it is kept: each number a byte, times one step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'b> {
+    step: f32,
+    numbers: &'b [u8],
+}
+
+impl<'b> Row<'b> {
+    /// How many bytes a row of `dimensions` has.
+    pub(super) fn bytes(dimensions: usize) -> usize {
+        ROW_HEAD + dimensions
+    }
+
+    /// What stands in `bytes`; `None` if it is not what was written.
+    pub(super) fn checked(bytes: &'b [u8]) -> Option<Self> {
+        let (checksum, rest) = bytes.split_first_chunk::<4>()?;
+        (crc32fast::hash(rest) == u32::from_le_bytes(*checksum)).then_some(())?;
+        Self::known(bytes)
+    }
+
+    /// What stands in `bytes` that have been checked before.
+    pub(super) fn known(bytes: &'b [u8]) -> Option<Self> {
+        let (_, rest) = bytes.split_first_chunk::<4>()?;
+        let (step, numbers) = rest.split_first_chunk::<4>()?;
+        Some(Self { step: f32::from_le_bytes(*step), numbers })
+    }
+
+    /// The vector, as near as it was kept.
+    pub(super) fn vector(self) -> Vec<f32> {
+        self.numbers.iter().map(|it| f32::from(it.cast_signed()) * self.step).collect()
+    }
+}
+
+/// Writes `vector` as a row into `row` and as a code into `code`.
+pub(super) fn quantise(
+    vector: &[f32],
+    space: &Space,
+    row: &mut Vec<u8>,
+    code: &mut Vec<u8>,
+) -> Result<(), VectorsError> {
+    let vector = normal(vector, space)?;
+    let step = largest(&vector) / 127.0;
+    let bytes: Vec<u8> = vector.iter().map(|it| byte(it / step)).collect();
+    // Of the step that makes what is kept as long as what was: 1.
+    let squares = bytes.iter().map(|it| f32::from(it.cast_signed()).powi(2));
+    let step = squares.sum::<f32>().sqrt().recip();
+    let begin = row.len();
+    row.extend([0; 4]);
+    row.extend(step.to_le_bytes());
+    row.extend(bytes);
+    let checksum = crc32fast::hash(&row[begin + 4..]);
+    row[begin..begin + 4].copy_from_slice(&checksum.to_le_bytes());
+    code_of(&vector, |word| code.extend(word.to_le_bytes()));
+    Ok(())
+}
+
+/// How many bytes a code of `dimensions` has.
+pub(super) fn code_bytes(dimensions: usize) -> usize {
+    dimensions.div_ceil(64) * 8
+}
+
+/// `vector` made length 1, if it is one of `space`.
+fn normal(vector: &[f32], space: &Space) -> Result<Vec<f32>, VectorsError> {
+    let wanted = space.dimensions;
+    if vector.len() != wanted {
+        let (has, model) = (vector.len(), &space.model);
+        return Err(VectorsError::Refused(format!(
+            "the vector has {has} numbers; vectors of `{model}` have {wanted}"
+        )));
+    }
+    if let Some(at) = vector.iter().position(|it| !it.is_finite()) {
+        let what = vector[at];
+        return Err(VectorsError::Refused(format!(
+            "number {at} of the vector is {what}; a vector has finite numbers only"
+        )));
+    }
+    // By the largest first, so that no square is beyond what an `f32` can say.
+    let largest = largest(vector);
+    if largest == 0.0 {
+        let all = "every number of the vector is 0; such a vector points nowhere";
+        return Err(VectorsError::Refused(all.to_owned()));
+    }
+    let scaled: Vec<f32> = vector.iter().map(|it| it / largest).collect();
+    let length = scaled.iter().map(|it| it * it).sum::<f32>().sqrt();
+    Ok(scaled.iter().map(|it| it / length).collect())
+}
+
+fn largest(vector: &[f32]) -> f32 {
+    vector.iter().fold(0.0, |most, it| it.abs().max(most))
+}
+
+/// The signs of `vector`, a bit each, in words.
+fn code_of(vector: &[f32], put: impl FnMut(u64)) {
+    words_of(vector.iter().map(|it| *it > 0.0), put);
+}
+
+/// `bits` in words, the last filled up with zeros.
+fn words_of(bits: impl Iterator<Item = bool>, mut put: impl FnMut(u64)) {
+    let mut bits = bits.peekable();
+    while bits.peek().is_some() {
+        put(bits.by_ref().take(64).enumerate().map(|(at, bit)| u64::from(bit) << at).sum());
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "within ±32,767 by the step it is divided by")]
+fn rounded(number: f32) -> i16 {
+    number.round() as i16
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "within ±127 by the step it is divided by")]
+fn byte(number: f32) -> u8 {
+    (number.round() as i8).cast_unsigned()
+}

@@ -1,0 +1,93 @@
+//! A set of slots: which vectors a search looks at.
+
+/// A set of slots, a bit each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Slots {
+    words: Vec<u64>,
+}
+
+impl Slots {
+    /// None of `len` slots.
+    pub fn none(len: usize) -> Self {
+        Self { words: vec![0; len.div_ceil(64)] }
+    }
+
+    /// All of `len` slots.
+    pub fn all(len: usize) -> Self {
+        let mut words = vec![u64::MAX; len.div_ceil(64)];
+        if let (Some(last), 1..) = (words.last_mut(), len % 64) {
+            *last >>= 64 - len % 64;
+        }
+        Self { words }
+    }
+
+    /// Puts `slot` in; the set grows where it must.
+    pub fn insert(&mut self, slot: u32) {
+        let (word, bit) = place(slot);
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= bit;
+    }
+
+    /// Whether `slot` is in it.
+    pub fn contains(&self, slot: u32) -> bool {
+        let (word, bit) = place(slot);
+        self.words.get(word).is_some_and(|it| it & bit != 0)
+    }
+
+    /// How many are in it.
+    pub fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Those in it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let words = (0_u32..).step_by(64).zip(&self.words);
+        words.flat_map(|(base, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(base + bit)
+            })
+        })
+    }
+}
+
+impl FromIterator<u32> for Slots {
+    fn from_iter<I: IntoIterator<Item = u32>>(slots: I) -> Self {
+        let mut set = Self::default();
+        slots.into_iter().for_each(|slot| set.insert(slot));
+        set
+    }
+}
+
+fn place(slot: u32) -> (usize, u64) {
+    (slot as usize / 64, 1 << (slot % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_holds_what_was_put_in(wanted in prop::collection::btree_set(0_u32..300, 0..80)) {
+            let slots: Slots = wanted.iter().copied().collect();
+            prop_assert_eq!(slots.count(), wanted.len());
+            prop_assert!((0..400).all(|slot| slots.contains(slot) == wanted.contains(&slot)));
+            prop_assert_eq!(slots.iter().collect::<BTreeSet<_>>(), wanted);
+        }
+
+        #[test]
+        fn all_are_all(len in 0_u32..300) {
+            let slots = Slots::all(len as usize);
+            prop_assert_eq!(slots.iter().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
+        }
+    }
+}

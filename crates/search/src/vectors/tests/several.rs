@@ -1,0 +1,124 @@
+//! What many appends, merges and readers leave.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::*;
+
+/// What `store` has, by hash; and that each can be found by it.
+fn all(store: &Store) -> BTreeMap<ChunkHash, Vec<f32>> {
+    let now = store.now();
+    let slots = 0..u32::try_from(now.len()).unwrap();
+    let each = slots.map(|slot| {
+        let hash = now.hash_of(slot).unwrap();
+        assert_eq!(now.slot_of(hash), Some(slot));
+        (hash, now.vector(slot).unwrap())
+    });
+    each.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn merges_keep_all_that_is_wanted(
+        sizes in prop::collection::vec(1_u64..40, 1..40),
+        forgotten in 0_u64..5,
+        on_disk: bool,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = if on_disk {
+            Store::open(folder.path(), &space(8)).unwrap().0
+        } else {
+            Store::in_memory(&space(8)).unwrap()
+        };
+        let mut wanted = BTreeMap::new();
+        let mut number = 0;
+        for size in sizes {
+            // Half of each batch was there before.
+            let batch = vectors(number - number.min(size / 2)..number + size, 8);
+            store.append(&batch).unwrap();
+            wanted.extend(batch);
+            number += size;
+        }
+        let kept = all(&store);
+        prop_assert!(kept.keys().eq(wanted.keys()));
+        for (hash, vector) in &wanted {
+            prop_assert!(cosine(vector, &kept[hash]) > 0.999);
+        }
+        prop_assert!(store.now().blocks().len() <= 8);
+
+        let stays = |hash: ChunkHash| hash.0 % 5 != forgotten;
+        let gone = store.retain(&stays).unwrap();
+        let left: BTreeMap<_, _> = kept.into_iter().filter(|(hash, _)| stays(*hash)).collect();
+        prop_assert_eq!(gone, wanted.len() - left.len());
+        prop_assert_eq!(&all(&store), &left);
+        prop_assert!(store.now().blocks().len() <= 1);
+        if on_disk {
+            let (again, told) = Store::open(folder.path(), &space(8)).unwrap();
+            prop_assert_eq!(told, Vec::<String>::new());
+            prop_assert_eq!(&all(&again), &left);
+        }
+    }
+}
+
+#[test]
+fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Store::open(folder.path(), &space(8)).unwrap();
+    let (reader, _) = Store::open(folder.path(), &space(8)).unwrap();
+    writer.append(&vectors(0..10, 8)).unwrap();
+    assert!(reader.now().is_empty());
+    assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
+    let before = reader.now();
+    assert_eq!(before.len(), 10);
+    writer.append(&vectors(10..20, 8)).unwrap();
+    writer.retain(&|it| it == hash(15)).unwrap();
+    // The files are gone from the folder; whoever holds them reads on.
+    assert_eq!((0..10).filter(|slot| before.vector(*slot).is_some()).count(), 10);
+    assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
+    assert_eq!(all(&reader).into_keys().collect::<Vec<_>>(), [hash(15)]);
+    writer.retain(&|_| false).unwrap();
+    reader.refresh().unwrap();
+    assert!(reader.now().is_empty());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn readers_are_not_disturbed_by_a_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Store::open(folder.path(), &space(8)).unwrap();
+    writer.append(&vectors(0..5, 8)).unwrap();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for number in 1..40 {
+                writer.append(&vectors(number * 5..number * 5 + 5, 8)).unwrap();
+                if number % 10 == 0 {
+                    writer.retain(&|_| true).unwrap();
+                }
+            }
+        });
+        let (reader, _) = Store::open(folder.path(), &space(8)).unwrap();
+        while !writing.is_finished() {
+            assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
+            let now = reader.now();
+            let query = now.query(&[1.0; 8]).unwrap();
+            let found = now.nearest(&query, &Slots::all(now.len()), 3, &|| true).unwrap();
+            assert_eq!(found.len(), now.len().min(3));
+        }
+        reader.refresh().unwrap();
+        assert_eq!(reader.now().len(), 200);
+    });
+}
+
+#[test]
+fn a_vector_at_a_time_leaves_few_blocks() {
+    let store = Store::in_memory(&space(8)).unwrap();
+    let mut most = 0;
+    for number in 0..2_000 {
+        store.append(&vectors(number..number + 1, 8)).unwrap();
+        most = most.max(store.now().blocks().len());
+    }
+    assert!(most <= 11, "{most} blocks");
+    assert_eq!(all(&store).len(), 2_000);
+}

@@ -1,0 +1,124 @@
+//! `search.names` over the wire: what is defined where, by whatever of its name is known.
+
+use serde_json::{Value, json};
+
+use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
+
+const SESSION: &str = "//! Sessions.\n\nuse std::fmt;\n\nconst SESSION_MAX: usize = 4;\n\n/// One.\n\
+    pub struct Session {\n    id: u32,\n}\n\nimpl Session {\n    /// Starts a session for whoever asks.\n\
+    \x20   pub fn start_session(id: u32) -> Self {\n        let made = Self { id };\n        \
+    made.check();\n        made\n    }\n}\n";
+
+fn code() -> Workspace {
+    Workspace::new()
+        .file("src/session.rs", SESSION)
+        .file("src/other.py", "class Other:\n    def start(self):\n        return 1\n\n    def begin_other(self):\n        a = 1\n        b = 2\n        return a + b\n")
+        .file("docs/guide.md", "# Guide\n\nText of it.\n\n## Sessions at work\n\nMore text.\n")
+        .file("built/session.rs", "fn start_session() {}\n")
+        .file(".gitignore", "/built/\n")
+}
+
+fn names(found: &Value) -> Vec<(String, String)> {
+    let told = |it: &Value| {
+        let text = |name: &str| it[name].as_str().unwrap().to_owned();
+        (text("name"), text("likeness"))
+    };
+    found["definitions"].as_array().unwrap().iter().map(told).collect()
+}
+
+fn found(client: &mut Client, ask: Value) -> Value {
+    structured(&client.call("search_names", ask)).clone()
+}
+
+#[test]
+fn a_definition_is_found_by_its_name_its_beginning_its_words_or_almost() {
+    over_both(&code(), |client| {
+        let found_as = |client: &mut Client, name: &str| {
+            let found = found(client, json!({ "name": name }));
+            names(&found).into_iter().next()
+        };
+        for (asked, name, likeness) in [
+            ("start_session", "start_session", "exact"),
+            ("Start_Session", "start_session", "case"),
+            ("start_sess", "start_session", "prefix"),
+            ("startSession", "start_session", "words"),
+            ("start_sesion", "start_session", "misspelt"),
+            ("Session", "Session", "exact"),
+            ("SESSION_MAX", "SESSION_MAX", "exact"),
+            ("Sessions at work", "Sessions at work", "exact"),
+        ] {
+            let expected = Some((name.to_owned(), likeness.to_owned()));
+            assert_eq!(found_as(client, asked), expected, "{asked}");
+        }
+        assert_eq!(found_as(client, "nothing_of_that_kind"), None);
+        let one = found(client, json!({ "name": "start_session", "limit": 1 }));
+        let mut one = one["definitions"][0].clone();
+        let etag = one.as_object_mut().unwrap().remove("etag").unwrap();
+        let read = client.call("files_read", json!({ "path": "src/session.rs" }));
+        assert_eq!(etag, structured(&read)["etag"]);
+        let expected = json!({ "name": "start_session", "likeness": "exact", "kind": "function",
+            "container": ["Session"], "path": "src/session.rs", "line": 14, "line_start": 13,
+            "line_end": 18, "head": "pub fn start_session(id: u32) -> Self", "lang": "rust",
+            "tags": ["rust", "code"] });
+        assert_eq!(one, expected);
+    });
+}
+
+#[test]
+fn filters_pages_and_refusals_of_names() {
+    let workspace = Workspace::new();
+    for file in 0..30 {
+        let text = format!("def handle_{file:02}(x):\n    a = x\n    b = a\n    return b\n");
+        workspace.put(&format!("src/h{file:02}.py"), text.into_bytes());
+    }
+    workspace.put("web/handle.ts", b"export class Handle {\n  a = 1;\n  b = 2;\n  c = 3;\n}\n");
+    over_both(&workspace, |client| {
+        let (mut all, mut cursor) = (Vec::new(), Value::Null);
+        loop {
+            let ask =
+                json!({ "name": "handle_", "limit": 7, "tags": ["python"], "cursor": cursor });
+            let page = found(client, ask);
+            all.extend(names(&page).into_iter().map(|(name, _)| name));
+            cursor = page["cursor"].clone();
+            assert_eq!(page["truncated"], json!(!cursor.is_null()));
+            if cursor.is_null() {
+                break;
+            }
+        }
+        let expected: Vec<String> = (0..30).map(|file| format!("handle_{file:02}")).collect();
+        all.sort();
+        assert_eq!(all, expected);
+        let types = found(client, json!({ "name": "handle", "kinds": ["type"] }));
+        assert_eq!(names(&types), [("Handle".to_owned(), "case".to_owned())]);
+        let web = found(client, json!({ "name": "handle", "path_prefix": "web/" }));
+        assert_eq!(names(&web).len(), 1);
+        for (ask, pointer) in [
+            (json!({ "name": " " }), "/name"),
+            (json!({ "name": "x", "limit": 101 }), "/limit"),
+            (json!({ "name": "x", "namespace": "nowhere" }), "/namespace"),
+            (json!({ "name": "x", "cursor": "zz" }), "/cursor"),
+            (json!({ "name": "x", "kinds": ["verb"] }), "/kinds"),
+        ] {
+            let said = refusal(&client.call("search_names", ask.clone()));
+            assert!(said.contains(pointer), "{ask}: {said}");
+        }
+    });
+}
+
+#[test]
+fn a_name_is_found_as_soon_as_it_is_written_and_where_it_is_now() {
+    let workspace = code();
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    assert_eq!(names(&found(&mut client, json!({ "name": "quagga" }))), []);
+    let text = "def quagga(x):\n    y = x\n    z = y\n    return z\n";
+    let write = json!({ "path": "src/q.py", "content": text });
+    structured(&client.call("files_write", write));
+    let first = found(&mut client, json!({ "name": "quagga" }));
+    assert_eq!(first["definitions"][0]["line"], 1, "{first}");
+    let write = json!({ "path": "src/q.py", "content": format!("import os\n\n\n{text}"), "overwrite": true });
+    structured(&client.call("files_write", write));
+    let moved = found(&mut client, json!({ "name": "quagga" }));
+    assert_eq!(moved["definitions"][0]["line"], 4, "{moved}");
+    structured(&client.call("files_delete", json!({ "path": "src/q.py" })));
+    assert_eq!(names(&found(&mut client, json!({ "name": "quagga" }))), []);
+}

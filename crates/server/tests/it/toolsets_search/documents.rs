@@ -1,0 +1,107 @@
+//! Documents that callers put: found, replaced, taken out, and kept.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{found, status};
+use crate::support::{Client, Launch, MODERN, Workspace, over_both, refusal, structured};
+
+fn upsert(client: &mut Client, ask: Value) -> Value {
+    structured(&client.call("search_upsert", ask)).clone()
+}
+
+fn ids(found: &Value) -> Vec<&str> {
+    let matches = found["matches"].as_array().unwrap();
+    matches.iter().map(|it| it["path"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn documents_are_found_by_what_they_say_in_their_namespace_alone() {
+    over_both(&Workspace::new(), |client| {
+        let documents = json!([
+            { "id": "meeting.md", "text": "# Monday\n\nThe okapi enclosure needs a new fence.\n",
+              "tags": ["minutes"], "metadata": { "by": "ada" } },
+            { "id": "ticket/17", "json": { "title": "Gate squeaks", "state": "open" } },
+        ]);
+        let put = upsert(client, json!({ "namespace": "notes", "documents": documents }));
+        assert_eq!(put, json!({ "added": 2, "replaced": 0, "removed": 0, "documents": 2 }));
+        let within = |query: &str| json!({ "query": query, "namespace": "notes" });
+        let fence = found(client, within("okapi fence"));
+        assert_eq!(ids(&fence), ["meeting.md"]);
+        let first = &fence["matches"][0];
+        assert_eq!(first["snippet"], "# Monday\n\nThe okapi enclosure needs a new fence.");
+        assert_eq!(
+            (&first["metadata"], &first["tags"]),
+            (&json!({ "by": "ada" }), &json!(["minutes"]))
+        );
+        let gate = found(client, within("squeaking gate"));
+        assert_eq!(ids(&gate), ["ticket/17"]);
+        assert!(gate["matches"][0]["snippet"].as_str().unwrap().contains("Gate squeaks"));
+        assert_eq!(ids(&found(client, json!({ "query": "okapi fence" }))), [""; 0]);
+        let tagged = json!({ "query": "fence gate", "namespace": "notes", "tags": ["Minutes"] });
+        assert_eq!(ids(&found(client, tagged)), ["meeting.md"]);
+
+        let again = json!([{ "id": "meeting.md", "text": "The zebra enclosure is fine.\n" }]);
+        let put = upsert(client, json!({ "namespace": "notes", "documents": again }));
+        assert_eq!(put, json!({ "added": 0, "replaced": 1, "removed": 0, "documents": 2 }));
+        assert_eq!(ids(&found(client, within("okapi"))), [""; 0]);
+        assert_eq!(ids(&found(client, within("zebra"))), ["meeting.md"]);
+        let gone = json!({ "namespace": "notes", "remove": ["meeting.md", "never"] });
+        assert_eq!(upsert(client, gone)["removed"], 1);
+        assert_eq!(ids(&found(client, within("zebra"))), [""; 0]);
+        assert_eq!(status(client, "notes")["files"], 1);
+    });
+}
+
+#[test]
+fn documents_outlive_their_server_and_its_cache() {
+    let (workspace, state) = (Workspace::new(), TempDir::new().unwrap());
+    let start = |cache: &TempDir| {
+        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+        Client::stdio(launch.remembering(&state), MODERN)
+    };
+    let cache = TempDir::new().unwrap();
+    let documents = json!([{ "id": "a", "text": "an okapi" }]);
+    upsert(&mut start(&cache), json!({ "namespace": "notes", "documents": documents }));
+    let ask = json!({ "query": "okapi", "namespace": "notes" });
+    for cache in [cache, TempDir::new().unwrap()] {
+        let mut client = start(&cache);
+        assert_eq!(ids(&found(&mut client, ask.clone())), ["a"]);
+    }
+}
+
+#[test]
+fn documents_that_cannot_be_put_are_refused_with_their_place() {
+    let launch = Launch::over(&Workspace::new())
+        .set("search_namespaces", "docs=docs")
+        .set("search_documents_max", 2);
+    let mut client = Client::stdio(launch, MODERN);
+    let one = json!([{ "id": "a", "text": "x" }]);
+    for (ask, said) in [
+        (json!({ "namespace": "workspace", "documents": one }), "has files"),
+        (json!({ "namespace": "docs", "documents": one }), "has files"),
+        (json!({ "namespace": "../x", "documents": one }), "small letters"),
+        (json!({ "namespace": "n" }), "nothing to do"),
+        (json!({ "namespace": "n", "remove": ["a"] }), "no namespace is named `n`"),
+        (json!({ "namespace": "n", "documents": [{ "id": "", "text": "x" }] }), "/documents/0/id"),
+        (json!({ "namespace": "n", "documents": [{ "id": "a" }] }), "/documents/0"),
+        (json!({ "namespace": "n", "documents": [{ "id": "a", "text": "x", "json": 1 }] }), "one"),
+        (json!({ "namespace": "n", "documents": [one[0], one[0]] }), "twice"),
+        (json!({ "namespace": "n", "documents": one, "remove": ["a"] }), "twice"),
+        (
+            json!({ "namespace": "n", "documents": [{ "id": "a", "text": "x".repeat(2 << 20) }] }),
+            "cut it",
+        ),
+        (
+            json!({ "namespace": "n", "documents":
+                [{ "id": "a", "text": "x" }, { "id": "b", "text": "x" }, { "id": "c", "text": "x" }] }),
+            "search.documents_max",
+        ),
+    ] {
+        let told = refusal(&client.call("search_upsert", ask.clone()));
+        assert!(told.contains(said), "{ask}: {told}");
+    }
+    let read_only = Launch::over(&Workspace::new()).arg("--read-only");
+    let names = Client::stdio(read_only, MODERN).tools();
+    assert!(!names.iter().any(|tool| tool["name"] == "search_upsert"));
+}

@@ -1,0 +1,191 @@
+//! How fresh an index is: what was saved is found by the next search, and costs what changed.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{found, paths, status};
+use crate::support::{Client, Launch, MODERN, Wire, Workspace, over_both, structured, wait_until};
+
+/// The server's number.
+fn pid(client: &Client) -> u32 {
+    match &client.wire {
+        Wire::Stdio(stdio) => stdio.pid,
+        Wire::Http(served) => served.server.pid,
+    }
+}
+
+/// What the server holds open.
+fn held(client: &Client) -> Vec<String> {
+    let folder = format!("/proc/{}/fd", pid(client));
+    let links = fs::read_dir(folder).unwrap().flatten();
+    let targets = links.filter_map(|it| fs::read_link(it.path()).ok());
+    targets.map(|it| it.to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_function_that_was_just_saved_is_found_however_it_was_saved() {
+    let workspace = Workspace::new().file("src/lib.rs", "fn first() {}\n");
+    over_both(&workspace, |client| {
+        workspace.put("src/lib.rs", "fn first() {}\n");
+        assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), [""; 0]);
+        // In place.
+        let typed = "fn first() {}\n\n/// Feeds an okapi.\nfn feed_okapi() {\n    todo!()\n}\n";
+        workspace.put("src/lib.rs", typed);
+        assert_eq!(paths(&found(client, json!({ "query": "feed okapi" }))), ["src/lib.rs"]);
+        // Beside, and put in its place.
+        let typed = typed.replace("okapi", "gnu");
+        workspace.put("src/.lib.rs.swp", &typed);
+        fs::rename(workspace.path("src/.lib.rs.swp"), workspace.path("src/lib.rs")).unwrap();
+        assert_eq!(paths(&found(client, json!({ "query": "feed gnu" }))), ["src/lib.rs"]);
+        assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), [""; 0]);
+        // In a folder that is new, within one that is new.
+        workspace.put("a/b/c/deep.rs", "fn bongo() {}\n");
+        assert_eq!(paths(&found(client, json!({ "query": "bongo" }))), ["a/b/c/deep.rs"]);
+        // Moved with its folder.
+        fs::rename(workspace.path("a"), workspace.path("z")).unwrap();
+        assert_eq!(paths(&found(client, json!({ "query": "bongo" }))), ["z/b/c/deep.rs"]);
+        workspace.put("z/b/c/deep.rs", "fn nyala() {}\n");
+        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
+        // Ignored from now on.
+        workspace.put(".gitignore", "z/\n");
+        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
+        fs::remove_file(workspace.path(".gitignore")).unwrap();
+        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
+        fs::remove_dir_all(workspace.path("z")).unwrap();
+        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
+    });
+}
+
+#[test]
+fn what_is_saved_is_indexed_though_nobody_searches() {
+    let workspace = Workspace::new();
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    found(&mut client, json!({ "query": "anything" }));
+    let before = status(&mut client, "workspace")["files"].as_u64().unwrap();
+    for at in 0..20 {
+        workspace.put(&format!("{at}.rs"), format!("fn zebra_{at}() {{}}\n"));
+    }
+    wait_until("the new files are in the index", || {
+        status(&mut client, "workspace")["files"] == before + 20
+    });
+    for at in 0..10 {
+        fs::remove_file(workspace.path(&format!("{at}.rs"))).unwrap();
+    }
+    wait_until("the removed files are not any more", || {
+        status(&mut client, "workspace")["files"] == before + 10
+    });
+}
+
+#[test]
+fn nothing_is_watched_or_kept_before_the_first_search() {
+    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+    let mut client = Client::stdio(launch, MODERN);
+    structured(&client.call("files_read", json!({ "path": "README.md" })));
+    assert_eq!(status(&mut client, "workspace")["state"], "absent");
+    assert!(!held(&client).iter().any(|it| it.contains("inotify")), "{:?}", held(&client));
+    assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
+    found(&mut client, json!({ "query": "workspace" }));
+    assert_eq!(status(&mut client, "workspace")["state"], "ready");
+    assert!(held(&client).iter().any(|it| it.contains("inotify")), "{:?}", held(&client));
+    assert_eq!(fs::read_dir(cache.path().join("toolgate/search")).unwrap().count(), 1);
+}
+
+#[test]
+fn an_index_outlives_its_server_and_takes_in_what_changed_meanwhile() {
+    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    let start = || {
+        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+        Client::stdio(launch, MODERN)
+    };
+    for at in 0..30 {
+        workspace.put(&format!("src/{at}.rs"), format!("fn zebra_{at}() {{}}\n"));
+    }
+    let mut first = start();
+    assert_eq!(found(&mut first, json!({ "query": "zebra", "top_k": 50 }))["index"]["files"], 31);
+    let Wire::Stdio(stdio) = &first.wire else { unreachable!() };
+    stdio.signal(Signal::KILL);
+    stdio.ended();
+    workspace.put("src/3.rs", "fn okapi() {}\n");
+    fs::remove_file(workspace.path("src/4.rs")).unwrap();
+    let mut second = start();
+    let all = found(&mut second, json!({ "query": "zebra", "top_k": 50 }));
+    assert_eq!((paths(&all).len(), &all["index"]["files"]), (28, &json!(30)), "{}", all["index"]);
+    assert_eq!(paths(&found(&mut second, json!({ "query": "okapi" }))), ["src/3.rs"]);
+    assert_eq!(all["index"].get("note"), None, "{}", all["index"]);
+}
+
+#[test]
+fn of_two_servers_one_keeps_the_index_and_the_other_takes_over_when_it_is_killed() {
+    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    workspace.put("a.rs", "fn zebra() {}\n");
+    let start = || {
+        let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+        Client::stdio(launch, MODERN)
+    };
+    let (mut one, mut other) = (start(), start());
+    let state = |client: &mut Client| found(client, json!({ "query": "zebra" }))["index"].clone();
+    assert_eq!(state(&mut one)["state"], "ready");
+    assert_eq!(state(&mut other)["state"], "following");
+    assert_eq!(paths(&found(&mut other, json!({ "query": "zebra" }))), ["a.rs"]);
+    workspace.put("b.rs", "fn okapi() {}\n");
+    wait_until("the other server finds what the one has taken in", || {
+        paths(&found(&mut other, json!({ "query": "okapi" }))) == ["b.rs"]
+    });
+    let Wire::Stdio(stdio) = &one.wire else { unreachable!() };
+    stdio.signal(Signal::KILL);
+    stdio.ended();
+    wait_until("the other server takes over", || state(&mut other)["state"] == "ready");
+    workspace.put("c.rs", "fn bongo() {}\n");
+    assert_eq!(paths(&found(&mut other, json!({ "query": "bongo" }))), ["c.rs"]);
+}
+
+/// Every file beneath a folder.
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn an_index_that_is_truncated_garbage_or_of_another_version_is_built_anew_and_says_so() {
+    type Harm = fn(&std::path::Path);
+    let cut: Harm = |path| {
+        let bytes = fs::read(path).unwrap();
+        fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    let garbage: Harm = |path| fs::write(path, b"{\"format\":99999}").unwrap();
+    for (what, harm) in [("index.json", cut), ("index.json", garbage), ("", cut), ("", garbage)] {
+        let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+        for at in 0..20 {
+            workspace.put(&format!("{at}.rs"), format!("fn zebra_{at}() {{ run_{at}(); }}\n"));
+        }
+        let start = || {
+            let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+            Client::stdio(launch, MODERN)
+        };
+        let asked = json!({ "query": "zebra", "top_k": 50 });
+        let whole = {
+            let mut client = start();
+            let whole = found(&mut client, asked.clone());
+            let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+            stdio.close_input();
+            stdio.ended();
+            whole
+        };
+        let all = files(&cache.path().join("toolgate/search"));
+        let harmed = all.iter().filter(|path| path.to_string_lossy().ends_with(what));
+        let harmed: Vec<_> = harmed.filter(|path| fs::metadata(path).unwrap().len() > 0).collect();
+        assert!(!harmed.is_empty(), "{what}: {all:?}");
+        harmed.iter().for_each(|path| harm(path));
+        let mut client = start();
+        wait_until("all is found again", || {
+            paths(&found(&mut client, asked.clone())).len() == paths(&whole).len()
+        });
+        let index: Value = status(&mut client, "workspace");
+        let note = index["note"].as_str().unwrap_or_default();
+        assert!(note.starts_with("built anew: "), "{what}: {index}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Files, models and endpoints that are not as they should be.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{found, paths, status};
+use crate::support::{
+    Client, Launch, MODERN, Wire, Workspace, over_both, peak_memory_kib, wait_long_for, wait_until,
+};
+
+#[test]
+fn files_that_nobody_should_read_keep_no_other_from_being_found() {
+    let workspace = Workspace::new()
+        .file("good.rs", "fn okapi() {}\n")
+        .file("latin.txt", b"okapi \xe9\n")
+        .file("half.rs", b"fn okapi() { // \xf0\x9f")
+        .file("nul.rs", b"fn okapi() {}\0\n")
+        .file("long.js", "x".repeat(100 << 20))
+        .link("loop", "loop")
+        .link("round", ".")
+        .link("out.rs", "/etc/passwd")
+        .link("to.rs", "good.rs");
+    let huge = fs::File::create(workspace.path("huge.rs")).unwrap();
+    huge.set_len(2 << 30).unwrap();
+    let line = fs::File::create(workspace.path("line.txt")).unwrap();
+    line.set_len(1 << 20).unwrap();
+    over_both(&workspace, |client| {
+        let all = found(client, json!({ "query": "okapi", "top_k": 50 }));
+        assert_eq!(paths(&all), ["good.rs"]);
+        assert_eq!((&all["index"]["files"], &all["index"]["complete"]), (&json!(2), &json!(true)));
+        let pid = match &client.wire {
+            Wire::Stdio(stdio) => stdio.pid,
+            Wire::Http(served) => served.server.pid,
+        };
+        let peak = peak_memory_kib(pid);
+        assert!(peak < 200 << 10, "{peak} KiB");
+    });
+}
+
+#[test]
+fn a_file_that_changes_all_the_time_is_shown_as_it_is_or_not_at_all() {
+    let workspace = Workspace::new().file("still.rs", "fn okapi_still() {}\n");
+    let stop = Arc::new(AtomicBool::new(false));
+    let writing = {
+        let (workspace, stop) = (workspace.clone(), stop.clone());
+        thread::spawn(move || {
+            let mut round = 0_u32;
+            while !stop.load(Ordering::Relaxed) {
+                round += 1;
+                workspace.put("busy.rs", format!("fn okapi_{round}() {{}}\n").repeat(200));
+            }
+        })
+    };
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    for _ in 0..20 {
+        let all = found(&mut client, json!({ "query": "okapi still", "top_k": 50 }));
+        assert!(paths(&all).contains(&"still.rs"), "{all}");
+        for it in all["matches"].as_array().unwrap() {
+            // Whole lines of one moment, never of two.
+            let snippet = it["snippet"].as_str().unwrap();
+            let mut lines: Vec<&str> = snippet.lines().collect();
+            lines.dedup();
+            assert_eq!(lines.len(), 1, "{snippet}");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    writing.join().unwrap();
+    workspace.put("busy.rs", "fn okapi_at_rest() {}\n");
+    let rest = found(&mut client, json!({ "query": "okapi at rest" }));
+    assert_eq!(paths(&rest)[0], "busy.rs", "{rest}");
+}
+
+#[test]
+fn a_model_folder_that_is_none_is_said_at_the_start() {
+    let workspace = Workspace::new().file("model/config.json", "{}");
+    for (folder, said) in [("no-such-folder", "no-such-folder"), ("model", "model")] {
+        let launch = Launch::over(&workspace).set("search_embedder", format!("folder={folder}"));
+        let server = launch.serving(&["--listen", "127.0.0.1:0"]);
+        let status = server.ended();
+        assert!(!status.success(), "{status}");
+        wait_until("it says why", || server.log().contains("search.embedder"));
+        assert!(server.log().contains(said), "{}", server.log());
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_down_leaves_the_words_to_answer_and_usage_says_so() {
+    let config = "[search.embedder]\nurl = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\n\
+        dimensions = 8\n";
+    let workspace = Workspace::new().file("a.rs", "fn okapi() {}\n").file("toolgate.toml", config);
+    over_both(&workspace, |client| {
+        let all = found(client, json!({ "query": "okapi" }));
+        assert_eq!(paths(&all), ["a.rs"]);
+        assert!(all["usage"]["note"].is_string(), "{}", all["usage"]);
+        assert_ne!(all["usage"]["embedding_model"], "m");
+        // It is tried several times before it is said to be away.
+        wait_long_for(Duration::from_secs(60), "the status says why there are no vectors", || {
+            let note = &status(client, "workspace")["note"];
+            note.as_str()?.starts_with("no vectors by the model now").then_some(())
+        });
+        assert_eq!(status(client, "workspace")["vectors"], 0);
+    });
+}

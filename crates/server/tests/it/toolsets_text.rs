@@ -1,0 +1,304 @@
+//! `search.text` over the wire: what is found, in which order, in what it stands, and what is left out.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, MODERN, Workspace, over_both, over_both_with, refusal, structured,
+};
+
+const STORE: &str = "//! Keeps things.\n\nuse std::fs;\n\n/// Keeps.\npub struct Store {\n    at: u32,\n}\n\n\
+    impl Store {\n    /// Opens a store.\n    pub fn open_store(path: &str) -> Self {\n        fs::read(path);\n\
+    \x20       Self { at: 0 }\n    }\n}\n";
+const MAIN: &str = "fn main() {\n    let a = Store::open_store(\"a\");\n    let b = Store::open_store(\"b\");\n\
+    \x20   OPEN_STORE(a, b);\n}\n";
+
+fn code() -> Workspace {
+    Workspace::new()
+        .file("src/zz/store.rs", STORE)
+        .file("src/main.rs", MAIN)
+        .file("src/once.rs", "fn once() {\n    open_store();\n}\n")
+        .file("tests/store_test.py", "def test_open_store():\n    open_store()\n    open_store()\n")
+        .file(
+            "docs/guide.md",
+            "# Guide\n\nText.\n\n## Opening\n\nCall `open_store` first: open_store.\n",
+        )
+        .file("vendor/store.rs", "pub fn open_store() {}\n")
+        .file("built/out.rs", "fn open_store() {}\n")
+        .file(".gitignore", "/built/\n")
+        .file(".hidden.toml", "[open]\nopen_store = 1\n")
+        .file("pic.bin", b"open_store\0open_store\n")
+        .link("loop", ".")
+}
+
+fn paths(found: &Value) -> Vec<&str> {
+    found["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect()
+}
+
+fn found(client: &mut Client, ask: Value) -> Value {
+    structured(&client.call("search_text", ask)).clone()
+}
+
+#[test]
+fn definitions_come_first_and_tests_documents_and_foreign_files_last() {
+    over_both(&code(), |client| {
+        let answer = client.call("search_text", json!({ "text": "open_store", "hidden": false }));
+        let found = structured(&answer);
+        let order = [
+            "src/zz/store.rs",
+            "src/main.rs",
+            "src/once.rs",
+            "tests/store_test.py",
+            "docs/guide.md",
+            "vendor/store.rs",
+        ];
+        assert_eq!(paths(found), order);
+        assert_eq!((&found["matches_total"], &found["files_total"]), (&json!(10), &json!(6)));
+        assert_eq!((&found["truncated"], &found["cursor"]), (&json!(false), &Value::Null));
+        assert_eq!(found["skipped"], json!({ "binary": 1, "unreadable": 0, "too_long": 0 }));
+        let store = json!({ "path": "src/zz/store.rs", "lang": "rust", "tags": ["rust", "code"],
+            "count": 1, "matches": [{ "line": 12, "column": 12,
+                "text": "    pub fn open_store(path: &str) -> Self {", "definition": true,
+                "symbol": { "name": "open_store", "kind": "function", "container": ["Store"],
+                    "line": 12 } }] });
+        assert_eq!(found["files"][0], store);
+        let uses = found["files"][1]["matches"].as_array().unwrap();
+        let lines: Vec<_> = uses.iter().map(|it| (&it["line"], &it["symbol"]["name"])).collect();
+        let main = json!("main");
+        assert_eq!(lines, [(&json!(2), &main), (&json!(3), &main), (&json!(4), &main)]);
+        assert!(uses.iter().all(|it| it["definition"] == false), "{uses:?}");
+        let section =
+            json!({ "name": "Opening", "kind": "section", "container": ["Guide"], "line": 5 });
+        assert_eq!(found["files"][4]["matches"][0]["symbol"], section);
+        assert_eq!(
+            client.call("search_text", json!({ "text": "open_store", "hidden": false }))["result"],
+            answer["result"]
+        );
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap();
+        let begin = "src/zz/store.rs\n 12:    pub fn open_store(path: &str) -> Self {\nsrc/main.rs\n \
+            in function main, line 1\n 2:    let a = Store::open_store(\"a\");\n";
+        assert!(shown.starts_with(begin), "{shown}");
+        let note = answer["result"]["content"][1]["text"].as_str().unwrap();
+        assert!(note.contains("10 matches in 6 files"), "{note}");
+    });
+}
+
+#[test]
+fn filters_leave_in_what_they_name() {
+    let settings = [("search_namespaces", "guides=docs")];
+    over_both_with(&code(), &settings, |client| {
+        let mut of = |more: Value| {
+            let mut ask = json!({ "text": "open_store" });
+            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let found = found(client, ask);
+            let mut paths: Vec<String> = paths(&found).into_iter().map(str::to_owned).collect();
+            paths.sort();
+            (paths.join(" "), found["matches_total"].as_u64().unwrap())
+        };
+        let check = |(paths, count): (String, u64), expected: (&str, u64)| {
+            assert_eq!((paths.as_str(), count), expected);
+        };
+        let rust = "src/main.rs src/once.rs src/zz/store.rs vendor/store.rs";
+        check(of(json!({ "langs": ["Rust"] })), (rust, 6));
+        check(of(json!({ "langs": ["python", "toml"] })), (".hidden.toml tests/store_test.py", 4));
+        check(of(json!({ "tags": ["code", "test"] })), ("tests/store_test.py", 3));
+        check(
+            of(json!({ "globs": ["*.rs", "!src/zz/**", "!vendor/**"] })),
+            ("src/main.rs src/once.rs", 4),
+        );
+        check(of(json!({ "globs": ["src/*/*"] })), ("src/zz/store.rs", 1));
+        check(of(json!({ "path": "src/zz" })), ("src/zz/store.rs", 1));
+        check(of(json!({ "path": "src/main.rs" })), ("src/main.rs", 3));
+        check(of(json!({ "globs": ["built/**"] })), ("", 0));
+        check(of(json!({ "globs": ["built/**"], "include_ignored": true })), ("built/out.rs", 1));
+        check(of(json!({ "namespace": "guides" })), ("docs/guide.md", 1));
+        check(of(json!({ "namespace": "workspace", "path": "docs" })), ("docs/guide.md", 1));
+        check(of(json!({ "text": "OPEN_STORE" })), ("src/main.rs", 1));
+        check(of(json!({ "text": "open", "word": true })), (".hidden.toml", 1));
+        check(of(json!({ "case": "sensitive", "path": "src/main.rs" })), ("src/main.rs", 2));
+        check(
+            of(json!({ "text": "OPEN_STORE", "case": "insensitive", "path": "src" })),
+            ("src/main.rs src/once.rs src/zz/store.rs", 5),
+        );
+        check(
+            of(json!({ "text": "open_store(", "literal": true, "path": "src" })),
+            ("src/main.rs src/once.rs src/zz/store.rs", 5),
+        );
+        let outside = json!({ "text": "x", "namespace": "guides", "path": "src" });
+        let said = refusal(&client.call("search_text", outside));
+        assert!(said.contains("it is not in the namespace `guides`"), "{said}");
+    });
+}
+
+#[test]
+fn pages_go_on_where_one_ended_and_counts_come_without_lines() {
+    let mut workspace = Workspace::new();
+    for file in 0..7 {
+        workspace = workspace.file(&format!("f{file}.txt"), "needle\n".repeat(file + 1));
+    }
+    over_both(&workspace, |client| {
+        let counts = found(client, json!({ "text": "needle", "counts_only": true }));
+        let told: Vec<_> = counts["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| (it["count"].as_u64().unwrap(), it["matches"].as_array().unwrap().len()))
+            .collect();
+        assert_eq!(told, [(7, 0), (6, 0), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0)]);
+        assert_eq!(counts["matches_total"], 28);
+        for ask in
+            [json!({ "limit": 4, "per_file": 2 }), json!({ "limit": 3, "counts_only": true })]
+        {
+            let (mut all, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+            loop {
+                let mut ask = ask.clone();
+                ask["text"] = json!("needle");
+                ask["cursor"] = cursor;
+                let page = found(client, ask);
+                assert_eq!(page["matches_total"], 28);
+                all.extend(paths(&page).into_iter().map(str::to_owned));
+                pages += 1;
+                cursor = page["cursor"].clone();
+                assert_eq!(page["truncated"], json!(!cursor.is_null()));
+                if cursor.is_null() {
+                    break;
+                }
+            }
+            assert_eq!(all, ["f6.txt", "f5.txt", "f4.txt", "f3.txt", "f2.txt", "f1.txt", "f0.txt"]);
+            assert!((3..=4).contains(&pages), "{pages}");
+        }
+        let one = found(client, json!({ "text": "needle", "path": "f6.txt" }));
+        assert_eq!(one["files"][0]["matches"].as_array().unwrap().len(), 7);
+        let page = found(client, json!({ "text": "needle", "limit": 1 }));
+        let other = json!({ "text": "needles", "limit": 1, "cursor": page["cursor"] });
+        let said = refusal(&client.call("search_text", other));
+        assert!(said.contains("it is not the cursor of an earlier answer"), "{said}");
+    });
+}
+
+#[test]
+fn a_match_may_go_over_lines_and_lines_around_it_are_shown() {
+    let text = "one!();\nfn open(\n    a: u8,\n) {\n    two();\n    three();\n}\n";
+    over_both(&Workspace::new().file("a.rs", text), |client| {
+        let over =
+            found(client, json!({ "text": "fn open\\([^)]*\\)", "multiline": true, "context": 1 }));
+        let expected = json!([{ "line": 2, "line_end": 4, "column": 1, "definition": true,
+            "text": "fn open(\n    a: u8,\n) {", "before": ["one!();"], "after": ["    two();"],
+            "symbol": { "name": "open", "kind": "function", "line": 2 } }]);
+        assert_eq!(over["files"][0]["matches"], expected, "{over}");
+        let within = found(client, json!({ "text": "fn open\\([^)]*\\)" }));
+        assert_eq!(within["matches_total"], 0);
+        let several = found(client, json!({ "text": "^    t", "context": 2 }));
+        let told: Vec<_> = several["files"][0]["matches"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| (it["line"].clone(), it["before"].clone(), it["after"].clone()))
+            .collect();
+        let lines = |lines: &[&str]| if lines.is_empty() { Value::Null } else { json!(lines) };
+        assert_eq!(
+            told,
+            [
+                (json!(5), lines(&["    a: u8,", ") {"]), lines(&[])),
+                (json!(6), lines(&[]), lines(&["}"])),
+            ]
+        );
+    });
+}
+
+#[test]
+fn it_finds_the_very_lines_that_files_search_finds() {
+    let workspace = Workspace::new().file("wide.txt", b"\xff\xfen\0e\0e\0d\0l\0e\0\n\0");
+    for file in 0..600 {
+        let text: String = (0..40)
+            .map(|line| if (line * 7 + file) % 31 == 0 { "a needle here\r\n" } else { "hay\n" })
+            .collect();
+        workspace.put(&format!("d{}/e{}/f{file}.txt", file % 3, file % 17), text.into_bytes());
+    }
+    for file in 0..700 {
+        workspace.put(&format!("many/n{file:03}.txt"), b"needle");
+    }
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let (mut theirs, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let ask = json!({ "text": "needle", "limit": 10000, "cursor": cursor });
+        let answer = client.call("files_search", ask);
+        let page = structured(&answer);
+        theirs.extend(
+            page["matches"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| (it["path"].as_str().unwrap().to_owned(), it["line"].as_u64().unwrap())),
+        );
+        cursor = page["cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    assert!(theirs.len() > 1000, "{}", theirs.len());
+    let (mut ours, mut cursor) = (Vec::new(), Value::Null);
+    loop {
+        let ask = json!({ "text": "needle", "limit": 1000, "per_file": 100, "cursor": cursor });
+        let page = found(&mut client, ask);
+        assert_eq!(page["matches_total"], theirs.len());
+        for file in page["files"].as_array().unwrap() {
+            let path = file["path"].as_str().unwrap();
+            let lines = file["matches"].as_array().unwrap();
+            assert_eq!(file["count"], lines.len());
+            ours.extend(lines.iter().map(|it| (path.to_owned(), it["line"].as_u64().unwrap())));
+        }
+        cursor = page["cursor"].clone();
+        if cursor.is_null() {
+            break;
+        }
+    }
+    theirs.sort();
+    ours.sort();
+    assert_eq!(ours, theirs);
+    assert!(ours.iter().any(|(path, _)| path == "wide.txt"));
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_its_place() {
+    over_both(&code(), |client| {
+        for (ask, pointer, why) in [
+            (json!({ "text": "" }), "/text", "it is empty"),
+            (json!({ "text": "a(" }), "/text", "set literal: true"),
+            (json!({ "text": "a\nb", "literal": true }), "/text", "a match is within one line"),
+            (json!({ "text": "a", "limit": 0 }), "/limit", ""),
+            (json!({ "text": "a", "per_file": 1001 }), "/per_file", ""),
+            (json!({ "text": "a", "context": 21 }), "/context", ""),
+            (json!({ "text": "a", "globs": ["x", "[z"] }), "/globs/1", "it is not a glob"),
+            (json!({ "text": "a", "path": "nowhere" }), "", "does not exist"),
+            (json!({ "text": "a", "path": "../x" }), "", ""),
+            (json!({ "text": "a", "namespace": "nowhere" }), "/namespace", "no namespace is named"),
+            (json!({ "text": "a", "cursor": "zzz" }), "/cursor", "leave it out"),
+        ] {
+            let said = refusal(&client.call("search_text", ask.clone()));
+            assert!(said.contains(pointer) && said.contains(why), "{ask}: {said}");
+        }
+    });
+}
+
+#[test]
+fn long_lines_large_files_and_what_is_no_text_harm_nothing() {
+    let workspace = Workspace::new().file("good.txt", "needle\n").link("out.txt", "/etc/passwd");
+    let mut long = vec![b'x'; 20 << 20];
+    long.extend_from_slice(b" needle\n");
+    workspace.put("long.txt", long);
+    let large: String = (0..200_000).map(|line| format!("line {line} of many\n")).collect();
+    workspace.put("large.txt", (large + "needle at the end\n").into_bytes());
+    workspace.put("latin.txt", b"caf\xe9 needle\n");
+    let sparse = std::fs::File::create(workspace.path("sparse.bin")).unwrap();
+    sparse.set_len(2 << 30).unwrap();
+    over_both(&workspace, |client| {
+        let found = found(client, json!({ "text": "needle" }));
+        let mut paths = paths(&found);
+        paths.sort_unstable();
+        assert_eq!(paths, ["good.txt", "large.txt", "latin.txt"]);
+        assert_eq!(found["skipped"], json!({ "binary": 1, "unreadable": 0, "too_long": 1 }));
+        let files = found["files"].as_array().unwrap();
+        let large = files.iter().find(|it| it["path"] == "large.txt").unwrap();
+        assert_eq!(large["matches"][0]["line"], 200_001);
+    });
+}

@@ -1,0 +1,144 @@
+//! The matching lines of one file.
+
+use std::io;
+
+use grep_regex::RegexMatcher;
+use grep_searcher::{Searcher, Sink, SinkContext, SinkContextKind, SinkMatch};
+
+use super::scan::{Outcome, Scanner};
+use super::span;
+use crate::world::root::{File, Watch};
+
+/// A longer line is shown in part.
+const SHOWN_BYTES_MAX: usize = 500;
+/// How much is shown before a match in a long line.
+const LEAD_BYTES: usize = 100;
+
+/// What a match costs in an answer beside its text, and each line around it.
+pub(crate) const LINE_BYTES: usize = 32;
+
+/// How a file turned out.
+#[derive(Debug)]
+pub(crate) enum Gathered {
+    /// Its lines that match, as many as were wanted.
+    Lines(Vec<Line>),
+    /// There are none to be had.
+    Not(Outcome),
+}
+
+/// A line that matches; its file is known.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) number: u64,
+    pub(crate) column: u64,
+    pub(crate) text: String,
+    pub(crate) before: Vec<String>,
+    pub(crate) after: Vec<String>,
+}
+
+/// How much an answer still takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) lines: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Line {
+    /// What it takes up in an answer, beside its path.
+    pub(crate) fn bytes(&self) -> usize {
+        let around = self.before.iter().chain(&self.after);
+        LINE_BYTES + self.text.len() + around.map(|line| LINE_BYTES + line.len()).sum::<usize>()
+    }
+}
+
+impl Room {
+    /// Whether `lines` of `bytes` together, or fewer, fill it: then nothing after them is wanted.
+    ///
+    /// An answer takes its first line whatever its length, so it is never one line that does.
+    pub(crate) fn is_filled_by(self, lines: usize, bytes: usize) -> bool {
+        lines > self.lines || (lines > 1 && bytes > self.bytes)
+    }
+}
+
+/// The lines of `file` that match, those after the line `after`, until they fill `room`.
+///
+/// The last of those that fill it only tells that there is more.
+pub(crate) fn gather(
+    scanner: &mut Scanner,
+    matcher: &RegexMatcher,
+    file: File,
+    after: u64,
+    room: Room,
+    watch: &Watch,
+) -> Gathered {
+    let path_bytes = file.path().len();
+    let (before, lines) = (Vec::new(), Vec::new());
+    let mut gather = Gather { matcher, path_bytes, after, room, before, lines, bytes: 0 };
+    match scanner.scan(matcher, file, watch, &mut gather) {
+        Outcome::Searched => Gathered::Lines(gather.lines),
+        not @ (Outcome::Binary | Outcome::Unreadable | Outcome::TooLong) => Gathered::Not(not),
+    }
+}
+
+struct Gather<'m> {
+    matcher: &'m RegexMatcher,
+    path_bytes: usize,
+    after: u64,
+    room: Room,
+    before: Vec<String>,
+    lines: Vec<Line>,
+    /// What the lines take up.
+    bytes: usize,
+}
+
+impl Sink for Gather<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let before = std::mem::take(&mut self.before);
+        let number = found.line_number().unwrap_or(0);
+        if number <= self.after {
+            return Ok(true);
+        }
+        let bytes = found.bytes();
+        let at = span(self.matcher, bytes).map_or(0, |(at, _)| at);
+        let column = at as u64 + 1;
+        let line = Line { number, column, text: clip(bytes, at), before, after: Vec::new() };
+        self.bytes += self.path_bytes + line.bytes();
+        self.lines.push(line);
+        Ok(!self.room.is_filled_by(self.lines.len(), self.bytes))
+    }
+
+    fn context(&mut self, _: &Searcher, context: &SinkContext<'_>) -> io::Result<bool> {
+        let line = clip(context.bytes(), 0);
+        match (context.kind(), self.lines.last_mut()) {
+            (SinkContextKind::After, Some(last)) => {
+                self.bytes += LINE_BYTES + line.len();
+                last.after.push(line);
+            }
+            (SinkContextKind::Before, _) => self.before.push(line),
+            (SinkContextKind::After | SinkContextKind::Other, _) => {}
+        }
+        Ok(true)
+    }
+}
+
+/// A line without its end; of a long one the part around `at`.
+pub(crate) fn clip(line: &[u8], at: usize) -> String {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.len() <= SHOWN_BYTES_MAX {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    let continues = |at: usize| line.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let mut from = at.saturating_sub(LEAD_BYTES).min(line.len() - SHOWN_BYTES_MAX);
+    let mut to = from + SHOWN_BYTES_MAX;
+    while continues(from) && from < to {
+        from += 1;
+    }
+    while continues(to) && to > from {
+        to -= 1;
+    }
+    let (lead, tail) = (if from > 0 { "…" } else { "" }, if to < line.len() { "…" } else { "" });
+    format!("{lead}{}{tail}", String::from_utf8_lossy(&line[from..to]))
+}

@@ -1,0 +1,216 @@
+//! All files beneath a folder, in no order, on several threads.
+//!
+//! A thread takes a folder, looks what is in it, leaves the folders in it to whoever is free, and
+//! opens its files from where it stands. A folder of very many files is done by several threads.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use toolgate_contract::ToolError;
+
+use super::Crew;
+use crate::world::Root;
+use crate::world::root::{File, Folder, Kind, Looked, Sight, Watch};
+
+/// How many entries of a folder are left to another thread at a time.
+const ENTRIES_AT_ONCE: usize = 256;
+
+/// What came of it.
+pub(crate) struct Swept<T> {
+    /// What each thread has to show.
+    pub(crate) shown: Vec<T>,
+    /// How many directories could not be looked into, and how many files not opened.
+    pub(crate) unread: u64,
+}
+
+/// Opens each file beneath `folder` that is `wanted` by its path and gives it to `take`, with what
+/// this thread has to show so far, which it has from `begin`.
+pub(crate) fn sweep<T: Send>(
+    root: &Root,
+    folder: Folder,
+    sight: Sight,
+    watch: &Watch,
+    wanted: impl Fn(&Path) -> bool + Sync,
+    begin: impl Fn() -> T + Sync,
+    take: impl Fn(&mut T, &Path, File) + Sync,
+) -> Result<Swept<T>, ToolError> {
+    let queue = Queue::of(folder);
+    let unread = AtomicU64::new(0);
+    let work = || {
+        let mut shown = begin();
+        while let Some(piece) = queue.next() {
+            let _done = Done(&queue);
+            if watch.check().is_err() {
+                continue;
+            }
+            let (folder, looked, from) = match piece {
+                Piece::Folder(mut folder) => match folder.open(root, sight, watch) {
+                    Ok(looked) => (Arc::new(folder), Arc::new(looked), 0),
+                    Err(_) => {
+                        unread.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
+                },
+                Piece::Rest(folder, looked, from) => (folder, looked, from),
+            };
+            if from == 0 {
+                queue.leave(&folder, &looked);
+            }
+            let entries = looked.entries.iter().skip(from).take(ENTRIES_AT_ONCE);
+            let files = entries.filter(|(_, kind)| *kind == Kind::File);
+            for (name, _) in files {
+                let path = folder.path.join(name);
+                if !wanted(&path) {
+                    continue;
+                }
+                match looked.file(name, &path) {
+                    Ok(file) => take(&mut shown, &path, file),
+                    Err(_) => {
+                        unread.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                if watch.check().is_err() {
+                    break;
+                }
+            }
+        }
+        shown
+    };
+    let shown = Crew::hire(usize::MAX).each(work);
+    watch.check()?;
+    Ok(Swept { shown, unread: unread.into_inner() })
+}
+
+/// What is still to be done.
+enum Piece {
+    Folder(Folder),
+    /// The entries of a folder from one on, up to as many as are done at once.
+    Rest(Arc<Folder>, Arc<Looked>, usize),
+}
+
+/// What is to be done, the newest first: so few folders are open at a time.
+struct Queue {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+struct State {
+    pieces: Vec<Piece>,
+    /// How many threads are at a piece, which may bring more.
+    busy: usize,
+}
+
+impl Queue {
+    fn of(folder: Folder) -> Self {
+        let state = State { pieces: vec![Piece::Folder(folder)], busy: 0 };
+        Self { state: Mutex::new(state), more: Condvar::new() }
+    }
+
+    /// The next piece, waited for while there may be one; its [`Done`] is to be dropped.
+    fn next(&self) -> Option<Piece> {
+        let mut state = self.lock();
+        loop {
+            if let Some(piece) = state.pieces.pop() {
+                state.busy += 1;
+                return Some(piece);
+            }
+            if state.busy == 0 {
+                return None;
+            }
+            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Leaves to others what whoever opened `folder` does not do at once.
+    fn leave(&self, folder: &Arc<Folder>, looked: &Arc<Looked>) {
+        let dirs = looked.entries.iter().filter(|(_, kind)| *kind == Kind::Dir);
+        let inner = dirs.map(|(name, _): &(OsString, Kind)| Piece::Folder(folder.enter(name)));
+        let rest = (ENTRIES_AT_ONCE..looked.entries.len()).step_by(ENTRIES_AT_ONCE);
+        let rest = rest.map(|from| Piece::Rest(folder.clone(), looked.clone(), from));
+        let mut state = self.lock();
+        let before = state.pieces.len();
+        state.pieces.extend(inner.chain(rest));
+        if state.pieces.len() > before {
+            self.more.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A piece that is done, however: whoever waits for what it brings need not any more.
+struct Done<'q>(&'q Queue);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.busy -= 1;
+        if state.busy == 0 && state.pieces.is_empty() {
+            self.0.more.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::path::PathBuf;
+
+    use rustix::fs::{Mode, OFlags, mkdir, open};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::world::root::Start;
+
+    /// Folders in folders, one of them of more files than are done at once.
+    fn tree() -> (TempDir, BTreeSet<PathBuf>) {
+        let space = TempDir::new().unwrap();
+        let mut all = BTreeSet::new();
+        let mut put = |path: String| {
+            let flags = OFlags::CREATE | OFlags::WRONLY;
+            open(space.path().join(&path), flags, Mode::from_raw_mode(0o600)).unwrap();
+            all.insert(PathBuf::from(path));
+        };
+        put("top".into());
+        let mut folder = String::new();
+        for depth in 0..20 {
+            folder += &format!("d{depth}/");
+            mkdir(space.path().join(&folder), Mode::from_raw_mode(0o700)).unwrap();
+            for file in 0..(if depth == 7 { 3 * ENTRIES_AT_ONCE + 1 } else { 3 }) {
+                put(format!("{folder}f{file}"));
+            }
+        }
+        (space, all)
+    }
+
+    fn swept(
+        space: &TempDir,
+        take: impl Fn(&mut Vec<PathBuf>, &Path, File) + Sync,
+    ) -> Result<Swept<Vec<PathBuf>>, ToolError> {
+        let root = Root::open(space.path()).unwrap();
+        let Start::Folder(folder) = root.start(".").unwrap() else { panic!("it is a folder") };
+        let sight = Sight { ignored: false, hidden: true };
+        sweep(&root, folder, sight, &Watch::default(), |_| true, Vec::new, take)
+    }
+
+    #[test]
+    fn each_file_is_taken_once() {
+        let (space, all) = tree();
+        let swept = swept(&space, |seen, path, _| seen.push(path.to_owned())).unwrap();
+        let seen: Vec<PathBuf> = swept.shown.into_iter().flatten().collect();
+        assert_eq!((seen.len(), swept.unread), (all.len(), 0));
+        assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), all);
+    }
+
+    #[test]
+    fn a_panic_keeps_nobody_waiting() {
+        let (space, _) = tree();
+        let sweep = || swept(&space, |_, path, _| assert!(!path.ends_with("f2"), "it is there"));
+        assert!(catch_unwind(AssertUnwindSafe(sweep)).is_err());
+    }
+}

@@ -1,0 +1,323 @@
+//! A model at an endpoint that speaks as OpenAI's does: asked in batches, asked again where that
+//! may help, and never for more than may be spent.
+
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::sleep;
+use toolgate_search::embedder::{Away, Embedded, Role, Usage};
+use toolgate_search::{Embedder, Space};
+
+use super::settings::{EmbedderSettings, Key, Money};
+use crate::world::Fetch;
+use crate::world::fetch::{Answer, Answered, Asked, Target};
+
+/// How often a batch is asked for at most. A query is asked for once: whoever waits for it is
+/// better served by what is found without it.
+const TRIES: u32 = 5;
+/// How long is waited before the second time; twice as long before each further one.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long an endpoint is waited for that says how long it wants to be left alone.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How much of an answer is read for each number asked for.
+const NUMBER_BYTES_MAX: usize = 32;
+/// How much is read beside the numbers.
+const BESIDE_BYTES_MAX: usize = 64 << 10;
+/// How much of what an endpoint says of its troubles is told.
+const SAID_CHARS_MAX: usize = 200;
+/// How many bytes of text are a token at least, on the average; a rough guess on the dear side.
+const TOKEN_BYTES: u64 = 2;
+
+/// A model at an endpoint.
+pub(super) struct Endpoint {
+    space: Space,
+    url: String,
+    target: Target,
+    model: String,
+    shorten: bool,
+    key: Key,
+    key_env: Option<String>,
+    batch: usize,
+    within: Duration,
+    fetch: Fetch,
+    price: f64,
+    cost_max: Option<Money>,
+    /// How many tokens were paid for, or will be for what is under way.
+    tokens: Mutex<u64>,
+    pause: Duration,
+}
+
+/// Why a batch has no vectors, and whether asking again may help.
+enum Trouble {
+    /// After a while, or after as long as the endpoint says.
+    Passing {
+        why: String,
+        retry_after: Option<Duration>,
+    },
+    Lasting(String),
+}
+
+impl Endpoint {
+    /// The endpoint that `settings` name, which were checked, reached by `fetch`.
+    pub(super) fn new(settings: &EmbedderSettings, fetch: &Fetch) -> Result<Self, String> {
+        let target = settings.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
+        if let Some(name) = &settings.key_env
+            && settings.key.said().is_none()
+        {
+            return Err(format!(
+                "the environment variable `{name}`, which `search.embedder.key_env` names, is not \
+                 set; put the endpoint's key there"
+            ));
+        }
+        let model = settings.model.clone().unwrap_or_default();
+        let dimensions = settings.dimensions.unwrap_or_default();
+        Ok(Self {
+            space: Space { model: format!("{model}@{}", target.host()), dimensions },
+            url: settings.url.clone().unwrap_or_default(),
+            target,
+            model,
+            shorten: settings.shorten,
+            key: settings.key.clone(),
+            key_env: settings.key_env.clone(),
+            batch: settings.batch,
+            within: Duration::from_millis(settings.timeout_ms),
+            fetch: fetch.clone(),
+            price: settings.price.map_or(0.0, |Money(price)| price),
+            cost_max: settings.cost_max,
+            tokens: Mutex::new(0),
+            pause: PAUSE,
+        })
+    }
+
+    async fn vectors(&self, texts: &[String], role: Role) -> Embedded {
+        let mut vectors = Vec::with_capacity(texts.len());
+        let mut usage = Usage::default();
+        for texts in texts.chunks(self.batch) {
+            let (made, tokens) = self.batch_of(texts, role).await?;
+            vectors.extend(made);
+            usage.tokens += tokens;
+        }
+        usage.cost = self.cost(usage.tokens);
+        Ok((vectors, usage))
+    }
+
+    /// One batch, asked for until there is an answer or no hope of one.
+    async fn batch_of(&self, texts: &[String], role: Role) -> Result<(Vec<Vec<f32>>, u64), Away> {
+        let mut pause = self.pause;
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let (why, retry_after) = match self.once(texts).await {
+                Ok(made) => return Ok(made),
+                Err(Trouble::Lasting(why)) => return Err(Away(why)),
+                Err(Trouble::Passing { why, retry_after }) => (why, retry_after),
+            };
+            let wait = retry_after.unwrap_or(pause).max(pause);
+            let tries = match role {
+                Role::Chunk => TRIES,
+                Role::Query => 1,
+            };
+            if tried >= tries {
+                let times = if tried > 1 { format!(", {tried} times") } else { String::new() };
+                return Err(Away(format!("{why}{times}")));
+            }
+            if wait > PAUSE_MAX {
+                let seconds = wait.as_secs();
+                return Err(Away(format!("{why}, and wants to be left alone for {seconds} s")));
+            }
+            sleep(wait).await;
+            pause *= 2;
+        }
+    }
+
+    async fn once(&self, texts: &[String]) -> Result<(Vec<Vec<f32>>, u64), Trouble> {
+        let guess = texts.iter().map(|text| text.len() as u64 / TOKEN_BYTES + 1).sum();
+        self.reserve(guess)?;
+        // An endpoint refuses what is empty; nothing is as little as it takes.
+        let said = |text: &String| if text.is_empty() { " ".to_owned() } else { text.clone() };
+        let input: Vec<_> = texts.iter().map(said).collect();
+        let mut asked = json!({ "model": self.model, "input": input, "encoding_format": "float" });
+        if self.shorten {
+            asked["dimensions"] = self.space.dimensions.into();
+        }
+        let asked = Asked {
+            json: asked.to_string().into_bytes(),
+            key: self.key.said(),
+            within: self.within,
+            answer_bytes_max: BESIDE_BYTES_MAX
+                + texts.len() * (self.space.dimensions + 16) * NUMBER_BYTES_MAX,
+        };
+        let answer_bytes_max = asked.answer_bytes_max;
+        // What was asked and never answered may have cost what was guessed.
+        let answer = self.fetch.ask(&self.target, asked).await.map_err(|why| {
+            let why =
+                format!("the endpoint {} does not answer: {}", self.url, self.without_key(&why));
+            Trouble::Passing { why, retry_after: None }
+        })?;
+        let Answer { answered: Answered { status, body }, retry_after } = answer;
+        if status != 200 {
+            self.settle(guess, 0);
+            return Err(self.refused(status, &body, retry_after.as_deref()));
+        }
+        if body.len() >= answer_bytes_max {
+            return Err(self.nonsense(&format!("more than {answer_bytes_max} bytes")));
+        }
+        let said: Said =
+            serde_json::from_slice(&body).map_err(|err| self.nonsense(&err.to_string()))?;
+        let tokens = said.usage.as_ref().map_or(guess, |usage| usage.total_tokens);
+        self.settle(guess, tokens);
+        let vectors = vectors(said.data, texts.len(), self.space.dimensions)
+            .map_err(|why| self.nonsense(&why))?;
+        Ok((vectors, tokens))
+    }
+
+    /// Takes `tokens` out of what may be spent.
+    fn reserve(&self, tokens: u64) -> Result<(), Trouble> {
+        let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(most) = self.cost_max
+            && self.cost(*all + tokens) > most.0
+        {
+            let spent = self.cost(*all);
+            return Err(Trouble::Lasting(format!(
+                "the endpoint {} is not asked any more: {spent:.4} of the {most} that \
+                 `search.embedder.cost_max` allows is spent; raise it, or start the server again",
+                self.url
+            )));
+        }
+        *all += tokens;
+        Ok(())
+    }
+
+    /// Puts what it cost in the place of what it was guessed to.
+    fn settle(&self, guess: u64, tokens: u64) {
+        let mut all = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        *all = all.saturating_sub(guess).saturating_add(tokens);
+    }
+
+    fn cost(&self, tokens: u64) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "nobody pays for so many tokens")]
+        let millions = tokens as f64 / 1e6;
+        millions * self.price
+    }
+
+    fn refused(&self, status: u16, body: &[u8], retry_after: Option<&str>) -> Trouble {
+        let url = &self.url;
+        // What is said of a key may quote it.
+        if matches!(status, 401 | 403) {
+            let way_out = match &self.key_env {
+                Some(name) => format!("look at the key in the environment variable `{name}`"),
+                None => "name the variable with its key in `search.embedder.key_env`".to_owned(),
+            };
+            return Trouble::Lasting(format!(
+                "the endpoint {url} refuses us ({status}); {way_out}"
+            ));
+        }
+        let why = format!("the endpoint {url} answers {status}{}", self.said(body));
+        match status {
+            408 | 425 | 429 | 500..=599 => {
+                let seconds = retry_after.and_then(|it| it.trim().parse::<f64>().ok());
+                let seconds = seconds.filter(|it| (0.0..1e6).contains(it));
+                Trouble::Passing { why, retry_after: seconds.map(Duration::from_secs_f64) }
+            }
+            _ => Trouble::Lasting(why),
+        }
+    }
+
+    /// What an endpoint says of its trouble, as far as it can be told.
+    fn said(&self, body: &[u8]) -> String {
+        #[derive(Deserialize)]
+        struct Whole {
+            error: Inner,
+        }
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Inner {
+            Sentence(String),
+            Object { message: String },
+        }
+        let Ok(Whole { error }) = serde_json::from_slice(body) else { return String::new() };
+        let (Inner::Sentence(said) | Inner::Object { message: said }) = error;
+        let said: String = self.without_key(&said).chars().take(SAID_CHARS_MAX).collect();
+        format!(": {}", said.escape_debug())
+    }
+
+    fn nonsense(&self, what: &str) -> Trouble {
+        let (url, what) = (&self.url, self.without_key(what));
+        Trouble::Lasting(format!("the endpoint {url} answers what are no such vectors: {what}"))
+    }
+
+    fn without_key(&self, text: &str) -> String {
+        self.key.said().map_or_else(|| text.to_owned(), |key| text.replace(key, "[redacted]"))
+    }
+}
+
+impl Embedder for Endpoint {
+    fn space(&self) -> &Space {
+        &self.space
+    }
+
+    fn batch_max(&self) -> usize {
+        self.batch
+    }
+
+    fn embed<'e>(
+        &'e self,
+        texts: &'e [String],
+        role: Role,
+    ) -> Pin<Box<dyn Future<Output = Embedded> + Send + 'e>> {
+        Box::pin(self.vectors(texts, role))
+    }
+}
+
+#[derive(Deserialize)]
+struct Said {
+    data: Vec<One>,
+    usage: Option<Used>,
+}
+
+#[derive(Deserialize)]
+struct One {
+    /// Which text it is of; in order where it is not said.
+    index: Option<usize>,
+    embedding: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Used {
+    total_tokens: u64,
+}
+
+/// The vectors in `data`, in order and of length 1, if they are what was asked for.
+fn vectors(data: Vec<One>, count: usize, dimensions: usize) -> Result<Vec<Vec<f32>>, String> {
+    if data.len() != count {
+        return Err(format!("{} vectors for {count} texts", data.len()));
+    }
+    let mut vectors = vec![Vec::new(); count];
+    for (at, One { index, embedding }) in data.into_iter().enumerate() {
+        let index = index.unwrap_or(at);
+        let place = vectors.get_mut(index).filter(|place| place.is_empty());
+        let Some(place) = place else {
+            return Err(format!("a vector for the text {index}, which is not there or has one"));
+        };
+        if embedding.len() != dimensions {
+            let length = embedding.len();
+            return Err(format!(
+                "a vector of {length} numbers, where `search.embedder.dimensions` is {dimensions}"
+            ));
+        }
+        let length = embedding.iter().map(|it| f64::from(*it) * f64::from(*it)).sum::<f64>().sqrt();
+        if !length.is_normal() {
+            return Err("a vector of no direction, or with what is no number".to_owned());
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "vectors are as exact as they are sent")]
+        let unit = |number: f32| (f64::from(number) / length) as f32;
+        *place = embedding.into_iter().map(unit).collect();
+    }
+    Ok(vectors)
+}

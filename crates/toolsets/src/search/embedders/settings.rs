@@ -1,0 +1,264 @@
+//! What whoever runs the server decides about vectors.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::world::fetch::Target;
+
+/// How many texts may be in one request at most; what the largest endpoints take.
+const BATCH_MAX: usize = 2_048;
+/// How many numbers a vector may have.
+const DIMENSIONS_MAX: usize = 16_384;
+
+/// Whoever makes vectors of what is searched, so that it is found by what it means: a model in a
+/// folder, or one at an endpoint. Without either, a small one that is built in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmbedderSettings {
+    /// The folder of a sentence-transformers model of the BERT family, such as all-MiniLM-L6-v2:
+    /// with `config.json`, `model.safetensors` and `tokenizer.json`. It runs in this process, and
+    /// nothing leaves this machine.
+    pub folder: Option<String>,
+    /// Where an endpoint is that speaks as OpenAI's does, such as `https://api.example/v1`; vectors
+    /// are asked for at `embeddings` there. It is sent what is searched, text by text.
+    pub url: Option<String>,
+    /// What the model is called at the endpoint.
+    pub model: Option<String>,
+    /// How many numbers the endpoint's vectors have.
+    pub dimensions: Option<usize>,
+    /// Whether the endpoint is told how many numbers are wanted; only some models can shorten
+    /// their vectors.
+    pub shorten: bool,
+    /// The environment variable that the endpoint's key is in. The key itself is no setting.
+    pub key_env: Option<String>,
+    /// How many texts are in one request at most.
+    pub batch: usize,
+    /// How long the endpoint may take for one request, in milliseconds.
+    pub timeout_ms: u64,
+    /// What a million tokens cost at the endpoint.
+    pub price: Option<Money>,
+    /// How much may be spent at the endpoint from a start of the server to the next, at that
+    /// price. What is not known beforehand is estimated; no request begins that would exceed it.
+    pub cost_max: Option<Money>,
+    /// The key itself, once it was read from the environment.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub key: Key,
+}
+
+/// An amount, in the currency of whoever pays.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Money(pub f64);
+
+impl PartialEq for Money {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Money {}
+
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The key of an endpoint, which nobody may read; or none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Key(Option<String>);
+
+impl Key {
+    /// The key, for whoever must say it.
+    pub(super) fn said(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(Some(text.trim().to_owned()).filter(|it| !it.is_empty()))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
+    }
+}
+
+impl Default for EmbedderSettings {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            url: None,
+            model: None,
+            dimensions: None,
+            shorten: false,
+            key_env: None,
+            batch: 32,
+            timeout_ms: 30_000,
+            price: None,
+            cost_max: None,
+            key: Key::default(),
+        }
+    }
+}
+
+impl EmbedderSettings {
+    /// What is wrong with these, and what to do.
+    pub fn check(&self) -> Result<(), String> {
+        let wrong = |name: &str, why: &str| Err(format!("`search.embedder.{name}` {why}"));
+        if self.folder.as_ref().is_some_and(|folder| folder.trim().is_empty()) {
+            return wrong("folder", "is empty; name a folder with a model, or leave it out");
+        }
+        if self.url.is_none() {
+            let others = [
+                ("model", self.model.is_some()),
+                ("dimensions", self.dimensions.is_some()),
+                ("shorten", self.shorten),
+                ("key_env", self.key_env.is_some()),
+                ("price", self.price.is_some()),
+                ("cost_max", self.cost_max.is_some()),
+            ];
+            return match others.into_iter().find(|(_, is_set)| *is_set) {
+                Some((name, _)) => wrong(name, "is of an endpoint; name it in `url`"),
+                None => Ok(()),
+            };
+        }
+        if self.folder.is_some() {
+            return wrong("folder", "and `search.embedder.url` are both there; leave one out");
+        }
+        let target = self.target().map_err(|why| format!("`search.embedder.url` {why}"))?;
+        if self.model.as_ref().is_none_or(|model| model.trim().is_empty()) {
+            return wrong("model", "is missing; say what the model is called at the endpoint");
+        }
+        match self.dimensions {
+            Some(1..=DIMENSIONS_MAX) => {}
+            Some(other) => {
+                let why = format!("is {other}; it may be 1 to {DIMENSIONS_MAX}");
+                return wrong("dimensions", &why);
+            }
+            None => {
+                return wrong("dimensions", "is missing; say how many numbers its vectors have");
+            }
+        }
+        if let Some(name) = &self.key_env {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return wrong("key_env", "is no name of an environment variable");
+            }
+            if !target.is_private() {
+                let why = "would send the key unencrypted to another machine; give an `https` URL";
+                return wrong("url", why);
+            }
+        }
+        if !(1..=BATCH_MAX).contains(&self.batch) {
+            return wrong("batch", &format!("is {}; it may be 1 to {BATCH_MAX}", self.batch));
+        }
+        if !(100..=600_000).contains(&self.timeout_ms) {
+            return wrong(
+                "timeout_ms",
+                &format!("is {}; it may be 100 to 600000", self.timeout_ms),
+            );
+        }
+        for (name, money) in [("price", self.price), ("cost_max", self.cost_max)] {
+            if money.is_some_and(|Money(amount)| !amount.is_finite() || amount < 0.0) {
+                return wrong(name, "is no amount; give a number that is not negative");
+            }
+        }
+        if self.cost_max.is_some() && self.price.is_none() {
+            return wrong("cost_max", "needs `search.embedder.price`, what a million tokens cost");
+        }
+        Ok(())
+    }
+
+    /// Takes the key that these name out of an environment, in which `variable` looks up.
+    pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
+        let found = self.key_env.as_deref().and_then(variable);
+        self.key = found.map(Key::from).unwrap_or_default();
+    }
+
+    /// Where vectors are asked for.
+    pub(super) fn target(&self) -> Result<Target, String> {
+        Target::new(self.url.as_deref().unwrap_or_default(), "/embeddings")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(toml: &str, expected: &str) {
+        let settings: EmbedderSettings = toml::from_str(toml).unwrap();
+        assert_eq!(settings.check().err().as_deref().unwrap_or("right"), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_setting() {
+        const WHOLE: &str = "url = 'https://a.example/v1'\nmodel = 'm'\ndimensions = 4\n";
+        let with = |more: &str| format!("{WHOLE}{more}");
+        check("", "right");
+        check("folder = '/models/minilm'", "right");
+        check(WHOLE, "right");
+        check(&with("key_env = 'A_KEY'\nprice = 0.02\ncost_max = 5"), "right");
+        check(
+            "folder = ' '",
+            "`search.embedder.folder` is empty; name a folder with a model, or leave it out",
+        );
+        check(
+            &with("folder = '/m'"),
+            "`search.embedder.folder` and `search.embedder.url` are both there; leave one out",
+        );
+        check("model = 'm'", "`search.embedder.model` is of an endpoint; name it in `url`");
+        check(
+            "url = 'ftp://x'",
+            "`search.embedder.url` begins neither with `http://` nor `https://`",
+        );
+        check(
+            "url = 'http://x'",
+            "`search.embedder.model` is missing; say what the model is called at the endpoint",
+        );
+        check(
+            "url = 'http://x'\nmodel = 'm'",
+            "`search.embedder.dimensions` is missing; say how many numbers its vectors have",
+        );
+        check(
+            "url = 'http://x'\nmodel = 'm'\ndimensions = 0",
+            "`search.embedder.dimensions` is 0; it may be 1 to 16384",
+        );
+        let open = "model = 'm'\ndimensions = 4\nkey_env = 'A_KEY'\nurl = ";
+        check(
+            &format!("{open}'http://other.example'"),
+            "`search.embedder.url` would send the key unencrypted to another machine; give an `https` URL",
+        );
+        for here in ["http://localhost:1/v1", "http://127.0.0.1:1", "http://[::1]:1"] {
+            check(&format!("{open}'{here}'"), "right");
+        }
+        check(&with("batch = 0"), "`search.embedder.batch` is 0; it may be 1 to 2048");
+        check(
+            &with("timeout_ms = 1"),
+            "`search.embedder.timeout_ms` is 1; it may be 100 to 600000",
+        );
+        check(
+            &with("price = nan"),
+            "`search.embedder.price` is no amount; give a number that is not negative",
+        );
+        check(
+            &with("cost_max = 1"),
+            "`search.embedder.cost_max` needs `search.embedder.price`, what a million tokens cost",
+        );
+    }
+
+    #[test]
+    fn the_key_is_read_from_its_variable_and_shown_nowhere() {
+        let mut settings = EmbedderSettings { key_env: Some("A".to_owned()), ..Default::default() };
+        settings.take_secrets(|name| (name == "A").then_some("sk-very-secret\n"));
+        assert_eq!(settings.key.said(), Some("sk-very-secret"));
+        let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
+        assert!(!shown.contains("very"), "{shown}");
+    }
+}

@@ -1,0 +1,315 @@
+//! The engine that needs nothing beside the server: an index in a folder of the user's cache, or in
+//! memory.
+
+mod kept;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::spawn_blocking;
+use toolgate_search::index::{self, Index, IndexError, Place, Snapshot, Which};
+use toolgate_search::{ChunkHash, Filter, Space};
+
+use super::{
+    Begun, By, Doing, Engine, EngineError, Known, Matched, Named, Put, Sought, Source, Status,
+    Unembedded, Vectors, Writer,
+};
+use kept::Kept;
+
+/// An index of this process's own, shared with others by its folder.
+pub struct Embedded {
+    /// In memory, where there is none.
+    folder: Option<PathBuf>,
+    model: Option<Space>,
+    /// Where documents are kept that no file holds.
+    kept: Option<Arc<Kept>>,
+    opened: Arc<Mutex<Option<Index>>>,
+}
+
+impl Embedded {
+    /// The engine whose index lies in `folder`, for vectors of the space `model`. Where it is of
+    /// documents, they are kept in `documents`. Nothing is looked at yet.
+    pub fn new(
+        folder: Option<PathBuf>,
+        model: Option<Space>,
+        source: Source,
+        documents: Option<PathBuf>,
+    ) -> Self {
+        let kept = match source {
+            Source::Files => None,
+            Source::Documents => Some(Arc::new(Kept::new(documents))),
+        };
+        Self { folder, model, kept, opened: Arc::default() }
+    }
+
+    fn index(&self) -> Result<Index, EngineError> {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        opened.ok_or_else(|| EngineError::Away("the index is not open yet; try again".to_owned()))
+    }
+
+    fn blocking<'e, T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Index, &dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
+    ) -> Doing<'e, T> {
+        let index = self.index();
+        Box::pin(async move {
+            let index = index?;
+            blocking(move |wanted| work(&index, wanted)).await
+        })
+    }
+
+    fn snapshot<'e, T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Snapshot, &dyn Fn() -> bool) -> Result<T, IndexError> + Send + 'static,
+    ) -> Doing<'e, T> {
+        self.blocking(|index, wanted| Ok(work(&index.snapshot()?, wanted)?))
+    }
+}
+
+/// Runs `work` on a thread that may wait; it learns when nobody wants what comes of it any more.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, EngineError> + Send + 'static,
+) -> Result<T, EngineError> {
+    struct Left(Arc<AtomicBool>);
+    impl Drop for Left {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let left = Left(Arc::default());
+    let seen = left.0.clone();
+    let done = spawn_blocking(move || work(&|| !seen.load(Ordering::Relaxed))).await;
+    drop(left);
+    done.map_err(|err| EngineError::Failed(format!("the index failed: {err}")))?
+}
+
+impl From<IndexError> for EngineError {
+    fn from(err: IndexError) -> Self {
+        let said = err.to_string();
+        match err {
+            IndexError::Damaged(_) => Self::Damaged(said),
+            IndexError::Busy(_) => Self::Away(said),
+            IndexError::Refused(_) | IndexError::Canceled | IndexError::Failed(_) => {
+                Self::Failed(said)
+            }
+        }
+    }
+}
+
+impl Engine for Embedded {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn open(&self) -> Doing<'_, Begun> {
+        let (folder, model, opened) =
+            (self.folder.clone(), self.model.clone(), self.opened.clone());
+        let kept = self.kept.clone();
+        Box::pin(blocking(move |_| {
+            // Never held while the disk is waited for: searches look whether it is open.
+            if opened.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                return Ok(Begun::Kept);
+            }
+            let (index, begun) = open(folder.as_deref(), model.as_ref())?;
+            let kept = kept.map(|kept| kept.load()).transpose()?.unwrap_or_default();
+            fill(&index, kept)?;
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+            Ok(begun)
+        }))
+    }
+
+    fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>> {
+        let kept = self.kept.clone();
+        self.blocking(move |index, _| {
+            let Some(writer) = index.writer()? else { return Ok(None) };
+            Ok(Some(Box::new(Pen { writer: Some(writer), kept }) as Box<dyn Writer>))
+        })
+    }
+
+    fn documents(&self) -> Doing<'_, BTreeMap<String, Known>> {
+        self.snapshot(|snapshot, _| {
+            let known = |it: index::Known| Known { stamp: it.stamp, etag: it.etag };
+            Ok(snapshot.documents()?.into_iter().map(|(path, it)| (path, known(it))).collect())
+        })
+    }
+
+    fn status(&self) -> Doing<'_, Status> {
+        let on_disk = self.folder.is_some();
+        self.blocking(move |index, _| {
+            let index::Counts { documents, chunks, with_vectors } = index.snapshot()?.counts();
+            let bytes = on_disk.then(|| index.bytes());
+            Ok(Status { documents, chunks, with_vectors, bytes })
+        })
+    }
+
+    fn candidates(&self, sought: Sought) -> Doing<'_, Matched> {
+        self.snapshot(move |snapshot, wanted| {
+            let Sought { query, near, model, filter, limit } = sought;
+            let question = query.map(|query| snapshot.question(&query)).transpose()?;
+            let sought = index::Sought {
+                near: near.as_deref(),
+                model: model.as_deref(),
+                filter: &filter,
+                limit,
+            };
+            let found = snapshot.candidates(question.as_ref(), &sought, wanted)?;
+            Ok(Matched {
+                question,
+                averages: snapshot.averages(),
+                candidates: found.candidates,
+                total: Some(found.total),
+                vectors: Arc::new(Moment(snapshot.clone())),
+            })
+        })
+    }
+
+    fn named(&self, name: String, filter: Filter, limit: usize) -> Doing<'_, Vec<Named>> {
+        self.snapshot(move |snapshot, _| snapshot.named(&name, &filter, limit))
+    }
+
+    fn unembedded(&self, most: usize) -> Doing<'_, Vec<Unembedded>> {
+        self.snapshot(move |snapshot, _| {
+            let of = |it: index::Unembedded| {
+                let index::Unembedded { hash, path, first, last } = it;
+                Unembedded { hash, path, first, last }
+            };
+            Ok(snapshot.unembedded(most)?.into_iter().map(of).collect())
+        })
+    }
+
+    fn kept(&self, path: String) -> Doing<'_, Option<Put>> {
+        let kept = self.kept.clone();
+        Box::pin(blocking(move |_| kept.map_or(Ok(None), |kept| kept.get(&path))))
+    }
+
+    fn reset(&self) -> Doing<'_, ()> {
+        let (folder, model, opened) =
+            (self.folder.clone(), self.model.clone(), self.opened.clone());
+        let kept = self.kept.clone();
+        Box::pin(blocking(move |_| {
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            if let Some(folder) = &folder {
+                Index::remove(Place::Folder(folder))?;
+            }
+            let (index, _) = open(folder.as_deref(), model.as_ref())?;
+            let kept = kept.map(|kept| kept.load()).transpose()?.unwrap_or_default();
+            fill(&index, kept)?;
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
+            Ok(())
+        }))
+    }
+}
+
+/// The index in `folder`; where that cannot be written, or another version has it, in memory.
+fn open(
+    folder: Option<&std::path::Path>,
+    model: Option<&Space>,
+) -> Result<(Index, Begun), EngineError> {
+    let Some(folder) = folder else { return Ok(Index::open(Place::Memory, model)?) };
+    match Index::open(Place::Folder(folder), model) {
+        Err(IndexError::Busy(why) | IndexError::Failed(why)) => {
+            tracing::warn!("what is searched is indexed in memory, for this server alone: {why}");
+            Ok(Index::open(Place::Memory, model)?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Puts what is `kept` and not as it is in `index`.
+fn fill(index: &Index, kept: Vec<Put>) -> Result<(), EngineError> {
+    let known = index.snapshot()?.documents()?;
+    let is_new = |put: &Put| known.get(&put.path).is_none_or(|it| it.etag != put.etag);
+    let new: Vec<Put> = kept.into_iter().filter(is_new).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    // Another writes it: that one has put them.
+    let Some(mut writer) = index.writer()? else { return Ok(()) };
+    for put in new {
+        writer.put(&put.document())?;
+    }
+    Ok(writer.commit()?)
+}
+
+/// The right to write.
+struct Pen {
+    /// Not there while it writes, and no more after that was broken off.
+    writer: Option<index::Writer>,
+    kept: Option<Arc<Kept>>,
+}
+
+impl Pen {
+    fn doing<'w, T: Send + 'static>(
+        &'w mut self,
+        work: impl FnOnce(&mut index::Writer, Option<&Kept>) -> Result<T, EngineError> + Send + 'static,
+    ) -> Doing<'w, T> {
+        Box::pin(async move {
+            let broken = || EngineError::Failed("what was being written was broken off".to_owned());
+            let mut writer = self.writer.take().ok_or_else(broken)?;
+            let kept = self.kept.clone();
+            let (writer, done) = blocking(move |_| {
+                let done = work(&mut writer, kept.as_deref());
+                Ok((writer, done))
+            })
+            .await?;
+            self.writer = Some(writer);
+            done
+        })
+    }
+}
+
+impl Writer for Pen {
+    fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()> {
+        self.doing(move |writer, kept| {
+            for put in documents {
+                writer.put(&put.document())?;
+                if let Some(kept) = kept {
+                    kept.put(put)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()> {
+        self.doing(move |writer, kept| {
+            for path in paths {
+                writer.remove(&path)?;
+                if let Some(kept) = kept {
+                    kept.remove(&path)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn commit(&mut self) -> Doing<'_, ()> {
+        self.doing(|writer, _| Ok(writer.commit()?))
+    }
+
+    fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()> {
+        self.doing(move |writer, _| Ok(writer.give(&vectors)?))
+    }
+
+    fn rest(&mut self) -> Doing<'_, ()> {
+        self.doing(|writer, _| Ok(writer.rest()?))
+    }
+}
+
+/// One moment of an index.
+struct Moment(Snapshot);
+
+impl Vectors for Moment {
+    fn of(&self, keys: Vec<u64>, by: By) -> Doing<'_, Vec<Option<Vec<f32>>>> {
+        let snapshot = self.0.clone();
+        let which = match by {
+            By::Static => Which::Static,
+            By::Model => Which::Model,
+        };
+        Box::pin(blocking(move |_| {
+            Ok(keys.into_iter().map(|key| snapshot.vector(key, which)).collect())
+        }))
+    }
+}

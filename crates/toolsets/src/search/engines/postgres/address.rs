@@ -1,0 +1,196 @@
+//! Where a PostgreSQL server is, read off its URL.
+
+use std::path::Path;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, SslNegotiation};
+
+use super::super::settings::PostgresSettings;
+use crate::world::dial::{Place, Trust};
+
+/// Where a server is, and how it is spoken to.
+#[derive(Debug, Clone)]
+pub(in crate::search::engines) struct Address {
+    /// All but where it is.
+    pub(super) config: Config,
+    /// Where it may be, in the order in which they are tried.
+    pub(super) places: Vec<Place>,
+    /// Whose certificates are believed; without it nothing is encrypted.
+    pub(super) trust: Option<Trust>,
+    /// What it is called in messages.
+    pub(super) named: String,
+    /// The variable that its password is in.
+    pub(super) password_env: String,
+}
+
+/// What a URL says of TLS, which is ours to read.
+#[derive(Default)]
+struct Said {
+    mode: Option<String>,
+    roots: Option<String>,
+}
+
+impl Address {
+    /// What `settings` say; the error goes on where the name of the setting ended.
+    pub(in crate::search::engines) fn of(settings: &PostgresSettings) -> Result<Self, String> {
+        let PostgresSettings { url, password_env, password, .. } = settings;
+        if !(url.starts_with("postgresql://") || url.starts_with("postgres://")) {
+            return Err("begins neither with `postgresql://` nor `postgres://`".to_owned());
+        }
+        let (rest, said) = taken_apart(url)?;
+        let mut config: Config = rest.parse().map_err(|err: tokio_postgres::Error| {
+            use std::error::Error as _;
+            let why = err.source().map_or_else(|| err.to_string(), ToString::to_string);
+            format!("cannot be read: {why}")
+        })?;
+        if config.get_password().is_some() {
+            return Err(format!(
+                "has a password in it, which would be shown; put it into the variable \
+                 {password_env}, or another that `password_env` names"
+            ));
+        }
+        let places = places(&config)?;
+        let trust = said.trust(&places)?;
+        let mode = if trust.is_some() { SslMode::Require } else { SslMode::Disable };
+        config.ssl_mode(mode).ssl_negotiation(SslNegotiation::Postgres);
+        config.application_name("toolgate");
+        if let Some(password) = password.said() {
+            config.password(password);
+        }
+        let database = config.get_dbname().or(config.get_user()).unwrap_or("postgres");
+        let named = match places.first() {
+            Some(Place::Port(host, port)) => format!("PostgreSQL `{database}` at {host}:{port}"),
+            Some(Place::Socket(path)) => {
+                format!("PostgreSQL `{database}` at {}", path.display())
+            }
+            None => format!("PostgreSQL `{database}`"),
+        };
+        Ok(Self { config, places, trust, named, password_env: password_env.clone() })
+    }
+}
+
+/// `url` without what it says of TLS, and that.
+fn taken_apart(url: &str) -> Result<(String, Said), String> {
+    let Some((url, query)) = url.split_once('?') else {
+        return Ok((url.to_owned(), Said::default()));
+    };
+    let mut said = Said::default();
+    let mut rest = Vec::new();
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = || {
+            let text = percent_encoding::percent_decode_str(value).decode_utf8();
+            text.map(String::from).map_err(|_| format!("has a `{name}` that is no UTF-8"))
+        };
+        match name {
+            "sslmode" => said.mode = Some(value()?),
+            "sslrootcert" => said.roots = Some(value()?),
+            _ => rest.push(pair),
+        }
+    }
+    let rest = rest.join("&");
+    let url = if rest.is_empty() { url.to_owned() } else { format!("{url}?{rest}") };
+    Ok((url, said))
+}
+
+impl Said {
+    fn trust(self, places: &[Place]) -> Result<Option<Trust>, String> {
+        let verified = match self.roots.as_deref() {
+            None | Some("system") => Trust::System,
+            Some(file) => Trust::File(file.into()),
+        };
+        match self.mode.as_deref() {
+            None if places.iter().all(is_here) => Ok(None),
+            None | Some("verify-full") => Ok(Some(verified)),
+            Some("disable") => Ok(None),
+            Some("require") => Ok(Some(Trust::Anybody)),
+            Some(mode) => Err(format!(
+                "has the `sslmode` `{mode}`; it may be `disable`, `require` (encrypted, whoever \
+                 answers) or `verify-full`"
+            )),
+        }
+    }
+}
+
+fn places(config: &Config) -> Result<Vec<Place>, String> {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let place = |(at, host): (usize, &Host)| match host {
+        Host::Tcp(host) => Place::Port(host.clone(), port(at)),
+        Host::Unix(folder) => Place::Socket(socket(folder, port(at))),
+    };
+    let places: Vec<Place> = config.get_hosts().iter().enumerate().map(place).collect();
+    if places.is_empty() {
+        return Err("names no host; for a Unix socket write `?host=/run/postgresql`".to_owned());
+    }
+    Ok(places)
+}
+
+fn socket(folder: &Path, port: u16) -> std::path::PathBuf {
+    folder.join(format!(".s.PGSQL.{port}"))
+}
+
+/// Whether what is said to `place` stays on this machine.
+fn is_here(place: &Place) -> bool {
+    match place {
+        Place::Socket(_) => true,
+        Place::Port(host, _) => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            host == "localhost"
+                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<(Vec<Place>, Option<Trust>), String> {
+        let toml = serde_json::json!({ "url": url });
+        let settings: PostgresSettings = serde_json::from_value(toml).unwrap();
+        Address::of(&settings).map(|address| (address.places, address.trust))
+    }
+
+    #[test]
+    fn what_leaves_this_machine_is_encrypted_and_proven_unless_said_otherwise() {
+        let there = |host: &str| vec![Place::Port(host.to_owned(), 5432)];
+        for (url, places, trust) in [
+            ("postgresql://u@localhost/db", there("localhost"), None),
+            ("postgresql://u@127.0.0.1/db", there("127.0.0.1"), None),
+            ("postgresql://u@db.example/db", there("db.example"), Some(Trust::System)),
+            ("postgresql://u@db.example/db?sslmode=disable", there("db.example"), None),
+            (
+                "postgresql://u@db.example/db?sslmode=require",
+                there("db.example"),
+                Some(Trust::Anybody),
+            ),
+            (
+                "postgres://u@db.example/db?sslmode=verify-full&sslrootcert=%2Fa%20b.pem",
+                there("db.example"),
+                Some(Trust::File("/a b.pem".into())),
+            ),
+            (
+                "postgresql:///db?host=/run/pg&port=5433",
+                vec![Place::Socket("/run/pg/.s.PGSQL.5433".into())],
+                None,
+            ),
+        ] {
+            assert_eq!(read(url).unwrap(), (places, trust), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_said_to_be_none() {
+        for (url, why) in [
+            ("mysql://u@h/db", "begins neither"),
+            ("postgresql://u:secret@h/db", "PGPASSWORD"),
+            ("postgresql://u@h/db?sslmode=prefer", "`prefer`"),
+            ("postgresql://u@h:port/db", "cannot be read"),
+            ("postgresql:///db", "names no host"),
+        ] {
+            let said = read(url).unwrap_err();
+            assert!(said.contains(why) && !said.contains("secret"), "{url}: {said}");
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Finds chunks in an index in PostgreSQL: by words, by vectors, by what they are called.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, GenericClient, IsolationLevel, Row};
+use toolgate_chunks::words::concepts;
+use toolgate_search::index::{Asked, Named};
+use toolgate_search::rank::{Averages, Candidate, Field, Question, Texts, bm25f, count};
+use toolgate_search::{ChunkHash, Filter, Shown};
+
+use super::super::{By, Known, Sought, Status, Unembedded};
+use super::rows;
+use super::tables::{Tables, Vectors};
+use super::trouble::Trouble;
+use super::upkeep::is_made;
+
+/// Words are looked up, the rarest first, until they stand in so many chunks together: those that
+/// are left tell little, and count where a rarer one stands too.
+const LOOKED_UP_MAX: u64 = 30_000;
+/// So many more than wanted are taken by words, since there they are only weighed roughly.
+const ROUGHLY: usize = 3;
+/// So many definitions are looked at for each way to be like a name.
+const NAMED_MAX: i64 = 2_000;
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) question: Option<Question>,
+    pub(super) averages: Averages,
+    pub(super) candidates: Vec<Candidate>,
+}
+
+/// A parameter of a query.
+type Given<'g> = (&'g (dyn ToSql + Sync), Type);
+
+pub(super) async fn candidates(
+    client: &mut Client,
+    tables: &Tables,
+    sought: &Sought,
+) -> Result<Found, Trouble> {
+    let work = client.build_transaction();
+    let work = work.isolation_level(IsolationLevel::RepeatableRead).read_only(true).start().await?;
+    let (averages, approximate) = whole(&work, tables).await?;
+    let question = match &sought.query {
+        Some(query) => Some(question(&work, tables, query, averages.chunks).await?),
+        None => None,
+    };
+    let mut by_words = HashSet::new();
+    if let Some(question) = &question {
+        by_words.extend(by_word(&work, tables, question, &averages, sought).await?);
+    }
+    let mut ids: HashSet<i64> = by_words.clone();
+    let mut by_vectors = HashSet::new();
+    let spaces = [(Some(&tables.near), &sought.near), (tables.model.as_ref(), &sought.model)];
+    for ((space, vector), approximate) in spaces.into_iter().zip(approximate) {
+        let (Some(space), Some(vector)) = (space, vector) else { continue };
+        if vector.len() != space.dimensions {
+            return Err(Trouble::Refused(format!(
+                "the vector has {} numbers; those of this index have {}",
+                vector.len(),
+                space.dimensions
+            )));
+        }
+        by_vectors.extend(nearest(&work, tables, space, vector, sought, approximate).await?);
+    }
+    ids.extend(&by_vectors);
+    let mut ids: Vec<i64> = ids.into_iter().collect();
+    ids.sort_unstable();
+    let empty = Question::new("", 0, |_| 0);
+    let counted = question.as_ref().unwrap_or(&empty);
+    let mut candidates = read(&work, tables, sought, &ids, counted).await?;
+    work.commit().await?;
+    if let Some(question) = &question {
+        keep_best(&mut candidates, question, &averages, &by_vectors, sought.limit);
+    }
+    Ok(Found { question, averages, candidates })
+}
+
+/// Leaves of what was found by words alone the best `limit`.
+fn keep_best(
+    candidates: &mut Vec<Candidate>,
+    question: &Question,
+    averages: &Averages,
+    by_vectors: &HashSet<i64>,
+    limit: usize,
+) {
+    let score = |it: &Candidate| bm25f::score(question, averages, &it.counts, &it.lengths);
+    let mut scores: Vec<f32> = candidates.iter().map(score).collect();
+    scores.sort_unstable_by(|a, b| b.total_cmp(a));
+    let least = scores.get(limit.saturating_sub(1)).copied().unwrap_or(0.0);
+    candidates.retain(|it| score(it) >= least || by_vectors.contains(&it.key.cast_signed()));
+}
+
+/// What is known of the whole index, and whether vectors of each space can be found approximately.
+async fn whole(
+    client: &impl GenericClient,
+    tables: &Tables,
+) -> Result<(Averages, [bool; 2]), Trouble> {
+    let sql = format!(
+        "select chunks, lengths, {}, {} from toolgate_search.namespaces where id = $1",
+        is_made(tables, Some(&tables.near)),
+        is_made(tables, tables.model.as_ref())
+    );
+    let row = client.query_typed_opt(&sql, &[(&tables.namespace, Type::INT4)]).await?;
+    let row = row.ok_or_else(gone)?;
+    let (chunks, sums): (i64, Vec<i64>) = (row.get(0), row.get(1));
+    let mut averages = Averages { chunks: chunks.max(0).cast_unsigned(), ..Averages::default() };
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "an average")]
+    for (average, sum) in averages.lengths.iter_mut().zip(sums) {
+        *average = (sum as f64 / chunks.max(1) as f64) as f32;
+    }
+    Ok((averages, [row.get(2), row.get(3)]))
+}
+
+fn gone() -> Trouble {
+    Trouble::Unfit("has the index no more; try again".to_owned())
+}
+
+async fn question(
+    client: &impl GenericClient,
+    tables: &Tables,
+    query: &str,
+    chunks: u64,
+) -> Result<Question, Trouble> {
+    let words: Vec<String> = concepts(query).into_iter().map(|it| it.word).collect();
+    let sql = format!("select word, holding from {} where word = any($1)", tables.of("words"));
+    let rows = client.query_typed(&sql, &[(&words, Type::TEXT_ARRAY)]).await?;
+    let holding =
+        |row: &Row| (row.get::<_, String>(0), row.get::<_, i64>(1).max(0).cast_unsigned());
+    let holding: HashMap<String, u64> = rows.iter().map(holding).collect();
+    Ok(Question::new(query, chunks, |word| holding.get(word).copied().unwrap_or_default()))
+}
+
+/// The best by words, roughly.
+async fn by_word(
+    client: &impl GenericClient,
+    tables: &Tables,
+    question: &Question,
+    averages: &Averages,
+    sought: &Sought,
+) -> Result<Vec<i64>, Trouble> {
+    let words: Vec<&str> = question.concepts.iter().map(|it| it.word.as_str()).collect();
+    let sql = format!("select word, holding from {} where word = any($1)", tables.of("words"));
+    let mut held: Vec<(i64, String)> = client
+        .query_typed(&sql, &[(&words, Type::TEXT_ARRAY)])
+        .await?
+        .iter()
+        .map(|row| (row.get(1), row.get(0)))
+        .collect();
+    held.sort_unstable();
+    let mut together = 0;
+    let mut looked_up: Vec<String> = Vec::new();
+    for (holding, word) in &held {
+        together += holding.max(&0).cast_unsigned();
+        if looked_up.is_empty() || together <= LOOKED_UP_MAX {
+            looked_up.push(rows::asked(word));
+        }
+    }
+    if looked_up.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (looked_up, limit) = (looked_up.join(" | "), limited(sought.limit * ROUGHLY));
+    let (prefixes, tags) = filtered(&sought.filter);
+    let mut given: Vec<Given<'_>> = vec![
+        (&looked_up, Type::TEXT),
+        (&limit, Type::INT8),
+        (&prefixes, Type::TEXT_ARRAY),
+        (&tags, Type::TEXT_ARRAY),
+    ];
+    let known: HashSet<&str> = held.iter().map(|(_, word)| word.as_str()).collect();
+    let weighed: Vec<(String, f32)> = question
+        .concepts
+        .iter()
+        .filter(|it| known.contains(it.word.as_str()))
+        .map(|it| (rows::asked(&it.word), it.rarity))
+        .collect();
+    let (mut counts, mut score) = (String::new(), String::new());
+    for (at, (word, rarity)) in weighed.iter().enumerate() {
+        given.push((word, Type::TEXT));
+        let parameter = given.len();
+        // A word in the body counts 1 there, in a name 3; more of them less and less.
+        let _ = write!(
+            counts,
+            "{}4.934802 * ts_rank('{{0.333333,0.333333,0.5,1}}', c.words, ${parameter}::text::tsquery) as n{at}",
+            if at == 0 { "" } else { ", " }
+        );
+        let _ = write!(
+            score,
+            "{}{rarity:e}::float8 * n{at} / (n{at} + {:e} * (0.4 + 0.6 * c.lengths[6] / {:e}))",
+            if at == 0 { "" } else { " + " },
+            bm25f::K1,
+            averages.lengths[Field::Body as usize].max(1.0)
+        );
+    }
+    let sql = format!(
+        "select c.id from {} c {}
+        cross join lateral (select {counts} offset 0) n
+        where c.words @@ $1::text::tsquery {}
+        order by {score} desc, c.id limit $2",
+        tables.of("chunks"),
+        joined(tables, &sought.filter),
+        only(&sought.filter)
+    );
+    Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
+}
+
+/// The nearest to `vector` in `space`.
+async fn nearest(
+    client: &impl GenericClient,
+    tables: &Tables,
+    space: &Vectors,
+    vector: &[f32],
+    sought: &Sought,
+    approximate: bool,
+) -> Result<Vec<i64>, Trouble> {
+    let limit = limited(sought.limit);
+    let (chunks, vectors) = (tables.of("chunks"), tables.vectors(space));
+    let unlike = format!("v.vector {} $1::real[]::{}", tables.unlike(), tables.vector());
+    let nowhere = Filter::default();
+    if approximate && sought.filter == nowhere {
+        let more = (2 * limit).clamp(100, 1_000);
+        client.batch_execute(&format!("set local hnsw.ef_search = {more}")).await?;
+        let sql = format!(
+            "with near as materialized (
+                select hash, {unlike} as unlike from {vectors} v order by {unlike} limit {more}
+            )
+            select c.id from near join {chunks} c using (hash) order by unlike, c.id limit $2"
+        );
+        let given: [Given<'_>; 2] = [(&vector, Type::FLOAT4_ARRAY), (&limit, Type::INT8)];
+        let found = client.query_typed(&sql, &given).await?;
+        if found.len() >= sought.limit {
+            return Ok(found.iter().map(|row| row.get(0)).collect());
+        }
+    }
+    let (prefixes, tags) = filtered(&sought.filter);
+    let given: [Given<'_>; 4] = [
+        (&vector, Type::FLOAT4_ARRAY),
+        (&limit, Type::INT8),
+        (&prefixes, Type::TEXT_ARRAY),
+        (&tags, Type::TEXT_ARRAY),
+    ];
+    // Adding 0 keeps the approximate index out of it.
+    let sql = format!(
+        "select c.id from {chunks} c {} join {vectors} v on v.hash = c.hash
+        where true {} order by ({unlike}) + 0, c.id limit $2",
+        joined(tables, &sought.filter),
+        only(&sought.filter)
+    );
+    Ok(client.query_typed(&sql, &given).await?.iter().map(|row| row.get(0)).collect())
+}
+
+/// That only what the filter lets in is looked at, by parameters 3 and 4.
+const ONLY: &str = "and (cardinality($3::text[]) = 0
+        or exists (select from unnest($3::text[]) p where starts_with(d.path, p)))
+    and d.folded @> $4::text[]";
+
+/// The documents, for [`ONLY`]; without a filter there is no need to read them.
+fn joined(tables: &Tables, filter: &Filter) -> String {
+    if *filter == Filter::default() {
+        return String::new();
+    }
+    format!("join {} d on d.id = c.document", tables.of("documents"))
+}
+
+fn only(filter: &Filter) -> &'static str {
+    if *filter == Filter::default() { "" } else { ONLY }
+}
+
+/// The parameters of [`ONLY`].
+fn filtered(filter: &Filter) -> (Vec<String>, Vec<String>) {
+    let prefixes = filter.prefixes.iter().map(|it| rows::clean(it).into_owned()).collect();
+    let tags = filter.tags.iter().map(|it| rows::clean(it).to_ascii_lowercase()).collect();
+    (prefixes, tags)
+}
+
+fn limited(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// What [`shown`] reads of chunks `c` and documents `d`.
+const SHOWN: &str = "c.id, d.path, c.first, c.last, c.kind, c.names, c.within, c.head, d.lang,
+    d.tags, d.etag, d.committed";
+
+fn shown(row: &Row) -> Shown {
+    let line = |at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
+    Shown {
+        path: row.get(1),
+        first: line(2),
+        last: line(3),
+        kind: rows::kind(row.get(4)),
+        names: row.get(5),
+        within: row.get(6),
+        head: row.get(7),
+        lang: row.get(8),
+        tags: row.get(9),
+        etag: row.get(10),
+        commit: row.get(11),
+    }
+}
+
+/// The chunks `ids`, their words counted.
+async fn read(
+    client: &impl GenericClient,
+    tables: &Tables,
+    sought: &Sought,
+    ids: &[i64],
+    question: &Question,
+) -> Result<Vec<Candidate>, Trouble> {
+    let mut given: Vec<Given<'_>> = vec![(&ids, Type::INT8_ARRAY)];
+    let empty: Vec<f32> = Vec::new();
+    let near = sought.near.as_ref();
+    let model = sought.model.as_ref().filter(|_| tables.model.is_some());
+    given.push((near.unwrap_or(&empty), Type::FLOAT4_ARRAY));
+    given.push((model.unwrap_or(&empty), Type::FLOAT4_ARRAY));
+    let likeness = |there: bool, of: &str, parameter: usize| {
+        if !there {
+            return format!("null::float8 where_{of}");
+        }
+        format!(
+            "-({of}.vector {} ${parameter}::real[]::{}) where_{of}",
+            tables.unlike(),
+            tables.vector()
+        )
+    };
+    let model_table = tables
+        .model
+        .as_ref()
+        .map_or_else(|| tables.vectors(&tables.near), |space| tables.vectors(space));
+    let sql = format!(
+        "select {SHOWN}, c.texts, {}, {}
+        from {} c join {} d on d.id = c.document
+        left join {} near on near.hash = c.hash
+        left join {model_table} model on model.hash = c.hash
+        where c.id = any($1) and $2::real[] is not null and $3::real[] is not null",
+        likeness(near.is_some(), "near", 2),
+        likeness(model.is_some(), "model", 3),
+        tables.of("chunks"),
+        tables.of("documents"),
+        tables.vectors(&tables.near),
+    );
+    let rows = client.query_typed(&sql, &given).await?;
+    Ok(rows.iter().map(|row| candidate(row, question)).collect())
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a cosine was of such numbers")]
+fn candidate(row: &Row, question: &Question) -> Candidate {
+    let texts: Vec<&str> = row.get(12);
+    let texts: Texts<'_> = std::array::from_fn(|at| texts.get(at).copied().unwrap_or_default());
+    let (counts, lengths) = count(question, &texts);
+    let likeness = |at: usize| row.get::<_, Option<f64>>(at).map(|it| it as f32);
+    Candidate {
+        key: row.get::<_, i64>(0).cast_unsigned(),
+        counts,
+        lengths,
+        near: likeness(13).unwrap_or_default(),
+        model: likeness(14),
+        shown: shown(row),
+    }
+}
+
+/// The vectors of chunks, in order.
+pub(super) async fn vectors(
+    client: &Client,
+    tables: &Tables,
+    keys: &[u64],
+    by: By,
+) -> Result<Vec<Option<Vec<f32>>>, Trouble> {
+    let space = match by {
+        By::Static => Some(&tables.near),
+        By::Model => tables.model.as_ref(),
+    };
+    let Some(space) = space else { return Ok(vec![None; keys.len()]) };
+    let ids: Vec<i64> = keys.iter().map(|key| key.cast_signed()).collect();
+    let sql = format!(
+        "select c.id, v.vector::real[] from {} c join {} v on v.hash = c.hash where c.id = any($1)",
+        tables.of("chunks"),
+        tables.vectors(space)
+    );
+    let rows = client.query_typed(&sql, &[(&ids, Type::INT8_ARRAY)]).await?;
+    let mut found: HashMap<i64, Vec<f32>> =
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    Ok(ids.iter().map(|id| found.remove(id)).collect())
+}
+
+pub(super) async fn documents(
+    client: &Client,
+    tables: &Tables,
+) -> Result<BTreeMap<String, Known>, Trouble> {
+    let sql = format!("select path, stamp, etag from {}", tables.of("documents"));
+    let rows = client.query_typed(&sql, &[]).await?;
+    let known = |row: &Row| (row.get(0), Known { stamp: row.get(1), etag: row.get(2) });
+    Ok(rows.iter().map(known).collect())
+}
+
+pub(super) async fn status(client: &Client, tables: &Tables) -> Result<Status, Trouble> {
+    let with_vectors = tables.model.as_ref().map_or_else(
+        || "0::bigint".to_owned(),
+        |space| {
+            let (chunks, vectors) = (tables.of("chunks"), tables.vectors(space));
+            format!("(select count(*) from {chunks} c join {vectors} v on v.hash = c.hash)")
+        },
+    );
+    let mut names: Vec<String> =
+        ["documents", "chunks", "names", "words"].iter().map(|name| tables.of(name)).collect();
+    names.push(tables.vectors(&tables.near));
+    names.extend(tables.model.as_ref().map(|space| tables.vectors(space)));
+    let sizes: Vec<String> =
+        names.iter().map(|name| format!("pg_total_relation_size('{name}')")).collect();
+    let sql = format!(
+        "select (select count(*) from {}), (select count(*) from {}), {with_vectors}, {}",
+        names[0],
+        names[1],
+        sizes.join(" + ")
+    );
+    let row = client.query_typed_one(&sql, &[]).await?;
+    let number = |at: usize| row.get::<_, i64>(at).max(0).cast_unsigned();
+    Ok(Status {
+        documents: number(0),
+        chunks: number(1),
+        with_vectors: number(2),
+        bytes: Some(number(3)),
+    })
+}
+
+pub(super) async fn unembedded(
+    client: &Client,
+    tables: &Tables,
+    most: usize,
+) -> Result<Vec<Unembedded>, Trouble> {
+    let Some(space) = &tables.model else { return Ok(Vec::new()) };
+    let sql = format!(
+        "select c.hash, d.path, c.first, c.last
+        from {} c join {} d on d.id = c.document
+        where not exists (select from {} v where v.hash = c.hash)
+        order by c.id desc limit $1",
+        tables.of("chunks"),
+        tables.of("documents"),
+        tables.vectors(space)
+    );
+    let rows = client.query_typed(&sql, &[(&limited(most), Type::INT8)]).await?;
+    let mut known = HashSet::new();
+    let line = |row: &Row, at: usize| row.get::<_, i32>(at).max(0).cast_unsigned();
+    let read = |row: &Row| Unembedded {
+        hash: ChunkHash(row.get::<_, i64>(0).cast_unsigned()),
+        path: row.get(1),
+        first: line(row, 2),
+        last: line(row, 3),
+    };
+    Ok(rows.iter().map(read).filter(|it| known.insert(it.hash)).collect())
+}
+
+pub(super) async fn named(
+    client: &Client,
+    tables: &Tables,
+    name: &str,
+    filter: &Filter,
+    limit: usize,
+) -> Result<Vec<Named>, Trouble> {
+    let Some(asked) = Asked::of(name) else { return Ok(Vec::new()) };
+    let names = tables.of("names");
+    let mut symbols: Vec<String> = Vec::new();
+    if asked.misspelt() > 0 {
+        // As many letters more or less as a name may differ by, and some for letters of more bytes.
+        let sql = format!(
+            "select distinct symbol from {names}
+            where length(symbol) between length($1) - 2 and length($1) + 2"
+        );
+        let symbol = asked.symbol();
+        let given: [Given<'_>; 1] = [(&symbol, Type::TEXT)];
+        let rows = client.query_typed(&sql, &given).await?;
+        let like =
+            rows.iter().map(|row| row.get(0)).filter(|it: &String| asked.distance(it).is_some());
+        symbols.extend(like);
+    }
+    let words: Vec<String> =
+        asked.words().iter().map(|word| format!("{}:A", rows::asked(word))).collect();
+    let words = words.join(" & ");
+    let (prefixes, tags) = filtered(filter);
+    let (symbol, most) = (rows::symbol(asked.symbol()), NAMED_MAX);
+    let given: [Given<'_>; 6] = [
+        (&symbol, Type::TEXT),
+        (&most, Type::INT8),
+        (&prefixes, Type::TEXT_ARRAY),
+        (&tags, Type::TEXT_ARRAY),
+        (&words, Type::TEXT),
+        (&symbols, Type::TEXT_ARRAY),
+    ];
+    let (chunks, documents) = (tables.of("chunks"), tables.of("documents"));
+    let by = |of_names: &str| {
+        format!(
+            "(select c.id from {names} n join {chunks} c on c.id = n.chunk
+            join {documents} d on d.id = c.document where {of_names} {ONLY} limit $2)"
+        )
+    };
+    let sql = format!(
+        "select distinct on (c.id) {SHOWN} from {chunks} c join {documents} d on d.id = c.document
+        where c.id in ({} union {} union {} union
+            (select c.id from {chunks} c join {documents} d on d.id = c.document
+            where $5 <> '' and c.words @@ $5::text::tsquery {ONLY} limit $2))",
+        by("n.symbol = $1"),
+        by("starts_with(n.symbol, $1)"),
+        by("n.symbol = any($6)"),
+    );
+    let rows = client.query_typed(&sql, &given).await?;
+    Ok(asked.likeliest(rows.iter().map(shown), limit))
+}

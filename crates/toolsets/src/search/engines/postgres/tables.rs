@@ -1,0 +1,374 @@
+//! The tables of an index in PostgreSQL: how they are called, made and made anew.
+//!
+//! A namespace has tables of its own, so that what one holds slows no other. All that they hold can
+//! be made again but `kept`, where the documents are that no file holds.
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, GenericClient};
+use toolgate_search::{Space, static_model};
+
+use super::super::{Begun, Identity, Source};
+use super::trouble::Trouble;
+
+/// The number of the schema that this server makes and knows.
+pub(super) const SCHEMA: i32 = 1;
+/// What advisory locks of ours have as their first key, that of the schema as their second.
+const LOCKS: i32 = 0x7467_7331;
+const SCHEMA_LOCK: i32 = 0;
+
+/// What all namespaces share; run again it changes nothing.
+const SHARED: &str = "
+create table if not exists toolgate_search.version (number int not null);
+create table if not exists toolgate_search.namespaces (
+    id int generated always as identity primary key,
+    workspace text not null,
+    name text not null,
+    source text not null,
+    form text not null default '',
+    chunks bigint not null default 0,
+    lengths bigint[] not null default '{0,0,0,0,0,0}',
+    unique (workspace, name, source)
+);
+create table if not exists toolgate_search.spaces (
+    id int generated always as identity primary key,
+    model text not null,
+    dimensions int not null,
+    unique (model, dimensions)
+);
+create table if not exists toolgate_search.kept (
+    namespace int not null references toolgate_search.namespaces (id) on delete cascade,
+    path text not null,
+    document bytea not null,
+    primary key (namespace, path)
+);
+delete from toolgate_search.version;
+";
+
+/// The tables of one namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tables {
+    pub(super) namespace: i32,
+    /// The schema in which pgvector is, quoted.
+    vector: String,
+    pub(super) near: Vectors,
+    pub(super) model: Option<Vectors>,
+}
+
+/// The table of a namespace's vectors of one space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Vectors {
+    space: i32,
+    pub(super) dimensions: usize,
+}
+
+impl Tables {
+    /// The table of this namespace that is called `name`.
+    pub(super) fn of(&self, name: &str) -> String {
+        format!("toolgate_search.{name}_{}", self.namespace)
+    }
+
+    /// The table of its vectors of a space.
+    pub(super) fn vectors(&self, of: &Vectors) -> String {
+        self.of(&format!("vectors_{}", of.space))
+    }
+
+    /// pgvector's type.
+    pub(super) fn vector(&self) -> String {
+        format!("{}.vector", self.vector)
+    }
+
+    /// pgvector's operator: less is more alike, by minus the inner product.
+    pub(super) fn unlike(&self) -> String {
+        format!("operator({}.<#>)", self.vector)
+    }
+
+    /// The keys of the lock that whoever writes holds.
+    pub(super) fn lock(&self) -> (i32, i32) {
+        (LOCKS, self.namespace)
+    }
+
+    /// The approximate index over the vectors of a space, by its bare name.
+    pub(super) fn approximate(&self, of: &Vectors) -> String {
+        format!("near_{}_{}", of.space, self.namespace)
+    }
+
+    fn create(&self) -> String {
+        let [documents, chunks, names, words, ids] =
+            ["documents", "chunks", "names", "words", "ids"].map(|name| self.of(name));
+        let mut sql = format!(
+            "create sequence if not exists {ids};
+            create table {documents} (
+                id bigint primary key,
+                path text collate \"C\" not null unique,
+                stamp bytea not null,
+                etag text not null,
+                committed text,
+                lang text,
+                tags text[] not null,
+                folded text[] not null
+            );
+            create table {chunks} (
+                id bigint primary key,
+                document bigint not null references {documents} (id) on delete cascade,
+                hash bigint not null,
+                first int not null,
+                last int not null,
+                kind smallint not null,
+                names text[] not null,
+                within text[] not null,
+                head text not null,
+                lengths int[] not null,
+                texts text[] not null,
+                words tsvector not null
+            );
+            create index chunks_of_{id} on {chunks} (document);
+            create index chunks_hash_{id} on {chunks} (hash);
+            create index chunks_words_{id} on {chunks} using gin (words);
+            create table {names} (
+                chunk bigint not null references {chunks} (id) on delete cascade,
+                symbol text collate \"C\" not null,
+                primary key (symbol, chunk)
+            );
+            create index names_of_{id} on {names} (chunk);
+            create table {words} (
+                word text collate \"C\" primary key,
+                holding bigint not null
+            );",
+            id = self.namespace,
+        );
+        for vectors in self.spaces() {
+            sql += &self.create_vectors(vectors);
+        }
+        sql
+    }
+
+    fn create_vectors(&self, vectors: &Vectors) -> String {
+        let table = self.vectors(vectors);
+        // Out of line, each would be fetched by itself.
+        let plain = if vectors.dimensions <= 1_900 {
+            format!("alter table {table} alter vector set storage plain;")
+        } else {
+            String::new()
+        };
+        let (vector, dimensions) = (self.vector(), vectors.dimensions);
+        format!(
+            "create table {table} (hash bigint primary key, vector {vector}({dimensions}) not null);
+            {plain}"
+        )
+    }
+
+    fn spaces(&self) -> impl Iterator<Item = &Vectors> {
+        [Some(&self.near), self.model.as_ref()].into_iter().flatten()
+    }
+
+    /// Makes the tables of vectors that are not there; whether all others are.
+    async fn complete(&self, client: &impl GenericClient) -> Result<bool, Trouble> {
+        for name in ["ids", "documents", "chunks", "names", "words"] {
+            if !is_there(client, &self.of(name)).await? {
+                return Ok(false);
+            }
+        }
+        for vectors in self.spaces() {
+            if !is_there(client, &self.vectors(vectors)).await? {
+                client.batch_execute(&self.create_vectors(vectors)).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Empties the namespace, tables and all, and makes it anew. What is kept stays.
+    pub(super) async fn renew(&self, client: &impl GenericClient) -> Result<(), Trouble> {
+        let suffix = format!("%\\_{}", self.namespace);
+        let found = client
+            .query_typed(
+                "select format('%I.%I', schemaname, tablename) from pg_tables
+                where schemaname = 'toolgate_search' and tablename like $1
+                and tablename ~ '^(documents|chunks|names|words|vectors_[0-9]+)_[0-9]+$'",
+                &[(&suffix, Type::TEXT)],
+            )
+            .await?;
+        let mut sql: String = found
+            .iter()
+            .map(|row| format!("drop table {} cascade;", row.get::<_, &str>(0)))
+            .collect();
+        sql += &self.create();
+        sql += &format!(
+            "update toolgate_search.namespaces
+            set form = '{}', chunks = 0, lengths = '{{0,0,0,0,0,0}}' where id = {};",
+            form(),
+            self.namespace
+        );
+        client.batch_execute(&sql).await?;
+        Ok(())
+    }
+}
+
+/// By what the chunks of an index were made: another form is made anew.
+fn form() -> String {
+    let near = static_model::space();
+    format!("{SCHEMA} {} {}", near.model, near.dimensions).replace('\'', "")
+}
+
+/// Makes ready the tables of `identity`, which is of the workspace `workspace`, for vectors of the
+/// space `model`.
+pub(super) async fn ready(
+    client: &mut Client,
+    workspace: &str,
+    identity: &Identity,
+    model: Option<&Space>,
+) -> Result<(Tables, Begun), Trouble> {
+    let vector = shared(client).await?;
+    let work = client.transaction().await?;
+    let Identity { namespace, source, .. } = identity;
+    let source = match source {
+        Source::Files => "files",
+        Source::Documents => "documents",
+    };
+    let named =
+        [(&workspace as _, Type::TEXT), (namespace as _, Type::TEXT), (&source as _, Type::TEXT)];
+    work.execute_typed(
+        "insert into toolgate_search.namespaces (workspace, name, source) values ($1, $2, $3)
+        on conflict do nothing",
+        &named,
+    )
+    .await?;
+    let row = work
+        .query_typed_one(
+            "select id, form from toolgate_search.namespaces
+            where workspace = $1 and name = $2 and source = $3",
+            &named,
+        )
+        .await?;
+    let (id, found): (i32, String) = (row.get(0), row.get(1));
+    let near = space(&work, &static_model::space()).await?;
+    let model = match model {
+        Some(model) => Some(space(&work, model).await?),
+        None => None,
+    };
+    let tables = Tables { namespace: id, vector, near, model };
+    let begun = if found == form() && tables.complete(&work).await? {
+        Begun::Kept
+    } else {
+        let (class, key) = tables.lock();
+        let free = "select pg_try_advisory_xact_lock($1, $2)";
+        let free = work.query_typed_one(free, &[(&class, Type::INT4), (&key, Type::INT4)]).await?;
+        if !free.get::<_, bool>(0) {
+            return Err(Trouble::Unfit(
+                "is written by a toolgate of another version; stop that one, update this one, or \
+                 give this one another `workspace`"
+                    .to_owned(),
+            ));
+        }
+        tables.renew(&work).await?;
+        if found.is_empty() {
+            Begun::New
+        } else if found == form() {
+            Begun::Rebuilt("some of its tables were gone".to_owned())
+        } else {
+            Begun::Rebuilt("it was made by another version".to_owned())
+        }
+    };
+    work.commit().await?;
+    Ok((tables, begun))
+}
+
+/// The namespaces of documents of `workspace` that have any.
+pub(super) async fn document_namespaces(
+    client: &Client,
+    workspace: &str,
+) -> Result<Vec<String>, Trouble> {
+    if !is_there(client, "toolgate_search.kept").await? {
+        return Ok(Vec::new());
+    }
+    let sql = "select name from toolgate_search.namespaces n
+        where workspace = $1 and source = 'documents'
+        and exists (select from toolgate_search.kept k where k.namespace = n.id) order by name";
+    let rows = client.query_typed(sql, &[(&workspace, Type::TEXT)]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Makes ready what all namespaces share; gives the schema that pgvector is in, quoted.
+async fn shared(client: &mut Client) -> Result<String, Trouble> {
+    const VECTOR: &str = "select quote_ident(nspname) from pg_extension
+        join pg_namespace on pg_namespace.oid = extnamespace where extname = 'vector'";
+    let number = number(client).await?;
+    if let Some(number) = number.filter(|number| *number > SCHEMA) {
+        return Err(Trouble::Unfit(format!(
+            "has an index of a newer toolgate (schema {number}; this one knows {SCHEMA}); update \
+             this one, or name another database"
+        )));
+    }
+    let vector = client.query_typed_opt(VECTOR, &[]).await?;
+    if let Some(vector) = vector.filter(|_| number == Some(SCHEMA)) {
+        return Ok(vector.get(0));
+    }
+    let work = client.transaction().await?;
+    // Of several that come first, one makes it.
+    work.batch_execute(&format!("select pg_advisory_xact_lock({LOCKS}, {SCHEMA_LOCK})")).await?;
+    let there = "select 1 from pg_available_extensions where name = 'vector'";
+    if work.query_typed_opt(there, &[]).await?.is_none() {
+        return Err(Trouble::Unfit(
+            "has no pgvector; install that extension beside the server, or choose another \
+             `search.engine`"
+                .to_owned(),
+        ));
+    }
+    // Asked for where it is already, it would need rights that are not needed.
+    for (there, make) in [
+        (VECTOR, "create extension vector"),
+        (
+            "select nspname from pg_namespace where nspname = 'toolgate_search'",
+            "create schema toolgate_search",
+        ),
+    ] {
+        if work.query_typed_opt(there, &[]).await?.is_none() {
+            work.batch_execute(make).await?;
+        }
+    }
+    let made = format!("{SHARED} insert into toolgate_search.version values ({SCHEMA});");
+    work.batch_execute(&made).await?;
+    let vector = work.query_typed_one(VECTOR, &[]).await?;
+    work.commit().await?;
+    Ok(vector.get(0))
+}
+
+async fn is_there(client: &impl GenericClient, table: &str) -> Result<bool, Trouble> {
+    let there = "select to_regclass($1) is not null";
+    let there = client.query_typed_one(there, &[(&table, Type::TEXT)]).await?;
+    Ok(there.get(0))
+}
+
+/// The number of the schema that is there.
+async fn number(client: &Client) -> Result<Option<i32>, Trouble> {
+    if !is_there(client, "toolgate_search.version").await? {
+        return Ok(None);
+    }
+    let number = client.query_typed_opt("select number from toolgate_search.version", &[]).await?;
+    Ok(number.map(|row| row.get(0)))
+}
+
+async fn space(client: &impl GenericClient, space: &Space) -> Result<Vectors, Trouble> {
+    let dimensions = i32::try_from(space.dimensions).unwrap_or(i32::MAX);
+    if dimensions > 16_000 {
+        return Err(Trouble::Unfit(format!(
+            "keeps vectors of 16000 numbers at most, and those of `{}` have {dimensions}; use \
+             another model, or another `search.engine`",
+            space.model
+        )));
+    }
+    let named = [(&space.model as _, Type::TEXT), (&dimensions as _, Type::INT4)];
+    client
+        .execute_typed(
+            "insert into toolgate_search.spaces (model, dimensions) values ($1, $2)
+            on conflict do nothing",
+            &named,
+        )
+        .await?;
+    let row = client
+        .query_typed_one(
+            "select id from toolgate_search.spaces where model = $1 and dimensions = $2",
+            &named,
+        )
+        .await?;
+    Ok(Vectors { space: row.get(0), dimensions: space.dimensions })
+}

@@ -1,0 +1,113 @@
+//! The approximate index over many vectors, made beside all else once there are so many.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_postgres::types::Type;
+
+use super::connections::Shared;
+use super::tables::{Tables, Vectors};
+use super::trouble::Trouble;
+
+/// How long making one may take.
+const MADE_WITHIN: Duration = Duration::from_secs(6 * 3600);
+
+/// Sees to it that there is one.
+pub(super) struct Upkeep {
+    from: u64,
+    under_way: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        if let Some(task) = self.lock().take() {
+            task.abort();
+        }
+    }
+}
+
+impl Upkeep {
+    /// For indexes of so many vectors and more.
+    pub(super) fn new(from: u64) -> Self {
+        Self { from, under_way: Mutex::default() }
+    }
+
+    /// Has it looked, by a task of its own, whether one is to be made, unless that goes on already.
+    pub(super) fn look(&self, connections: &Shared, tables: &Arc<Tables>, chunks: u64) {
+        let mut under_way = self.lock();
+        let goes_on = under_way.as_ref().is_some_and(|task| !task.is_finished());
+        if chunks < self.from || goes_on {
+            return;
+        }
+        let (connections, tables, from) = (connections.clone(), tables.clone(), self.from);
+        *under_way = Some(tokio::spawn(async move {
+            if let Err(err) = make(&connections, &tables, from).await {
+                tracing::warn!(
+                    "no approximate index could be made in {}, so searching goes through all \
+                     vectors: {}",
+                    connections.named(),
+                    connections.told(&err)
+                );
+            }
+        }));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the approximate index over `space` can be used, as a part of a query.
+pub(super) fn is_made(tables: &Tables, space: Option<&Vectors>) -> String {
+    space.map_or_else(
+        || "false".to_owned(),
+        |space| {
+            format!(
+                "coalesce((select indisvalid and indisready from pg_index
+                where indexrelid = to_regclass('toolgate_search.{}')), false)",
+                tables.approximate(space)
+            )
+        },
+    )
+}
+
+async fn make(connections: &Shared, tables: &Tables, from: u64) -> Result<(), Trouble> {
+    let connected = connections.connect(MADE_WITHIN).await;
+    let connected = connected.map_err(|err| Trouble::Unreachable(err.to_string()))?;
+    let client = &connected.client;
+    for space in [Some(&tables.near), tables.model.as_ref()].into_iter().flatten() {
+        // pgvector indexes no longer ones.
+        if space.dimensions > 2_000 {
+            continue;
+        }
+        let (table, name) = (tables.vectors(space), tables.approximate(space));
+        let sql = format!(
+            "select {}, (select count(*) from {table}), to_regclass('toolgate_search.{name}') is not null",
+            is_made(tables, Some(space))
+        );
+        let row = client.query_typed_one(&sql, &[]).await?;
+        let (made, count, there): (bool, i64, bool) = (row.get(0), row.get(1), row.get(2));
+        if made || count.cast_unsigned() < from {
+            continue;
+        }
+        if there {
+            // Somebody makes it now, or was ended before it was whole.
+            let sql = "select 1 from pg_stat_progress_create_index
+                where index_relid = to_regclass($1)";
+            let name = format!("toolgate_search.{name}");
+            if client.query_typed_opt(sql, &[(&name, Type::TEXT)]).await?.is_some() {
+                continue;
+            }
+            client.batch_execute(&format!("drop index if exists {name}")).await?;
+        }
+        client.batch_execute("set maintenance_work_mem = '256MB'").await?;
+        let sql = format!(
+            "create index concurrently if not exists {name} on {table}
+            using hnsw (vector {}_ip_ops)",
+            tables.vector()
+        );
+        client.batch_execute(&sql).await?;
+    }
+    Ok(())
+}

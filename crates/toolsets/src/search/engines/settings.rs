@@ -1,0 +1,129 @@
+//! Where whoever runs the server wants the index kept.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The engine behind the tools that search.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineSettings {
+    /// In this process, its files in a cache folder.
+    #[default]
+    Embedded,
+    /// A PostgreSQL server with the extension pgvector.
+    Postgres(PostgresSettings),
+}
+
+/// How a PostgreSQL server with pgvector is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PostgresSettings {
+    /// Where it is, without a password: `postgresql://user@host:5432/database`, or
+    /// `postgresql:///database?host=/run/postgresql` for a Unix socket. `sslmode` may be `disable`,
+    /// `require` (encrypted, whoever answers) or `verify-full`, which is what holds without it for
+    /// hosts other than this one; `sslrootcert` names a file of certificates to trust instead of
+    /// the system's.
+    pub url: String,
+    /// The environment variable that the password is in.
+    #[serde(default = "postgres_password")]
+    pub password_env: String,
+    /// What the workspace is called there. Without it, by its folder's path; servers on several
+    /// machines that serve the same files share an index where all give it the same name.
+    #[serde(default)]
+    pub workspace: Option<String>,
+    /// How many connections are held at most, beside one to write.
+    #[serde(default = "connections")]
+    pub connections: usize,
+    /// How long a search may take there, in milliseconds.
+    #[serde(default = "timeout_ms")]
+    pub timeout_ms: u64,
+    /// From how many vectors on an approximate index (HNSW) is made of them.
+    #[serde(default = "approximate_from")]
+    pub approximate_from: u64,
+    /// The password itself, once it was read from the environment.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub password: Password,
+}
+
+/// What nobody may read: a password, or none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Password(Option<String>);
+
+impl Password {
+    /// The password, for whoever must say it.
+    pub fn said(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl From<&str> for Password {
+    fn from(text: &str) -> Self {
+        Self(Some(text.to_owned()).filter(|it| !it.is_empty()))
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "[redacted]" } else { "none" })
+    }
+}
+
+impl EngineSettings {
+    /// What is wrong with these, and what to do.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Embedded => Ok(()),
+            Self::Postgres(settings) => settings.check(),
+        }
+    }
+
+    /// Takes the secrets that these name out of an environment, in which `variable` looks up.
+    pub fn take_secrets<'v>(&mut self, variable: impl Fn(&str) -> Option<&'v str>) {
+        let secret = |name: &str| variable(name).map(Password::from).unwrap_or_default();
+        match self {
+            Self::Embedded => {}
+            Self::Postgres(settings) => settings.password = secret(&settings.password_env),
+        }
+    }
+}
+
+impl PostgresSettings {
+    fn check(&self) -> Result<(), String> {
+        let Self { connections, timeout_ms, .. } = self;
+        if let Err(why) = super::postgres::Address::of(self) {
+            return Err(format!("`search.engine.postgres.url` {why}"));
+        }
+        if !(1..=64).contains(connections) {
+            return Err(format!(
+                "`search.engine.postgres.connections` is {connections}; it may be 1 to 64"
+            ));
+        }
+        check_timeout("postgres", *timeout_ms)
+    }
+}
+
+fn check_timeout(engine: &str, timeout_ms: u64) -> Result<(), String> {
+    if (100..=600_000).contains(&timeout_ms) {
+        return Ok(());
+    }
+    Err(format!("`search.engine.{engine}.timeout_ms` is {timeout_ms}; it may be 100 to 600000"))
+}
+
+fn postgres_password() -> String {
+    "PGPASSWORD".to_owned()
+}
+
+fn connections() -> usize {
+    4
+}
+
+fn timeout_ms() -> u64 {
+    10_000
+}
+
+fn approximate_from() -> u64 {
+    50_000
+}

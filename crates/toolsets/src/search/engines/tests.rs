@@ -1,0 +1,337 @@
+//! What engines on servers are held to, whichever they are.
+#![allow(clippy::disallowed_methods, reason = "a test reads its corpus itself")]
+#![allow(clippy::cast_precision_loss, reason = "few chunks")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toolgate_chunks::{ChunkKind, chunks};
+use toolgate_search::index::{Index, Place};
+use toolgate_search::rank::{FIELDS, Texts, count, rank};
+use toolgate_search::{Filter, Shown, static_model};
+
+use super::*;
+
+/// What people ask of the corpus, and the file that answers.
+pub(super) const GOLD: [(&str, &str); 12] = [
+    ("authentication middleware", "src/http/auth.rs"),
+    ("gzip compress responses", "src/http/compress.rs"),
+    ("retry with exponential backoff", "src/jobs/retry.py"),
+    ("shopping cart total price", "web/cart/CartSummary.tsx"),
+    ("token bucket", "cmd/proxy/limiter.go"),
+    ("remove inactive users", "store/java/UserRepository.java"),
+    ("ring_push", "native/ring.c"),
+    ("invoices table", "db/schema.sql"),
+    ("compute sales tax", "billing/invoice.rb"),
+    ("parse comma separated values", "import/CsvReader.cs"),
+    ("evictOldest", "cache/lru.js"),
+    ("how to roll back a release", "docs/deployment.md"),
+];
+
+/// A document at `path` that reads `text`.
+pub(super) fn document(path: &str, text: &str, tags: &[&str]) -> Put {
+    Put {
+        path: path.to_owned(),
+        stamp: path.as_bytes().to_vec(),
+        etag: format!("\"{}\"", text.len()),
+        commit: None,
+        lang: Some("rust".to_owned()),
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        text: text.to_owned(),
+        chunks: chunks(path, text),
+        metadata: Map::new(),
+    }
+}
+
+/// The corpus that is searched in all tests of search, each file tagged by its folder.
+pub(super) fn corpus() -> Vec<Put> {
+    fn put(from: &Path, below: &Path, into: &mut Vec<Put>) {
+        for entry in fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                put(&path, below, into);
+            } else {
+                let name = path.strip_prefix(below).unwrap().to_str().unwrap();
+                let tag = name.split('/').next().unwrap();
+                into.push(document(name, &fs::read_to_string(&path).unwrap(), &[tag, "All"]));
+            }
+        }
+    }
+    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
+    let mut documents = Vec::new();
+    put(&from, &from, &mut documents);
+    assert!(documents.len() > 10);
+    documents
+}
+
+/// What is sought by `query`, in words and by the built-in vectors.
+pub(super) fn sought(query: &str) -> Sought {
+    Sought {
+        query: Some(query.to_owned()),
+        near: static_model::query(query),
+        limit: 100,
+        ..Sought::default()
+    }
+}
+
+/// The namespace `name` of files of a workspace.
+pub(super) fn identity(name: &str, source: Source) -> Identity {
+    Identity { root: "/workspace".into(), namespace: name.to_owned(), source }
+}
+
+/// Puts `documents` into an engine that was opened, and commits.
+pub(super) async fn fill(engine: &dyn Engine, documents: Vec<Put>) {
+    let mut writer = engine.writer().await.unwrap().expect("another writes");
+    writer.put(documents).await.unwrap();
+    writer.commit().await.unwrap();
+}
+
+/// What `sought` finds, the best first: paths and first lines.
+pub(super) async fn found(engine: &dyn Engine, sought: Sought) -> Vec<(String, u32)> {
+    let matched = engine.candidates(sought).await.unwrap();
+    let question = matched.question.unwrap_or_else(|| Question::new("", 0, |_| 0));
+    let ranked = rank(&question, &matched.averages, &matched.candidates, true, 20);
+    let at = |at: usize| &matched.candidates[at].shown;
+    ranked.iter().map(|it| (at(it.at).path.clone(), at(it.at).first)).collect()
+}
+
+/// Every question finds in `engine`, which holds the corpus, what ranking all of its chunks finds:
+/// counts, rarities, lengths and likeness are what they are.
+pub(super) async fn finds_what_is_best_of_all(engine: &dyn Engine) {
+    let corpus = corpus();
+    let all: Vec<_> = corpus
+        .iter()
+        .flat_map(|put| put.chunks.iter().map(move |chunk| (put, chunk)))
+        .map(|(put, chunk)| {
+            let document = put.document();
+            let texts = document.texts(chunk).map(std::borrow::Cow::into_owned);
+            (put, chunk, texts)
+        })
+        .collect();
+    assert!(all.len() <= 100, "{}: not all can be candidates", all.len());
+    for (query, path) in GOLD {
+        let holding = |word: &str| {
+            let asks = Question::new(query, 0, |_| 0);
+            let at = asks.at(word).unwrap();
+            let has = |texts: &[String; FIELDS]| {
+                let texts = texts.each_ref().map(String::as_str);
+                count(&asks, &texts).0[at].iter().any(|it| *it > 0)
+            };
+            all.iter().filter(|(_, _, texts)| has(texts)).count() as u64
+        };
+        let question = Question::new(query, all.len() as u64, holding);
+        let near = static_model::query(query);
+        let cosine = |texts: &Texts<'_>| match (&near, static_model::chunk(texts)) {
+            (Some(a), Some(b)) => a.iter().zip(b).map(|(a, b)| a * b).sum(),
+            (Some(_) | None, _) => 0.0,
+        };
+        let mut averages = Averages { chunks: all.len() as u64, ..Averages::default() };
+        let candidate = |(key, (put, chunk, texts)): (usize, &(&Put, &Chunk, [String; FIELDS]))| {
+            let texts = texts.each_ref().map(String::as_str);
+            let (counts, lengths) = count(&question, &texts);
+            let shown = Shown {
+                path: put.path.clone(),
+                first: chunk.first,
+                last: chunk.last,
+                kind: chunk.kind,
+                names: chunk.names.clone(),
+                within: chunk.within.clone(),
+                head: chunk.head.clone(),
+                lang: put.lang.clone(),
+                tags: put.tags.clone(),
+                etag: put.etag.clone(),
+                commit: None,
+            };
+            Candidate { key: key as u64, counts, lengths, near: cosine(&texts), model: None, shown }
+        };
+        let candidates: Vec<Candidate> = all.iter().enumerate().map(candidate).collect();
+        for it in &candidates {
+            for (average, length) in averages.lengths.iter_mut().zip(it.lengths) {
+                *average += length as f32 / all.len() as f32;
+            }
+        }
+        let here = engine.candidates(sought(query)).await.unwrap();
+        for (ours, theirs) in here.averages.lengths.iter().zip(averages.lengths) {
+            assert!((ours - theirs).abs() < 0.01, "{:?} {averages:?}", here.averages);
+        }
+        let rarity = |it: &Question| -> Vec<(String, f32)> {
+            it.concepts.iter().map(|it| (it.word.clone(), it.rarity)).collect()
+        };
+        assert_eq!(rarity(here.question.as_ref().unwrap()), rarity(&question), "{query}");
+        for it in &here.candidates {
+            let same = |other: &&Candidate| {
+                (&other.shown.path, other.shown.first) == (&it.shown.path, it.shown.first)
+            };
+            let other = candidates.iter().find(same).unwrap();
+            assert_eq!(
+                (&it.shown, &it.counts, it.lengths),
+                (&other.shown, &other.counts, other.lengths)
+            );
+            assert!((it.near - other.near).abs() < 1e-4, "{query}: {} {}", it.near, other.near);
+        }
+        let ranked = rank(&question, &averages, &candidates, true, 20);
+        let at = |at: usize| &candidates[at].shown;
+        let expected: Vec<(String, u32)> =
+            ranked.iter().map(|it| (at(it.at).path.clone(), at(it.at).first)).collect();
+        let found = found(engine, sought(query)).await;
+        assert_eq!(found[..5], expected[..5], "{query}");
+        assert!(found[..5].iter().any(|(it, _)| it == path), "{query}: {found:?}");
+    }
+}
+
+/// A filter lets in all that fits and nothing else, however little that is.
+pub(super) async fn filters_exactly(engine: &dyn Engine) {
+    for (prefixes, tags) in [
+        (vec!["src/http/"], vec![]),
+        (vec!["docs/", "db"], vec![]),
+        (vec![], vec!["SRC", "all"]),
+        (vec!["src/h"], vec!["src"]),
+        (vec!["nowhere"], vec![]),
+        (vec![], vec!["src", "docs"]),
+    ] {
+        let filter = Filter {
+            prefixes: prefixes.into_iter().map(str::to_owned).collect(),
+            tags: tags.into_iter().map(str::to_owned).collect(),
+        };
+        let query = "authentication request token table release";
+        let wanted = Sought { filter: filter.clone(), ..sought(query) };
+        let mut here: Vec<_> = found(engine, wanted).await;
+        let mut all: Vec<(String, u32)> = Vec::new();
+        for put in corpus() {
+            if filter.fits(&put.path, &put.tags) {
+                all.extend(put.chunks.iter().map(|chunk| (put.path.clone(), chunk.first)));
+            }
+        }
+        here.sort();
+        all.sort();
+        let rest: Vec<_> = here.iter().filter(|it| !all.contains(it)).collect();
+        assert!(rest.is_empty(), "{filter:?}: {rest:?}");
+        // All have a vector, so all are near.
+        assert_eq!(here.len(), all.len().min(20), "{filter:?}");
+    }
+}
+
+/// What is put takes the place of what was there, and what is removed is found no more; neither
+/// before it is committed.
+pub(super) async fn holds_what_was_committed(engine: &dyn Engine) {
+    let mut writer = engine.writer().await.unwrap().unwrap();
+    let first = document("a.rs", "/// Finds a quagga.\nfn quagga() {}\n", &["zoo"]);
+    writer.put(vec![first, document("empty.rs", "", &[])]).await.unwrap();
+    writer.commit().await.unwrap();
+    let paths = |documents: BTreeMap<String, Known>| documents.into_keys().collect::<Vec<_>>();
+    assert_eq!(paths(engine.documents().await.unwrap()), ["a.rs", "empty.rs"]);
+    let known = engine.documents().await.unwrap();
+    assert_eq!(known["a.rs"].stamp, b"a.rs");
+    assert_eq!(found(engine, sought("quagga")).await[0].0, "a.rs");
+
+    let second = document("a.rs", "/// Finds an okapi.\nfn okapi() {}\n", &["zoo"]);
+    let text = "it's a \\ 'strange' one\0\u{1F984} naïve_Ünïcode x86_64";
+    writer.put(vec![second, document("b/it's.rs", text, &["it's"])]).await.unwrap();
+    writer.commit().await.unwrap();
+    let matched = engine.candidates(sought("quagga")).await.unwrap();
+    let said = |it: &Candidate| it.counts.iter().any(|it| it.iter().any(|it| *it > 0));
+    assert!(!matched.candidates.iter().any(said), "it is found by a word that is there no more");
+    assert_eq!(found(engine, sought("okapi")).await[0].0, "a.rs");
+    assert_eq!(found(engine, sought("naïve ünïcode")).await[0].0, "b/it's.rs");
+    assert_eq!(engine.status().await.unwrap().documents, 3);
+
+    writer.remove(vec!["a.rs".to_owned(), "never.rs".to_owned()]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(paths(engine.documents().await.unwrap()), ["b/it's.rs", "empty.rs"]);
+    let status = engine.status().await.unwrap();
+    assert_eq!((status.documents, status.chunks), (2, 1));
+    drop(writer);
+    engine.reset().await.unwrap();
+    assert_eq!(engine.status().await.unwrap().documents, 0);
+    assert!(found(engine, sought("strange")).await.is_empty());
+}
+
+/// Definitions are found by what they are called, as the embedded index finds them.
+pub(super) async fn finds_by_name(engine: &dyn Engine) {
+    let text = |name: &str| format!("/// Some words.\nfn {name}() {{\n    work();\n}}\n");
+    let names = ["parse_header", "ParseHeader", "parse_header_line", "render", "header_of_parse"];
+    let documents: Vec<Put> =
+        names.iter().map(|name| document(&format!("{name}.rs"), &text(name), &[])).collect();
+    let (embedded, _) = Index::open(Place::Memory, None).unwrap();
+    let mut writer = embedded.writer().unwrap().unwrap();
+    for put in &documents {
+        writer.put(&put.document()).unwrap();
+    }
+    writer.commit().unwrap();
+    fill(engine, documents).await;
+    let snapshot = embedded.snapshot().unwrap();
+    for query in ["parse_header", "parseheader", "render", "rendr", "header parse", "nothing_so"] {
+        let filter = Filter::default();
+        let expected = snapshot.named(query, &filter, 10).unwrap();
+        let found = engine.named(query.to_owned(), filter, 10).await.unwrap();
+        assert_eq!(found, expected, "{query}");
+    }
+    let found = engine.named("parse_header".to_owned(), Filter::default(), 10).await.unwrap();
+    assert_eq!(
+        (found[0].name.as_str(), found[0].shown.kind),
+        ("parse_header", ChunkKind::Function)
+    );
+}
+
+/// Vectors by the model are found by hash, and by them chunks are.
+pub(super) async fn finds_by_the_model(engine: &dyn Engine) {
+    let documents: Vec<Put> = ["red", "green", "blue"]
+        .iter()
+        .map(|it| document(&format!("{it}.rs"), &format!("fn {it}() {{}}\n"), &[]))
+        .collect();
+    fill(engine, documents).await;
+    let wanting = engine.unembedded(10).await.unwrap();
+    assert_eq!(wanting.len(), 3);
+    let mut writer = engine.writer().await.unwrap().unwrap();
+    let vector = |path: &str| match path {
+        "red.rs" => vec![1.0, 0.0, 0.0, 0.0],
+        "green.rs" => vec![0.6, 0.8, 0.0, 0.0],
+        _ => vec![0.0, 0.0, 0.0, 1.0],
+    };
+    for wrong in [vec![1.0; 3], vec![f32::NAN, 0.0, 0.0, 1.0]] {
+        let refused = writer.give(vec![(wanting[0].hash, wrong)]).await.unwrap_err();
+        assert!(matches!(refused, EngineError::Failed(_)), "{refused}");
+    }
+    let given = wanting.iter().map(|it| (it.hash, vector(&it.path))).collect();
+    writer.give(given).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(engine.status().await.unwrap().with_vectors, 3);
+    assert!(engine.unembedded(10).await.unwrap().is_empty());
+    let wanted = Sought { model: Some(vec![0.8, 0.6, 0.0, 0.0]), limit: 2, ..Sought::default() };
+    let matched = engine.candidates(wanted).await.unwrap();
+    let mut likeness: Vec<(String, f32)> =
+        matched.candidates.iter().map(|it| (it.shown.path.clone(), it.model.unwrap())).collect();
+    likeness.sort_by(|a, b| b.1.total_cmp(&a.1));
+    assert_eq!(likeness.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["green.rs", "red.rs"]);
+    assert!((likeness[0].1 - 0.96).abs() < 1e-3 && (likeness[1].1 - 0.8).abs() < 1e-3);
+    let keys: Vec<u64> = matched.candidates.iter().map(|it| it.key).collect();
+    let vectors = matched.vectors.of(keys, By::Model).await.unwrap();
+    for (it, found) in matched.candidates.iter().zip(vectors) {
+        assert_eq!(found.unwrap(), vector(&it.shown.path));
+    }
+    // The same text keeps its vector wherever it goes.
+    writer.remove(vec!["red.rs".to_owned()]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(engine.status().await.unwrap().with_vectors, 2);
+    writer.put(vec![document("red.rs", "fn red() {}\n", &[])]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(engine.status().await.unwrap().with_vectors, 3);
+}
+
+/// Documents that no file holds come back as they were put, and outlive a reset.
+pub(super) async fn keeps_documents(engine: &dyn Engine) {
+    let mut put = document("note 1", "An okapi is no quagga.\0 Really.", &["zoo"]);
+    put.stamp = b"note.md".to_vec();
+    put.chunks = chunks("note.md", &put.text);
+    put.metadata.insert("by".to_owned(), "ada".into());
+    fill(engine, vec![put.clone()]).await;
+    assert_eq!(engine.kept("note 1".to_owned()).await.unwrap(), Some(put.clone()));
+    assert_eq!(engine.kept("note 2".to_owned()).await.unwrap(), None);
+    engine.reset().await.unwrap();
+    assert_eq!(engine.kept("note 1".to_owned()).await.unwrap(), Some(put));
+    assert_eq!(found(engine, sought("okapi")).await[0].0, "note 1");
+    let mut writer = engine.writer().await.unwrap().unwrap();
+    writer.remove(vec!["note 1".to_owned()]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(engine.kept("note 1".to_owned()).await.unwrap(), None);
+}

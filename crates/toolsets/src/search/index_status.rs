@@ -1,0 +1,115 @@
+//! `search.index_status`: how far the indexes are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::{Indexed, Service, State, WORKSPACE};
+
+/// The longest that is waited.
+const WAIT_MS_MAX: u64 = 600_000;
+
+/// Says how far indexes are.
+pub struct IndexStatus {
+    service: Arc<Service>,
+}
+
+/// Which indexes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Of this namespace alone; without, of all.
+    namespace: Option<String>,
+    /// Bring the index of `namespace` (without one, of the whole workspace) up to date, and wait so
+    /// many milliseconds for it; 0 looks at it as it is.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 600_000))]
+    wait_ms: u64,
+}
+
+/// How far they are.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Output {
+    /// Each namespace by its name.
+    namespaces: BTreeMap<String, Indexed>,
+    /// The model that makes vectors beside those that are built in; null without one.
+    embedding_model: Option<String>,
+}
+
+impl IndexStatus {
+    /// The tool that asks `service`.
+    pub fn new(service: &Arc<Service>) -> Self {
+        Self { service: service.clone() }
+    }
+}
+
+impl Tool for IndexStatus {
+    const NAME: &'static str = "search.index_status";
+    const TITLE: &'static str = "Search index status";
+    const ABOUT: &'static str = "Says which namespaces can be searched and how far the index of each \
+        is: absent (the first search builds it), building, ready. With wait_ms it is built or \
+        brought up to date first.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        let Input { namespace, wait_ms } = input;
+        if wait_ms > WAIT_MS_MAX {
+            let message = format!("it must be at most {WAIT_MS_MAX}");
+            return Err(ToolError::invalid("/wait_ms", message));
+        }
+        let embedding_model = self.service.model().await;
+        if wait_ms > 0 {
+            let name = namespace.as_deref().unwrap_or(WORKSPACE);
+            let until = (Instant::now() + Duration::from_millis(wait_ms)).min(ctx.deadline);
+            self.service.refresh(ctx, name, until).await?;
+        }
+        let mut namespaces = self.service.indexed().await;
+        if let Some(name) = namespace {
+            namespaces.retain(|known, _| *known == name);
+            if namespaces.is_empty() {
+                return Err(self.service.unknown(&name).await);
+            }
+        }
+        Ok(Output { namespaces, embedding_model })
+    }
+
+    fn text(output: &Output) -> Text {
+        let mut body = String::new();
+        for (name, indexed) in &output.namespaces {
+            body += &format!("{name}: {}\n", line(indexed));
+        }
+        Text::body(body)
+    }
+}
+
+/// How far an index is, in a line.
+pub(super) fn line(indexed: &Indexed) -> String {
+    let Indexed { state, files, files_total, chunks, vectors, complete, note } = indexed;
+    let how = match state {
+        State::Absent => return "not indexed yet; the first search does".to_owned(),
+        State::Building => "being built",
+        State::Rebuilding => "being built anew",
+        State::Ready => "ready",
+        State::Following => "kept by another server",
+        State::Away => "away",
+    };
+    let of = files_total.map(|total| format!(" of {total}")).unwrap_or_default();
+    let mut line = format!("{how}; {files}{of} files, {chunks} passages");
+    if let Some(vectors) = vectors {
+        line += &format!(", {vectors} with a vector by the model");
+    }
+    if *state == State::Ready && !complete {
+        line += "; some files are left out since a limit was reached or they cannot be read";
+    }
+    if let Some(note) = note {
+        line += &format!("; {note}");
+    }
+    line
+}

@@ -1,0 +1,136 @@
+//! What a caller asks, checked before anything is looked at.
+
+use std::collections::HashSet;
+
+use toolgate_chunks::words::concepts;
+use toolgate_contract::ToolError;
+use toolgate_search::{Space, static_model};
+
+use crate::search::engines::By;
+use crate::world::Root;
+
+/// A longer question is no question.
+const QUERY_BYTES_MAX: usize = 4 << 10;
+/// More tags than any file has are no filter.
+const TAGS_MAX: usize = 32;
+
+/// What is looked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// In words.
+    pub(crate) query: Option<String>,
+    /// As a vector; beside a query, both count alike.
+    pub(crate) embedding: Option<Vec<f64>>,
+    /// How many passages at most.
+    pub(crate) top_k: usize,
+    /// In which namespace; without one, in the whole workspace.
+    pub(crate) namespace: Option<String>,
+    /// Only in files whose path begins with it.
+    pub(crate) path_prefix: Option<String>,
+    /// Only in files that have all of them.
+    pub(crate) tags: Vec<String>,
+    /// Whether a closer look is taken at what matches the words.
+    pub(crate) rerank: bool,
+    /// Whether the passages' vectors are wanted too.
+    pub(crate) vectors: bool,
+}
+
+/// What is wanted, and can be meant.
+pub(super) struct Asked {
+    pub(super) wanted: Wanted,
+    /// The query, where it has words.
+    pub(super) query: Option<String>,
+    /// The vector that was given, of length 1, and whose it is.
+    pub(super) given: Option<(By, Vec<f32>)>,
+}
+
+impl Asked {
+    /// What `wanted` means, where the configured model's vectors are of the space `model`.
+    pub(super) fn new(wanted: Wanted, model: Option<&Space>) -> Result<Self, ToolError> {
+        let Wanted { query, embedding, .. } = &wanted;
+        if let Some(len) = query.as_ref().map(String::len).filter(|len| *len > QUERY_BYTES_MAX) {
+            let message = format!("it has {len} bytes; at most {QUERY_BYTES_MAX} are allowed");
+            return Err(ToolError::invalid("/query", message));
+        }
+        let given = embedding.as_deref().map(|numbers| given(numbers, model)).transpose();
+        let given = given.map_err(|why| ToolError::invalid("/embedding", why))?;
+        let query = query.clone().filter(|query| !concepts(query).is_empty());
+        if query.is_none() && given.is_none() {
+            return Err(ToolError::invalid(
+                "/query",
+                "it is missing or has no words in it; say what is looked for, or pass an embedding",
+            ));
+        }
+        Ok(Self { wanted, query, given })
+    }
+}
+
+/// The direction of the vector that a caller gave, and whose vectors it is to be held against.
+fn given(numbers: &[f64], model: Option<&Space>) -> Result<(By, Vec<f32>), String> {
+    let own = static_model::space();
+    let len = numbers.len();
+    let by = match model {
+        Some(model) if model.dimensions == len => By::Model,
+        Some(_) | None if own.dimensions == len => By::Static,
+        Some(Space { model, dimensions }) => {
+            return Err(format!(
+                "it has {len} numbers; vectors of {model} have {dimensions}, those of {} {}",
+                own.model, own.dimensions
+            ));
+        }
+        None => {
+            let Space { model, dimensions } = own;
+            return Err(format!("it has {len} numbers; vectors of {model} have {dimensions}"));
+        }
+    };
+    if let Some(at) = numbers.iter().position(|it| !it.is_finite()) {
+        return Err(format!("its number {at} is not finite"));
+    }
+    let largest = numbers.iter().fold(0.0_f64, |most, it| most.max(it.abs()));
+    if largest == 0.0 {
+        return Err("all of its numbers are 0, which is no direction".to_owned());
+    }
+    // First scaled: the largest numbers there are have squares too.
+    #[allow(clippy::cast_possible_truncation, reason = "it is at most 1")]
+    let scaled: Vec<f32> = numbers.iter().map(|it| (it / largest) as f32).collect();
+    Ok((by, normalised(scaled)))
+}
+
+/// The same direction, of length 1.
+pub(super) fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
+    let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|it| *it /= length);
+    }
+    vector
+}
+
+/// The tags that a caller gave at `pointer`, each once.
+pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<String>, ToolError> {
+    let mut known = HashSet::new();
+    let mut tags = Vec::new();
+    for tag in given {
+        if !known.insert(tag.to_ascii_lowercase()) {
+            continue;
+        }
+        if tags.len() == TAGS_MAX {
+            let message = format!("it has more than {TAGS_MAX} different tags; name fewer");
+            return Err(ToolError::invalid(pointer, message));
+        }
+        tags.push(tag);
+    }
+    Ok(tags)
+}
+
+/// `prefix` as the paths of the workspace begin.
+pub(crate) fn beneath(root: &Root, prefix: &str) -> String {
+    let at = root
+        .path()
+        .to_str()
+        .and_then(|root| prefix.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/'));
+    let mut prefix = at.unwrap_or(prefix);
+    while let Some(rest) = prefix.strip_prefix("./") {
+        prefix = rest.trim_start_matches('/');
+    }
+    if prefix == "." { String::new() } else { prefix.to_owned() }
+}

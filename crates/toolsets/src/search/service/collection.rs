@@ -1,0 +1,232 @@
+//! What has an index of its own: files of a root, or documents; with the task that keeps it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use toolgate_chunks::{Sort, chunks};
+use toolgate_contract::{Ctx, Fault, ToolError};
+use toolgate_search::Embedder;
+
+use super::documents::{self, Change, Changed, Librarian};
+use super::embedding::Embedding;
+use super::files::{Bounds, left_out};
+use super::keeper::{self, Keeper};
+use super::progress::{Indexed, Progress, State};
+use super::{Service, cannot};
+use crate::search::engines::{Engine, EngineError, Put};
+use crate::world::Root;
+use crate::world::root::Etag;
+
+/// How many may wait for a keeper at a time; further ones do not wait.
+const ASKS_MAX: usize = 256;
+
+/// An index, and whoever keeps it.
+pub(super) struct Collection {
+    pub(super) engine: Arc<dyn Engine>,
+    root: Option<Root>,
+    progress: watch::Receiver<Progress>,
+    asks: Asks,
+    _keeper: AbortOnDropHandle<()>,
+}
+
+enum Asks {
+    Files(mpsc::Sender<keeper::Ask>),
+    Documents(mpsc::Sender<documents::Ask>),
+}
+
+/// A document as a caller puts it.
+#[derive(Debug, Clone)]
+pub(crate) struct Document {
+    pub(crate) id: String,
+    pub(crate) text: String,
+    /// By which it is cut into passages: a name of a file of its sort.
+    pub(crate) sort: String,
+    pub(crate) tags: Vec<String>,
+    pub(crate) metadata: Map<String, Value>,
+}
+
+/// What became of documents that were put.
+pub(crate) type Upserted = Changed;
+
+impl Collection {
+    /// The index of the files of `root`, kept from here on.
+    pub(super) fn files(
+        root: Root,
+        engine: Arc<dyn Engine>,
+        kept_in: &[&Path],
+        service: &Service,
+    ) -> Self {
+        let (told, progress) = watch::channel(Progress::default());
+        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let cancel = CancellationToken::new();
+        let embedding = Embedding::new(service.embedder.clone(), Some(&root), &cancel);
+        let keeper = Keeper {
+            root: root.clone(),
+            engine: engine.clone(),
+            bounds: Bounds {
+                files_max: service.settings.files_max,
+                bytes_max: service.settings.text_bytes_max,
+            },
+            left_out: left_out(&root, kept_in),
+            embedding,
+            told,
+            asks: asked,
+            waiting: Vec::new(),
+            writes: 0,
+            cancel,
+        };
+        let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep()));
+        Self { engine, root: Some(root), progress, asks: Asks::Files(asks), _keeper: keeper }
+    }
+
+    /// The index of documents, kept from here on.
+    pub(super) fn documents(engine: Arc<dyn Engine>, embedder: Option<Arc<dyn Embedder>>) -> Self {
+        let (told, progress) = watch::channel(Progress::default());
+        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let cancel = CancellationToken::new();
+        let embedding = Embedding::new(embedder, None, &cancel);
+        let librarian = Librarian { engine: engine.clone(), embedding, told, asks: asked, cancel };
+        let keeper = AbortOnDropHandle::new(tokio::spawn(librarian.keep()));
+        Self { engine, root: None, progress, asks: Asks::Documents(asks), _keeper: keeper }
+    }
+
+    /// Where its files are; `None` of documents.
+    pub(super) fn root(&self) -> Option<&Root> {
+        self.root.as_ref()
+    }
+
+    /// How far it is.
+    pub(super) fn indexed(&self) -> Indexed {
+        self.progress.borrow().told()
+    }
+
+    /// How far it is, in a word.
+    pub(super) fn state(&self) -> State {
+        self.progress.borrow().state
+    }
+
+    /// Waits until all that happened up to now is in it, or `until`; how far it is then.
+    ///
+    /// # Errors
+    /// When it is away.
+    pub(super) async fn fresh(
+        &self,
+        ctx: &Ctx,
+        name: &str,
+        until: Instant,
+    ) -> Result<Indexed, ToolError> {
+        let (done, mut caught_up) = oneshot::channel();
+        // Where too many wait already, this one goes by what is there.
+        let asked = match &self.asks {
+            Asks::Files(asks) => asks.try_send(keeper::Ask::CatchUp(done)).is_ok(),
+            Asks::Documents(asks) => asks.try_send(documents::Ask::CatchUp(done)).is_ok(),
+        };
+        let mut progress = self.progress.clone();
+        loop {
+            if !asked {
+                break;
+            }
+            tokio::select! {
+                _ = &mut caught_up => break,
+                changed = progress.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    let Progress { state, files, total, .. } = progress.borrow_and_update().clone();
+                    if state.is_on_the_way() {
+                        #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
+                        let (part, whole) = (files as f64, total.map(|total| total as f64));
+                        ctx.progress(part, whole, Some(format!("{files} files indexed")));
+                    }
+                }
+                () = tokio::time::sleep_until(until.into()) => break,
+                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+            }
+        }
+        if ctx.cancel.is_cancelled() {
+            return Err(ToolError::canceled());
+        }
+        let progress = self.progress.borrow();
+        match progress.state {
+            State::Away => {
+                let why = progress.note.as_deref().unwrap_or("it is away");
+                let message = format!("{}: {why}", cannot(name));
+                Err(ToolError::new(Fault::Unavailable, message))
+            }
+            State::Absent
+            | State::Building
+            | State::Rebuilding
+            | State::Ready
+            | State::Following => Ok(progress.told()),
+        }
+    }
+
+    /// Has it looked at, since it seems damaged.
+    pub(super) async fn is_damaged(&self, why: String) {
+        match &self.asks {
+            Asks::Files(asks) => drop(asks.send(keeper::Ask::Damaged(why)).await),
+            Asks::Documents(asks) => drop(asks.send(documents::Ask::Damaged(why)).await),
+        }
+    }
+
+    /// Puts and takes out documents.
+    ///
+    /// # Errors
+    /// When it has files, or its keeper has ended.
+    pub(super) async fn change(
+        &self,
+        put: Vec<Document>,
+        remove: Vec<String>,
+        documents_max: u64,
+    ) -> Result<Result<Changed, EngineError>, ToolError> {
+        let ended = || ToolError::failed("the index has ended");
+        let Asks::Documents(asks) = &self.asks else {
+            return Err(ToolError::invalid("/namespace", "it has files, which are not put"));
+        };
+        let made = move || put.into_iter().map(Document::made).collect::<Vec<_>>();
+        let put = tokio::task::spawn_blocking(made)
+            .await
+            .map_err(|err| ToolError::because("taking documents apart failed", err))?;
+        let (done, changed) = oneshot::channel();
+        let change = Change { put, remove, documents_max, done };
+        asks.send(documents::Ask::Change(change)).await.map_err(|_| ended())?;
+        changed.await.map_err(|_| ended())
+    }
+}
+
+impl Document {
+    fn made(self) -> Put {
+        let Self { id, text, sort, tags, metadata } = self;
+        let etag = Etag::of(text.as_bytes()).to_string();
+        // Another text, other tags or other metadata: another document.
+        let beside = serde_json::to_string(&(&sort, &tags, &metadata)).unwrap_or_default();
+        let etag = match tags.is_empty() && metadata.is_empty() {
+            true => etag,
+            false => Etag::of(format!("{etag} {beside}").as_bytes()).to_string(),
+        };
+        Put {
+            chunks: chunks(&sort, &text),
+            path: id,
+            etag,
+            commit: None,
+            lang: Sort::of(&sort).lang.map(str::to_owned),
+            stamp: sort.into_bytes(),
+            tags,
+            text,
+            metadata,
+        }
+    }
+}
+
+/// The names of the folders in `folder`: of the namespaces of documents kept there.
+#[allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
+pub(super) fn kept_names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}

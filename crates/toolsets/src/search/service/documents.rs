@@ -1,0 +1,212 @@
+//! Keeps the index of the documents that callers put into a namespace.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::embedding::{Embedding, Made};
+use super::progress::{Progress, State};
+use crate::search::engines::{Begun, Engine, EngineError, Put, Status, Writer};
+
+/// How long it is waited for another process that writes the same documents.
+const TURN_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether that one is done.
+const TURN_EVERY: Duration = Duration::from_millis(25);
+/// How long it rests after something failed, before it tries again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What is asked of a keeper of documents.
+pub(super) enum Ask {
+    /// To be told when what can be done is done.
+    CatchUp(oneshot::Sender<()>),
+    /// That the index is looked at, since it seems damaged.
+    Damaged(String),
+    /// That these are put and these taken out.
+    Change(Change),
+}
+
+/// A change of a namespace's documents: all of it is done, or none is seen.
+pub(super) struct Change {
+    pub(super) put: Vec<Put>,
+    pub(super) remove: Vec<String>,
+    /// There may be so many documents afterwards.
+    pub(super) documents_max: u64,
+    pub(super) done: oneshot::Sender<Result<Changed, EngineError>>,
+}
+
+/// What a change did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) added: u64,
+    pub(crate) replaced: u64,
+    pub(crate) removed: u64,
+    pub(crate) documents: u64,
+}
+
+/// Keeps one index of documents.
+pub(super) struct Librarian {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) embedding: Embedding,
+    pub(super) told: watch::Sender<Progress>,
+    pub(super) asks: mpsc::Receiver<Ask>,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Librarian {
+    /// Keeps it for as long as somebody may ask.
+    pub(super) async fn keep(mut self) {
+        let _ends = self.cancel.clone().drop_guard();
+        loop {
+            let begun = Instant::now();
+            let why = match self.run().await {
+                Ok(never) => match never {},
+                Err(None) => return,
+                Err(Some(EngineError::Damaged(why))) => {
+                    tracing::warn!("an index of documents is built anew: {why}");
+                    let rebuilding = Progress { state: State::Rebuilding, ..Progress::default() };
+                    self.told.send_replace(rebuilding);
+                    match self.engine.reset().await {
+                        Ok(()) if begun.elapsed() > AGAIN => continue,
+                        Ok(()) => why,
+                        Err(err) => err.to_string(),
+                    }
+                }
+                Err(Some(EngineError::Away(why) | EngineError::Failed(why))) => why,
+            };
+            tracing::warn!("an index of documents is not kept now: {why}");
+            self.told.send_modify(|it| {
+                it.state = State::Away;
+                it.note = Some(why.clone());
+            });
+            // The first to ask learns what is wrong; by then it may be right again.
+            let again = begun + AGAIN;
+            loop {
+                match self.asks.recv().await {
+                    None => return,
+                    Some(Ask::CatchUp(one)) => drop(one.send(())),
+                    Some(Ask::Damaged(_)) => {}
+                    Some(Ask::Change(change)) => {
+                        drop(change.done.send(Err(EngineError::Away(why.clone()))));
+                    }
+                }
+                if Instant::now() >= again {
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn run(&mut self) -> Result<Infallible, Option<EngineError>> {
+        let rebuilt = match self.engine.open().await? {
+            Begun::Rebuilt(why) => Some(format!("built anew: {why}")),
+            Begun::New | Begun::Kept => None,
+        };
+        self.settle(rebuilt).await?;
+        loop {
+            enum Next {
+                Ask(Option<Ask>),
+                Made(Made),
+            }
+            let next = tokio::select! {
+                biased;
+                ask = self.asks.recv() => Next::Ask(ask),
+                made = self.embedding.next(&self.engine) => Next::Made(made),
+            };
+            match next {
+                Next::Ask(None) => return Err(None),
+                Next::Ask(Some(Ask::CatchUp(one))) => {
+                    // Another process may have put some.
+                    self.settle(None).await?;
+                    let _ = one.send(());
+                }
+                Next::Ask(Some(Ask::Damaged(why))) => {
+                    return Err(Some(EngineError::Damaged(why)));
+                }
+                Next::Ask(Some(Ask::Change(change))) => {
+                    let Change { put, remove, documents_max, done } = change;
+                    let changed = self.change(put, remove, documents_max).await;
+                    self.embedding.wake();
+                    let failed = changed.as_ref().err().cloned();
+                    let _ = done.send(changed);
+                    match failed {
+                        Some(EngineError::Failed(_)) | None => self.settle(None).await?,
+                        Some(err @ (EngineError::Away(_) | EngineError::Damaged(_))) => {
+                            return Err(Some(err));
+                        }
+                    }
+                }
+                Next::Made(Made { vectors }) => {
+                    if let Some(vectors) = vectors {
+                        let mut writer = self.turn().await?;
+                        writer.give(vectors).await?;
+                        writer.commit().await?;
+                    }
+                    self.settle(None).await?;
+                }
+            }
+        }
+    }
+
+    async fn change(
+        &mut self,
+        put: Vec<Put>,
+        remove: Vec<String>,
+        documents_max: u64,
+    ) -> Result<Changed, EngineError> {
+        let mut writer = self.turn().await?;
+        let known = self.engine.documents().await?;
+        let replaced = put.iter().filter(|it| known.contains_key(&it.path)).count() as u64;
+        let removed = remove.iter().filter(|path| known.contains_key(*path)).count() as u64;
+        let added = put.len() as u64 - replaced;
+        let documents = known.len() as u64 - removed + added;
+        if added > 0 && documents > documents_max {
+            return Err(EngineError::Failed(format!(
+                "there would be {documents} documents in the namespace; `search.documents_max` is \
+                 {documents_max}: remove some first"
+            )));
+        }
+        writer.remove(remove).await?;
+        writer.put(put).await?;
+        writer.commit().await?;
+        writer.rest().await?;
+        Ok(Changed { added, replaced, removed, documents })
+    }
+
+    /// The right to write; others have it for a moment only.
+    async fn turn(&mut self) -> Result<Box<dyn Writer>, EngineError> {
+        let until = Instant::now() + TURN_MAX;
+        loop {
+            if let Some(writer) = self.engine.writer().await? {
+                return Ok(writer);
+            }
+            if Instant::now() >= until {
+                let why = "another server is writing into the namespace; try again";
+                return Err(EngineError::Failed(why.to_owned()));
+            }
+            sleep(TURN_EVERY).await;
+        }
+    }
+
+    async fn settle(&mut self, note: Option<String>) -> Result<(), EngineError> {
+        let Status { documents, chunks, with_vectors, .. } = self.engine.status().await?;
+        let trouble = self.embedding.trouble();
+        let vectors = self.embedding.is_wanted().then_some(with_vectors);
+        self.told.send_modify(|it| {
+            let rebuilt = note.or_else(|| it.note.take().filter(|it| it.starts_with("built anew")));
+            *it = Progress {
+                state: State::Ready,
+                files: documents,
+                total: None,
+                chunks,
+                vectors,
+                complete: true,
+                note: trouble.or(rebuilt),
+            };
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,482 @@
+//! What is behind the tools: a question in, passages out, the best first, from indexes that are kept
+//! as fresh as the files.
+//!
+//! Nothing is read, watched or held before the first search of a namespace.
+
+mod collection;
+mod keeper;
+mod files;
+mod reading;
+mod documents;
+mod embedding;
+mod asked;
+mod answer;
+mod progress;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+use toolgate_contract::{Ctx, Fault, ToolError};
+use toolgate_search::{Embedder, Filter, Space};
+
+use super::engines::embedded::Embedded;
+use super::engines::server::Server;
+use super::engines::{Engine, EngineError, Identity, Named, Source};
+use super::{Settings, WORKSPACE, embedders};
+use crate::files as files_toolset;
+use crate::world::root::Start;
+use crate::world::{Fetch, Root};
+
+pub(crate) use answer::{Found, Hit};
+pub(crate) use asked::{Wanted, beneath, distinct_tags};
+pub(crate) use collection::{Document, Upserted};
+pub use progress::{Indexed, State};
+
+use answer::Answer;
+use asked::Asked;
+use collection::Collection;
+
+/// How long a search waits for an index that is on its way, before it answers from what is in it.
+const FRESH_MAX: Duration = Duration::from_secs(2);
+/// How often a search begins again since a file it was to show had changed meanwhile.
+const AGAIN_MAX: usize = 4;
+/// How long it waits between, for another server that keeps the index.
+const OTHER_SERVER: Duration = Duration::from_millis(100);
+/// How many namespaces of documents there may be.
+const NAMESPACES_MAX: usize = 64;
+/// A name of a namespace of documents is not longer.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Where what is made of files, and what callers put, is kept on this machine.
+#[derive(Debug, Clone, Default)]
+pub struct Folders {
+    /// For what can be made again: indexes, a folder each. Without, they are in memory.
+    pub cache: Option<PathBuf>,
+    /// For documents that callers put, a folder for each namespace. Without, they are in memory.
+    pub documents: Option<PathBuf>,
+}
+
+/// Searches a workspace, other roots, and documents.
+pub struct Service {
+    root: Root,
+    settings: Settings,
+    rules: files_toolset::Settings,
+    folders: Folders,
+    /// Where indexes are, if not in this process.
+    server: Option<Server>,
+    embedder: Option<Arc<dyn Embedder>>,
+    /// Of the embedder's vectors, once somebody asked.
+    space: OnceCell<Option<Space>>,
+    collections: Mutex<BTreeMap<Key, Arc<Collection>>>,
+}
+
+/// What has an index of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Workspace,
+    /// A root named in the settings.
+    Root(String),
+    /// Documents that callers put.
+    Documents(String),
+}
+
+/// Where a namespace is.
+struct Place {
+    key: Key,
+    /// The folder it is of, relative to its root; empty for all of it.
+    folder: String,
+}
+
+impl Service {
+    /// The service for the workspace `root`, whose etags are as `files` says; `None` where
+    /// `settings` want none. It reads nothing before it is asked.
+    ///
+    /// # Errors
+    /// When the settings name a model or an engine that cannot be.
+    pub fn new(
+        root: &Root,
+        settings: &Settings,
+        files: &files_toolset::Settings,
+        folders: Folders,
+        fetch: &Fetch,
+    ) -> Result<Option<Arc<Self>>, String> {
+        if !settings.enabled {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Self {
+            root: root.clone().with_rules(&files.rules()),
+            settings: settings.clone(),
+            rules: files.clone(),
+            folders,
+            server: Server::of(&settings.engine)?,
+            embedder: embedders::open(&settings.embedder, root.path(), fetch)?,
+            space: OnceCell::new(),
+            collections: Mutex::default(),
+        })))
+    }
+
+    /// The passages that are likeliest meant by `wanted`.
+    pub(crate) async fn search(&self, ctx: &Ctx, wanted: Wanted) -> Result<Found, ToolError> {
+        let asked = Asked::new(wanted, self.space().await)?;
+        let name = asked.wanted.namespace.clone().unwrap_or_else(|| WORKSPACE.to_owned());
+        let place = self.find(&name).await?;
+        let collection = self.collection(&place.key, &name).await?;
+        let now = Instant::now();
+        let until = now + FRESH_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        for left in (0..AGAIN_MAX).rev() {
+            let indexed = collection.fresh(ctx, &name, until).await?;
+            let answer = Answer {
+                collection: &collection,
+                embedder: self.embedder.as_ref(),
+                asked: &asked,
+                filter: self.filter(&collection, &place, &asked.wanted),
+                indexed,
+                is_last: left == 0,
+            };
+            let found = tokio::select! {
+                found = answer.find(ctx) => found,
+                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+            };
+            match found {
+                Ok(Some(found)) => return Ok(found),
+                // A file that was to be shown is not as it was.
+                Ok(None) => {
+                    if collection.state() == State::Following {
+                        tokio::time::sleep(OTHER_SERVER).await;
+                    }
+                }
+                Err(answer::Failure::Tool(err)) => return Err(err),
+                Err(answer::Failure::Engine(EngineError::Damaged(why))) if left > 0 => {
+                    collection.is_damaged(why).await;
+                }
+                Err(answer::Failure::Engine(err)) => return Err(unavailable(&name, &err)),
+            }
+        }
+        let away = cannot(&name);
+        let message = format!("{away}: files change while they are read; try again");
+        Err(ToolError::new(Fault::Unavailable, message))
+    }
+
+    /// Definitions called like `query`, the likeliest first, with how far the index is.
+    pub(crate) async fn named(
+        &self,
+        ctx: &Ctx,
+        namespace: Option<&str>,
+        query: &str,
+        filter: Filter,
+        limit: usize,
+    ) -> Result<(Vec<Named>, Indexed), ToolError> {
+        let name = namespace.unwrap_or(WORKSPACE);
+        let place = self.find(name).await?;
+        let collection = self.collection(&place.key, name).await?;
+        let now = Instant::now();
+        let until = now + FRESH_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        let indexed = collection.fresh(ctx, name, until).await?;
+        let filter = within(filter, &place).filter(|_| indexed.state != State::Absent);
+        let Some(filter) = filter else { return Ok((Vec::new(), indexed)) };
+        let named = tokio::select! {
+            named = collection.engine.named(query.to_owned(), filter, limit) => named,
+            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+        };
+        Ok((named.map_err(|err| unavailable(name, &err))?, indexed))
+    }
+
+    /// The root and the folder in it that a namespace of files is of.
+    pub(crate) async fn place(&self, namespace: Option<&str>) -> Result<(Root, String), ToolError> {
+        let name = namespace.unwrap_or(WORKSPACE);
+        let Place { key, folder } = self.find(name).await?;
+        let root = match key {
+            Key::Workspace => self.root.clone(),
+            Key::Root(_) => self.other_root(name).await?,
+            Key::Documents(_) => {
+                let message =
+                    format!("`{name}` has documents, not files; search_semantic finds them");
+                return Err(ToolError::invalid("/namespace", message));
+            }
+        };
+        Ok((root, if folder.is_empty() { ".".to_owned() } else { folder }))
+    }
+
+    /// About how large an answer may be.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        usize::try_from(self.rules.answer_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Every namespace there is, with how far its index is. Nothing is begun.
+    pub(crate) async fn indexed(&self) -> BTreeMap<String, Indexed> {
+        let mut all = BTreeMap::new();
+        for name in self.names().await {
+            let Ok(place) = self.find(&name).await else { continue };
+            let known = self.known(&place.key);
+            let absent = || progress::Progress::default().told();
+            all.insert(name, known.map_or_else(absent, |it| it.indexed()));
+        }
+        all
+    }
+
+    /// Brings the index of `namespace` up to date, and waits for it until `until`.
+    pub(crate) async fn refresh(
+        &self,
+        ctx: &Ctx,
+        namespace: &str,
+        until: Instant,
+    ) -> Result<Indexed, ToolError> {
+        let place = self.find(namespace).await?;
+        self.collection(&place.key, namespace).await?.fresh(ctx, namespace, until).await
+    }
+
+    /// Puts `documents` into `namespace`, which is made where there is none, and takes those with
+    /// the ids `remove` out.
+    pub(crate) async fn upsert(
+        &self,
+        namespace: &str,
+        documents: Vec<Document>,
+        remove: Vec<String>,
+    ) -> Result<Upserted, ToolError> {
+        self.check_name(namespace)?;
+        let names = self.document_names().await;
+        let is_new = !names.iter().any(|name| name == namespace);
+        if is_new && documents.is_empty() {
+            return Err(self.unknown(namespace).await);
+        }
+        if is_new && names.len() >= NAMESPACES_MAX {
+            let message = format!("there are {NAMESPACES_MAX} namespaces of documents already");
+            return Err(ToolError::invalid("/namespace", message));
+        }
+        let key = Key::Documents(namespace.to_owned());
+        let collection = self.collection(&key, namespace).await?;
+        let most = self.settings.documents_max as u64;
+        let changed = collection.change(documents, remove, most).await?;
+        changed.map_err(|err| unavailable(namespace, &err))
+    }
+
+    /// What the configured model is called.
+    pub(crate) async fn model(&self) -> Option<String> {
+        self.space().await.map(|space| space.model.clone())
+    }
+
+    async fn space(&self) -> Option<&Space> {
+        let embedder = self.embedder.clone()?;
+        // A model in a folder reads itself to tell what it is.
+        let look =
+            || async { tokio::task::spawn_blocking(move || embedder.space().clone()).await.ok() };
+        self.space.get_or_init(look).await.as_ref()
+    }
+
+    /// Where the namespace `name` is.
+    async fn find(&self, name: &str) -> Result<Place, ToolError> {
+        if name == WORKSPACE {
+            return Ok(Place { key: Key::Workspace, folder: String::new() });
+        }
+        if let Some(folder) = self.settings.namespaces.get(name) {
+            let (root, path) = (self.root.clone(), folder.clone());
+            let real = tokio::task::spawn_blocking(move || real_folder(&root, &path)).await;
+            let real =
+                real.map_err(|err| ToolError::because("looking for a folder failed", err))?;
+            let folder = real.map_err(|err| {
+                let message = format!("{}: {}", cannot(name), err.message);
+                ToolError { fault: Fault::Unavailable, message, cause: err.cause }
+            })?;
+            return Ok(Place { key: Key::Workspace, folder });
+        }
+        if self.settings.roots.contains_key(name) {
+            return Ok(Place { key: Key::Root(name.to_owned()), folder: String::new() });
+        }
+        let mut of_documents = self.document_names().await;
+        if let Some(server) = &self.server
+            && !of_documents.iter().any(|known| known == name)
+        {
+            let there = server.document_namespaces(self.root.path()).await;
+            of_documents = there.map_err(|err| unavailable(name, &err))?;
+        }
+        if of_documents.iter().any(|known| known == name) {
+            return Ok(Place { key: Key::Documents(name.to_owned()), folder: String::new() });
+        }
+        Err(self.unknown(name).await)
+    }
+
+    /// The refusal of a namespace that there is none of.
+    pub(crate) async fn unknown(&self, name: &str) -> ToolError {
+        let names = self.names().await.join(", ");
+        ToolError::invalid(
+            "/namespace",
+            format!("no namespace is named `{name}`; there are {names}"),
+        )
+    }
+
+    /// The names of all namespaces, in order.
+    async fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.settings.namespaces.keys().cloned().collect();
+        names.extend(self.settings.roots.keys().cloned());
+        names.push(WORKSPACE.to_owned());
+        names.extend(self.document_names().await);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The names of the namespaces of documents.
+    async fn document_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = {
+            let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+            let named = |key: &Key| match key {
+                Key::Documents(name) => Some(name.clone()),
+                Key::Workspace | Key::Root(_) => None,
+            };
+            collections.keys().filter_map(named).collect()
+        };
+        if let Some(folder) = self.folders.documents.clone() {
+            let kept = tokio::task::spawn_blocking(move || collection::kept_names(&folder)).await;
+            names.extend(kept.unwrap_or_default());
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Refuses `name` for a namespace of documents, where it is none.
+    fn check_name(&self, name: &str) -> Result<(), ToolError> {
+        let is_sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+        let Settings { namespaces, roots, .. } = &self.settings;
+        if name == WORKSPACE || namespaces.contains_key(name) || roots.contains_key(name) {
+            let message = format!("`{name}` has files; name another for documents, e.g. `notes`");
+            return Err(ToolError::invalid("/namespace", message));
+        }
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_sound) {
+            let message = "it may be small letters, digits, `_` and `-`, at most 64 of them";
+            return Err(ToolError::invalid("/namespace", message));
+        }
+        Ok(())
+    }
+
+    fn known(&self, key: &Key) -> Option<Arc<Collection>> {
+        self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// The index of `key`, which is begun where it was not.
+    async fn collection(&self, key: &Key, name: &str) -> Result<Arc<Collection>, ToolError> {
+        if let Some(collection) = self.known(key) {
+            return Ok(collection);
+        }
+        let root = match key {
+            Key::Workspace | Key::Documents(_) => self.root.clone(),
+            Key::Root(_) => self.other_root(name).await?,
+        };
+        let space = self.space().await.cloned();
+        let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let source = match key {
+                Key::Workspace | Key::Root(_) => Source::Files,
+                Key::Documents(_) => Source::Documents,
+            };
+            let namespace = match key {
+                Key::Workspace => WORKSPACE.to_owned(),
+                Key::Root(name) | Key::Documents(name) => name.clone(),
+            };
+            let identity = Identity { root: root.path().to_owned(), namespace, source };
+            let engine = self.engine(identity, space);
+            match source {
+                Source::Files => Collection::files(root, engine, &self.kept_in(), self),
+                Source::Documents => Collection::documents(engine, self.embedder.clone()),
+            }
+        };
+        Ok(collections.entry(key.clone()).or_insert_with(|| Arc::new(new())).clone())
+    }
+
+    fn kept_in(&self) -> Vec<&Path> {
+        let Folders { cache, documents } = &self.folders;
+        cache.iter().chain(documents).map(PathBuf::as_path).collect()
+    }
+
+    fn engine(&self, identity: Identity, space: Option<Space>) -> Arc<dyn Engine> {
+        if let Some(server) = &self.server {
+            return server.engine(identity, space);
+        }
+        let hash = blake3::hash(identity.root.as_os_str().as_encoded_bytes()).to_hex();
+        let Identity { root, namespace, source } = identity;
+        let shown = root.file_name().unwrap_or_default().to_string_lossy();
+        let shown = shown.replace(|c: char| !c.is_alphanumeric(), "_");
+        let sort = match source {
+            Source::Files => "files",
+            Source::Documents => "documents",
+        };
+        // A name in the settings may be any text.
+        let named = blake3::hash(format!("{sort} {namespace}").as_bytes()).to_hex();
+        let name = match (source, namespace.as_str()) {
+            (Source::Files, WORKSPACE) => format!("{shown}-{}", &hash[..16]),
+            (Source::Files | Source::Documents, _) => {
+                format!("{shown}-{}-{}", &hash[..16], &named[..8])
+            }
+        };
+        let folder = self.folders.cache.as_ref().map(|cache| cache.join(name));
+        let documents = self.folders.documents.as_ref().map(|folder| folder.join(&namespace));
+        Arc::new(Embedded::new(folder, space, source, documents))
+    }
+
+    /// The root that the settings name `name`.
+    async fn other_root(&self, name: &str) -> Result<Root, ToolError> {
+        let Some(path) = self.settings.roots.get(name).cloned() else {
+            return Err(self.unknown(name).await);
+        };
+        let rules = self.rules.rules();
+        let opened = tokio::task::spawn_blocking(move || Root::open(Path::new(&path))).await;
+        let opened = opened.map_err(|err| ToolError::because("opening a folder failed", err))?;
+        let unopened = |err: std::io::Error| {
+            let message = format!("{}: its folder cannot be opened: {err}", cannot(name));
+            ToolError::new(Fault::Unavailable, message)
+        };
+        Ok(opened.map_err(unopened)?.with_rules(&rules))
+    }
+
+    /// Where `wanted` is looked for; `None` for nowhere.
+    fn filter(&self, collection: &Collection, place: &Place, wanted: &Wanted) -> Option<Filter> {
+        let root = collection.root().unwrap_or(&self.root);
+        let prefix = wanted.path_prefix.as_deref().map(|it| beneath(root, it));
+        let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
+        within(Filter { prefixes, tags: wanted.tags.clone() }, place)
+    }
+}
+
+/// The folder at `path`, as the paths of files in it begin.
+fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
+    match root.start(path)? {
+        Start::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),
+        Start::File(_) => Err(ToolError::failed(format!("`{path}` is a file, not a folder"))),
+    }
+}
+
+/// `filter` within the folder of `place`; `None` where both have nothing in common.
+fn within(filter: Filter, place: &Place) -> Option<Filter> {
+    if place.folder.is_empty() {
+        return Some(filter);
+    }
+    let folder = format!("{}/", place.folder);
+    if filter.prefixes.is_empty() {
+        return Some(Filter { prefixes: vec![folder], ..filter });
+    }
+    let inner = filter.prefixes.into_iter().filter_map(|prefix| {
+        if prefix.starts_with(&folder) {
+            Some(prefix)
+        } else {
+            folder.starts_with(&prefix).then(|| folder.clone())
+        }
+    });
+    let prefixes: Vec<String> = inner.collect();
+    (!prefixes.is_empty()).then_some(Filter { prefixes, ..filter })
+}
+
+fn cannot(name: &str) -> String {
+    format!("the index of `{name}` cannot be brought up to date")
+}
+
+fn unavailable(name: &str, err: &EngineError) -> ToolError {
+    match err {
+        EngineError::Away(why) | EngineError::Damaged(why) => {
+            ToolError::new(Fault::Unavailable, format!("{}: {why}", cannot(name)))
+        }
+        EngineError::Failed(why) => ToolError::failed(why),
+    }
+}

@@ -1,0 +1,131 @@
+//! Files read and cut into chunks, each as it is now.
+
+use std::path::Path;
+
+use serde_json::Map;
+use toolgate_chunks::{Sort, chunks, is_generated, is_generated_text, is_vendored};
+use toolgate_contract::{Fault, ToolError};
+
+use crate::search::engines::Put;
+use crate::world::Root;
+use crate::world::root::{Etag, File, Moment, Watch};
+
+/// A larger file stays out: it is data.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// So does one with a longer line.
+const LINE_BYTES_MAX: usize = 4 << 10;
+/// How much is looked at to tell whether a file is text.
+const HEAD_BYTES: u64 = 8 << 10;
+/// How often a file is read again that changes while it is read.
+const AGAIN_MAX: usize = 3;
+
+/// A file to be read, and what is known of it.
+#[derive(Debug, Clone)]
+pub(super) struct Stale {
+    pub(super) path: String,
+    /// The etag of what is in the index of it.
+    pub(super) etag: Option<String>,
+    pub(super) size: u64,
+}
+
+/// What came of reading a file.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) path: String,
+    /// By what it is known again; empty where that would not tell of every change since.
+    pub(super) stamp: Vec<u8>,
+    pub(super) what: What,
+}
+
+/// What a file is to an index.
+#[derive(Debug)]
+pub(super) enum What {
+    /// Text, to be put in place of what was known of it.
+    Text(Box<Put>),
+    /// What it was when it was put.
+    Same,
+    /// Nothing that is searched.
+    Other,
+    /// Not there any more, or not to be read.
+    Gone,
+}
+
+/// Reads each of `files`.
+///
+/// # Errors
+/// When nobody wants to know any more.
+pub(super) fn read_all(
+    root: &Root,
+    files: Vec<Stale>,
+    watch: &Watch,
+) -> Result<Vec<Taken>, ToolError> {
+    files.into_iter().map(|stale| read(root, stale, watch)).collect()
+}
+
+fn read(root: &Root, stale: Stale, watch: &Watch) -> Result<Taken, ToolError> {
+    let Stale { path, etag, .. } = stale;
+    let gone = |path| Taken { path, stamp: Vec::new(), what: What::Gone };
+    for again in (0..AGAIN_MAX).rev() {
+        watch.check()?;
+        let begun = Moment::now();
+        let Ok(file) = root.open_walked(Path::new(&path)) else { return Ok(gone(path)) };
+        let stamp = file.meta().stamp();
+        let settled = !file.meta().is_changed_since(begun);
+        let content = match content(&path, &file, watch) {
+            Ok(content) => content,
+            Err(err) if err.fault == Fault::Canceled => return Err(err),
+            Err(_) => return Ok(gone(path)),
+        };
+        let is_same = file.stamp_now().is_some_and(|now| now == stamp);
+        if !is_same && again > 0 {
+            continue;
+        }
+        let settled = settled && is_same;
+        let stamp = if settled { stamp.bytes().to_vec() } else { Vec::new() };
+        let Some(content) = content else {
+            return Ok(Taken { path, stamp, what: What::Other });
+        };
+        let now = root.etag_of(content.as_bytes(), file.meta());
+        if etag.as_deref() == Some(now.as_str()) {
+            return Ok(Taken { path, stamp, what: What::Same });
+        }
+        let put = document(&path, content, &stamp, &now);
+        let what = if put.chunks.is_empty() { What::Other } else { What::Text(Box::new(put)) };
+        return Ok(Taken { path, stamp, what });
+    }
+    Ok(gone(path))
+}
+
+/// What `file` says, where it is text that is searched.
+fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, ToolError> {
+    let size = file.meta().size();
+    if size > FILE_BYTES_MAX || size == 0 || is_generated(path) || is_vendored(path) {
+        return Ok(None);
+    }
+    let head = file.read(0, size.min(HEAD_BYTES), watch)?;
+    if head.contains(&0) {
+        return Ok(None);
+    }
+    let mut content = head;
+    if size > HEAD_BYTES {
+        content.extend(file.read(HEAD_BYTES, size - HEAD_BYTES, watch)?);
+    }
+    let Ok(text) = String::from_utf8(content) else { return Ok(None) };
+    let is_long = text.split('\n').any(|line| line.len() > LINE_BYTES_MAX);
+    Ok((!is_long && !is_generated_text(&text)).then_some(text))
+}
+
+fn document(path: &str, text: String, stamp: &[u8], etag: &Etag) -> Put {
+    let sort = Sort::of(path);
+    Put {
+        chunks: chunks(path, &text),
+        path: path.to_owned(),
+        stamp: stamp.to_vec(),
+        etag: etag.to_string(),
+        commit: None,
+        lang: sort.lang.map(str::to_owned),
+        tags: sort.tags().into_iter().map(str::to_owned).collect(),
+        text,
+        metadata: Map::new(),
+    }
+}

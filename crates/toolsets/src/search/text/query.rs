@@ -1,0 +1,91 @@
+//! A search made ready: what is looked for, in which files, and from where on.
+
+use std::path::{Path, PathBuf};
+
+use grep_regex::RegexMatcher;
+use toolgate_chunks::Sort;
+use toolgate_contract::ToolError;
+
+use super::Input;
+use super::rank::Rank;
+use crate::files::cursor;
+use crate::grep::{Glob, Pattern, Reach};
+use crate::search::service::distinct_tags;
+
+/// More of them than anybody needs.
+const GLOBS_MAX: usize = 64;
+
+/// What to look for.
+pub(super) struct Query {
+    pub(super) matcher: RegexMatcher,
+    pub(super) reach: Reach,
+    /// The folder or file that is searched, relative to the root.
+    pub(super) start: PathBuf,
+    /// The last file given before, to go on after.
+    pub(super) after: Option<Rank>,
+    globs: Vec<Glob>,
+    langs: Vec<String>,
+    tags: Vec<String>,
+    question: String,
+}
+
+impl Query {
+    /// What `input` asks for at `start` in the root at `root`.
+    pub(super) fn of(input: &Input, root: &Path, start: PathBuf) -> Result<Self, ToolError> {
+        let Input { text, literal, word, case, multiline, globs, langs, tags, .. } = input;
+        if text.is_empty() {
+            return Err(ToolError::invalid("/text", "it is empty; say what is looked for"));
+        }
+        if globs.len() > GLOBS_MAX {
+            return Err(ToolError::invalid("/globs", format!("there are more than {GLOBS_MAX}")));
+        }
+        let question = input.question();
+        let after = match &input.cursor {
+            Some(given) => Some(Rank::read(&cursor::read(&question, given)?)),
+            None => None,
+        };
+        let reach = if *multiline { Reach::Lines } else { Reach::Line };
+        let (literal, word, case) = (*literal, *word, *case);
+        let matcher = Pattern { text, literal, word, case, reach }.matcher()?;
+        let glob = |(at, glob): (usize, &String)| Glob::of(glob, root, &format!("/globs/{at}"));
+        let globs = globs.iter().enumerate().map(glob).collect::<Result<_, _>>()?;
+        let langs = distinct_tags(langs.clone(), "/langs")?;
+        let tags = distinct_tags(tags.clone(), "/tags")?;
+        Ok(Self { matcher, reach, start, after, globs, langs, tags, question })
+    }
+
+    /// Whether the file at `path` is meant.
+    pub(super) fn means(&self, path: &Path) -> bool {
+        let (outs, ins): (Vec<&Glob>, Vec<&Glob>) = self.globs.iter().partition(|glob| glob.not);
+        let matches = |glob: &&Glob| glob.matches(path, &self.start);
+        if !(ins.is_empty() || ins.iter().any(matches)) || outs.iter().any(matches) {
+            return false;
+        }
+        if self.langs.is_empty() && self.tags.is_empty() {
+            return true;
+        }
+        let sort = Sort::of(&path.to_string_lossy());
+        let is = |lang: &String| sort.lang.is_some_and(|it| it.eq_ignore_ascii_case(lang));
+        let has = |tag: &String| sort.tags().iter().any(|it| it.eq_ignore_ascii_case(tag));
+        (self.langs.is_empty() || self.langs.iter().any(is)) && self.tags.iter().all(has)
+    }
+
+    /// The cursor that goes on after `last`.
+    pub(super) fn cursor(&self, last: &Rank) -> String {
+        cursor::after(&self.question, &last.bytes())
+    }
+}
+
+impl Input {
+    /// Everything that decides which files are found, in which order.
+    fn question(&self) -> String {
+        let Self {
+            text, literal, word, case, multiline, namespace, path, globs, langs, tags, ..
+        } = self;
+        let Self { include_ignored, hidden, .. } = self;
+        format!(
+            "text {text:?} {literal} {word} {case:?} {multiline} {namespace:?} {path:?} {globs:?} \
+             {langs:?} {tags:?} {include_ignored} {hidden}"
+        )
+    }
+}

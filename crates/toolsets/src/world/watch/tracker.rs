@@ -1,0 +1,268 @@
+//! Which files are the workspace's own, and which of them something happened to since it was asked
+//! last. Nothing runs by itself: whoever tracks asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::Bound;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::io::unix::AsyncFd;
+use toolgate_contract::{Fault, ToolError};
+
+use super::places::{Keen, Places, Unwatched};
+use super::readable;
+use crate::world::Root;
+use crate::world::root::{Folder, Kind, Sight, Start, Watch};
+
+/// Everything that the workspace calls its own.
+const SIGHT: Sight = Sight { ignored: false, hidden: true };
+
+/// The folders of a workspace, without what it ignores, watched as far as that goes.
+pub(crate) struct Tracker {
+    root: Root,
+    /// Nothing where the system does not watch.
+    places: Option<Places>,
+    /// Each as it is before it is looked into: that takes on the rules in it.
+    folders: BTreeMap<PathBuf, Folder>,
+    /// What is not looked into, whoever made it: what is made of the files lies there.
+    left_out: Vec<PathBuf>,
+    is_whole: bool,
+    /// Folders that could not be looked into.
+    unread: BTreeSet<PathBuf>,
+}
+
+/// What happened.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Anything may have: the whole is to be [looked through](Tracker::look_through) again.
+    Everything,
+    /// Something, in these folders, to what bears these names.
+    In(BTreeMap<PathBuf, BTreeSet<OsString>>),
+}
+
+/// What a folder has by now.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// The files in it and, where it is new or has other rules, in all beneath.
+    pub(crate) files: Vec<PathBuf>,
+    /// Folders whose files are all among `files`: whatever else was known beneath them is gone.
+    pub(crate) whole: Vec<PathBuf>,
+    /// Files and folders that are there no more, with all beneath.
+    pub(crate) gone: Vec<PathBuf>,
+}
+
+impl Tracker {
+    /// Tracks what is beneath `root` but not in `left_out`. It looks at nothing yet; without
+    /// `watched`, and where it cannot, it hears of nothing either.
+    pub(crate) fn new(root: &Root, left_out: Vec<PathBuf>, watched: bool) -> Self {
+        let places = watched.then(Places::new).and_then(|places| {
+            places.inspect_err(|err| tracing::info!("files are not watched: {err}")).ok()
+        });
+        Self {
+            root: root.clone(),
+            places,
+            folders: BTreeMap::new(),
+            left_out,
+            is_whole: true,
+            unread: BTreeSet::new(),
+        }
+    }
+
+    /// How many folders could not be looked into.
+    pub(crate) fn unread(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// What becomes readable when something happens.
+    pub(crate) fn queue(&self) -> io::Result<Option<AsyncFd<Arc<OwnedFd>>>> {
+        self.places.as_ref().map(|places| readable(places.queue())).transpose()
+    }
+
+    /// What has happened since this was asked last. It waits for nothing.
+    pub(crate) fn news(&mut self) -> News {
+        let Some(places) = &mut self.places else { return News::Everything };
+        if !self.is_whole {
+            return News::Everything;
+        }
+        let news = places.news();
+        if news.lost || news.gone.contains(Path::new("")) {
+            return News::Everything;
+        }
+        let mut stale: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
+        for (folder, name, _) in news.entries {
+            if self.folders.contains_key(&folder) {
+                stale.entry(folder).or_default().insert(name);
+            }
+        }
+        // What one that is gone had is seen from above, where it is gone from.
+        for path in news.gone {
+            if let (Some(above), Some(name)) = (path.parent(), path.file_name())
+                && self.folders.contains_key(above)
+            {
+                stale.entry(above.to_owned()).or_default().insert(name.to_owned());
+            }
+        }
+        News::In(stale)
+    }
+
+    /// Every file there is; each folder is watched before it is looked into, so that nothing is
+    /// missed between.
+    ///
+    /// # Errors
+    /// When the root cannot be looked into, or nobody wants to know any more.
+    pub(crate) fn look_through(&mut self, watch: &Watch) -> Result<Looked, ToolError> {
+        self.folders.clear();
+        self.unread.clear();
+        self.is_whole = true;
+        let Start::Folder(top) = self.root.start(".")? else {
+            return Err(ToolError::failed("the workspace is a file, not a folder"));
+        };
+        let mut looked = Looked { whole: vec![PathBuf::new()], ..Looked::default() };
+        self.add(top, &mut looked, watch)?;
+        self.leave_rest();
+        if self.unread.contains(Path::new("")) {
+            return Err(ToolError::new(Fault::Unavailable, "the workspace cannot be read"));
+        }
+        Ok(looked)
+    }
+
+    /// What the folder at `path` has by now, where something happened to `names`.
+    ///
+    /// # Errors
+    /// When nobody wants to know any more.
+    pub(crate) fn look_into(
+        &mut self,
+        path: &Path,
+        names: &BTreeSet<OsString>,
+        watch: &Watch,
+    ) -> Result<Looked, ToolError> {
+        let mut looked = Looked::default();
+        let Some(outer) = self.folders.get(path).cloned() else { return Ok(looked) };
+        if names.iter().any(|name| name == ".gitignore" || name == ".ignore") {
+            // Another rule, other files.
+            self.remove(path);
+            looked.whole.push(path.to_owned());
+            self.add(outer, &mut looked, watch)?;
+            self.leave_rest();
+            return Ok(looked);
+        }
+        let mut inner = outer;
+        let entries = match inner.look(&self.root, SIGHT, watch) {
+            Ok(entries) => entries,
+            Err(err) if err.fault == Fault::Canceled => return Err(err),
+            Err(_) => {
+                self.remove(path);
+                looked.gone.push(path.to_owned());
+                self.leave_rest();
+                return Ok(looked);
+            }
+        };
+        let mut folders = BTreeSet::new();
+        for (name, kind) in &entries {
+            let at = path.join(name);
+            match kind {
+                Kind::File if names.contains(name) => looked.files.push(at),
+                Kind::Dir => {
+                    folders.insert(at);
+                }
+                Kind::File | Kind::Symlink | Kind::Other => {}
+            }
+        }
+        let is_child = |folder: &PathBuf| folder.parent() == Some(path) && folder != path;
+        let known = self.beneath(path).filter(|folder| is_child(folder));
+        // One that came in another's place is another, though it has the same name.
+        let is_other = |folder: &PathBuf| {
+            !folders.contains(folder) || folder.file_name().is_some_and(|it| names.contains(it))
+        };
+        let gone: Vec<PathBuf> = known.filter(|folder| is_other(folder)).cloned().collect();
+        for folder in gone {
+            self.remove(&folder);
+            match folders.contains(&folder) {
+                true => looked.whole.push(folder),
+                false => looked.gone.push(folder),
+            }
+        }
+        let files: BTreeSet<PathBuf> = looked.files.iter().cloned().collect();
+        let at = names.iter().map(|name| path.join(name));
+        looked.gone.extend(at.filter(|at| !files.contains(at) && !folders.contains(at)));
+        for folder in folders {
+            if !self.folders.contains_key(&folder)
+                && let Some(name) = folder.file_name().map(OsStr::to_owned)
+            {
+                self.add(inner.enter(&name), &mut looked, watch)?;
+            }
+        }
+        self.leave_rest();
+        Ok(looked)
+    }
+
+    /// Adds the folder `top` and all beneath.
+    fn add(&mut self, top: Folder, looked: &mut Looked, watch: &Watch) -> Result<(), ToolError> {
+        let mut waiting = vec![top];
+        while let Some(folder) = waiting.pop() {
+            watch.check()?;
+            if self.left_out.contains(&folder.path) {
+                continue;
+            }
+            let watched = self
+                .places
+                .as_mut()
+                .filter(|_| self.is_whole)
+                .map(|places| places.watch(&self.root, &folder.path, Keen::Content));
+            match watched {
+                Some(Err(Unwatched::Full)) => {
+                    self.is_whole = false;
+                    tracing::warn!(
+                        "the workspace has more folders than can be watched: it is looked through \
+                         before each search instead"
+                    );
+                }
+                Some(Err(Unwatched::Absent)) if folder.path.to_str().is_none() => continue,
+                Some(Ok(_) | Err(Unwatched::Absent)) | None => {}
+            }
+            let mut inner = folder.clone();
+            let entries = match inner.look(&self.root, SIGHT, watch) {
+                Ok(entries) => entries,
+                Err(err) if err.fault == Fault::Canceled => return Err(err),
+                Err(_) => {
+                    self.unread.insert(folder.path);
+                    continue;
+                }
+            };
+            for (name, kind) in entries {
+                match kind {
+                    Kind::File => looked.files.push(folder.path.join(name)),
+                    Kind::Dir => waiting.push(inner.enter(&name)),
+                    Kind::Symlink | Kind::Other => {}
+                }
+            }
+            self.unread.remove(&folder.path);
+            self.folders.insert(folder.path.clone(), folder);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path) {
+        let paths: Vec<PathBuf> = self.beneath(path).cloned().collect();
+        for path in paths {
+            self.folders.remove(&path);
+        }
+        self.unread.retain(|folder| !folder.starts_with(path));
+    }
+
+    fn beneath(&self, path: &Path) -> impl Iterator<Item = &PathBuf> {
+        let from = self.folders.range::<Path, _>((Bound::Included(path), Bound::Unbounded));
+        from.map(|(folder, _)| folder).take_while(move |folder| folder.starts_with(path))
+    }
+
+    /// Watches only the folders that are the workspace's own by now.
+    fn leave_rest(&mut self) {
+        let Self { places, folders, .. } = self;
+        if let Some(places) = places {
+            places.keep(|path| folders.contains_key(path));
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Which sentences are questions: those that a person could ask, and that one function answers.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use rust_stemmers::{Algorithm, Stemmer};
+
+use super::Query;
+use super::functions::Function;
+
+/// Names that say nothing, or what every package has many of.
+const TRIVIAL: [&str; 34] = [
+    "new",
+    "default",
+    "fmt",
+    "from",
+    "into",
+    "clone",
+    "drop",
+    "eq",
+    "ne",
+    "cmp",
+    "partial_cmp",
+    "hash",
+    "next",
+    "len",
+    "is_empty",
+    "get",
+    "set",
+    "main",
+    "run",
+    "deref",
+    "deref_mut",
+    "index",
+    "index_mut",
+    "as_ref",
+    "as_mut",
+    "borrow",
+    "try_from",
+    "from_str",
+    "to_string",
+    "iter",
+    "iter_mut",
+    "into_iter",
+    "build",
+    "setup",
+];
+
+/// How sentences begin that tell of another place.
+const ELSEWHERE: [&str; 14] = [
+    "see ",
+    "see:",
+    "deprecated",
+    "same as",
+    "alias",
+    "an alias",
+    "equivalent to",
+    "like ",
+    "this is the same",
+    "similar to",
+    "identical to",
+    "shorthand for",
+    "convenience ",
+    "todo",
+];
+
+/// The questions of a package, as if shuffled, and all that can be learned from.
+pub(super) fn of(package: &str, functions: &[Function]) -> (Vec<Query>, Vec<Query>) {
+    let sentences: Vec<String> = functions.iter().map(|it| first_sentence(&it.doc)).collect();
+    let bodies: Vec<String> =
+        functions.iter().map(|it| body_key(&it.unit.body, &it.unit.head)).collect();
+    let said = counted(sentences.iter().map(|it| sentence_key(it)));
+    let done = counted(bodies.iter().cloned());
+    let (mut queries, mut pairs) = (Vec::new(), Vec::new());
+    for (at, function) in functions.iter().enumerate() {
+        let sentence = &sentences[at];
+        if !is_learned_from(function, sentence) {
+            continue;
+        }
+        let overlap = overlap(&function.unit.name, sentence);
+        let query = Query { text: sentence.clone(), unit: at, overlap };
+        let alone = said[&sentence_key(sentence)] == 1 && done[&bodies[at]] == 1;
+        if alone && is_asked(function, sentence) {
+            queries.push(query.clone());
+        }
+        pairs.push(query);
+    }
+    queries.sort_by_cached_key(|it| {
+        let unit = &functions[it.unit].unit;
+        let id = [package, &unit.path, &unit.within, &unit.name, &it.text].join("\0");
+        *blake3::hash(id.as_bytes()).as_bytes()
+    });
+    (queries, pairs)
+}
+
+/// A sentence as it is compared: words in small letters.
+pub(super) fn sentence_key(sentence: &str) -> String {
+    words_of(sentence).join(" ")
+}
+
+/// A body as it is compared: what follows the head, however it is laid out.
+pub(super) fn body_key(body: &str, head: &str) -> String {
+    let mut words = body.split_whitespace();
+    let block = (!head.is_empty()).then(|| {
+        head.split_whitespace().for_each(|_| _ = words.next());
+        words.collect::<Vec<_>>().join(" ")
+    });
+    block.unwrap_or_default()
+}
+
+/// How many of the words of `name` the sentence has, their endings cut: 0 to 1.
+pub fn overlap(name: &str, sentence: &str) -> f32 {
+    let stemmer = Stemmer::create(Algorithm::English);
+    let stem = |word: &str| stemmer.stem(word).into_owned();
+    let asked: Vec<String> = words_of(sentence).iter().map(|it| stem(it)).collect();
+    let parts = identifier_parts(name);
+    let has = parts.iter().filter(|part| asked.contains(&stem(part))).count();
+    #[allow(clippy::cast_precision_loss, reason = "names have few words")]
+    let share = has as f32 / parts.len().max(1) as f32;
+    share
+}
+
+/// The parts of an identifier in small letters: of `parseHTTPHeader_2` `parse`, `http`, `header`
+/// and `2`.
+pub fn identifier_parts(identifier: &str) -> Vec<String> {
+    static PART: LazyLock<Regex> = LazyLock::new(|| regex(r"[A-Z]+[a-z]*|[a-z]+|[0-9]+"));
+    let mut parts = Vec::new();
+    for part in PART.find_iter(identifier).map(|it| it.as_str()) {
+        let capitals = part.bytes().take_while(u8::is_ascii_uppercase).count();
+        // A run of capitals gives its last to the word that follows: `HTTPHeader`.
+        let (run, word) = match capitals {
+            2.. if capitals < part.len() => part.split_at(capitals - 1),
+            _ => ("", part),
+        };
+        let each = [run, word].into_iter().filter(|it| !it.is_empty());
+        parts.extend(each.map(str::to_ascii_lowercase));
+    }
+    parts
+}
+
+fn words_of(text: &str) -> Vec<String> {
+    let parts = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    parts.filter(|it| !it.is_empty()).flat_map(identifier_parts).collect()
+}
+
+fn is_learned_from(function: &Function, sentence: &str) -> bool {
+    let words = sentence.split_whitespace().count();
+    let lines = function.unit.body.lines().count();
+    (3..=60).contains(&words)
+        && lines >= 3
+        && sentence.is_ascii()
+        && !["http://", "https://", "www.", ">>>"].iter().any(|it| sentence.contains(it))
+}
+
+fn is_asked(function: &Function, sentence: &str) -> bool {
+    let unit = &function.unit;
+    let words = sentence.split_whitespace().count();
+    let lower = sentence.to_ascii_lowercase();
+    let name = unit.name.as_str();
+    (5..=40).contains(&words)
+        && unit.body.lines().count() >= 4
+        && name.len() > 2
+        && !(name.starts_with("__") && name.ends_with("__"))
+        && !TRIVIAL.contains(&name)
+        && !ELSEWHERE.iter().any(|it| lower.starts_with(it))
+        && !lower.contains("deprecated")
+        && !sentence.starts_with(&format!("{name}("))
+}
+
+/// The first sentence of a doc comment, its markup gone; empty where there is none.
+fn first_sentence(doc: &str) -> String {
+    static LINK: LazyLock<Regex> =
+        LazyLock::new(|| regex(r"\[([^\]\[]*)\](?:\([^)]*\)|\[[^\]]*\])?"));
+    static ROLE: LazyLock<Regex> =
+        LazyLock::new(|| regex(r":[A-Za-z][A-Za-z:+-]*:`[!~]?([^`<]*?)\s*(?:<[^`>]*>)?`"));
+    static END: LazyLock<Regex> = LazyLock::new(|| regex(r"[.!?](?:\s+|$)"));
+    // Where the first paragraph ends, or what follows is no prose.
+    let ends = |line: &str| {
+        line.is_empty()
+            || [
+                "#", "```", ":param", ":return", ":type", "..", "----", "====", "@", ">>>", "* ",
+                "- ",
+            ]
+            .iter()
+            .any(|it| line.starts_with(it))
+            || ["Parameters", "Args:", "Arguments:", "Returns:", "Returns", "Example:", "Examples"]
+                .contains(&line)
+    };
+    let lines = doc.lines().map(str::trim).skip_while(|line| line.is_empty());
+    let paragraph: Vec<&str> = lines.take_while(|line| !ends(line)).collect();
+    let paragraph = paragraph.join(" ");
+    let plain = ROLE.replace_all(&paragraph, "$1");
+    let plain = LINK.replace_all(&plain, "$1").replace(['`', '*'], "");
+    let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = END.find_iter(&plain).find(|it| {
+        let before = plain[..it.start()].rsplit(' ').next().unwrap_or_default();
+        let shortened = ["e.g", "i.e", "etc", "vs", "cf", "resp", "approx", "incl"];
+        !shortened.contains(&before.trim_start_matches('(').to_ascii_lowercase().as_str())
+    });
+    let sentence = end.map_or(plain.as_str(), |it| &plain[..it.start()]);
+    sentence.trim_end_matches([':', ';', ',', ' ']).to_owned()
+}
+
+fn counted(keys: impl Iterator<Item = String>) -> HashMap<String, usize> {
+    let mut counts = HashMap::new();
+    for key in keys {
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
+
+#[allow(clippy::expect_used, reason = "the patterns stand here and are tested")]
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern of ours is one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Lang;
+    use super::super::functions::of_file;
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_freed_of_its_markup() {
+        for (doc, sentence) in [
+            ("Parses `a` into [`Ast`](crate::Ast).\n\nMore.", "Parses a into Ast"),
+            ("Reads all, e.g. a file. Then more.", "Reads all, e.g. a file"),
+            ("Return a :class:`~foo.Bar` or\nnone.", "Return a foo.Bar or none"),
+            ("Use :func:`the thing <a.b>` now", "Use the thing now"),
+            ("# Safety\nnothing", ""),
+            ("Sends it to v1.2 of the api: fast", "Sends it to v1.2 of the api: fast"),
+            ("Does it\n:param x: the x", "Does it"),
+        ] {
+            assert_eq!(first_sentence(doc), sentence);
+        }
+    }
+
+    #[test]
+    fn an_identifier_has_parts() {
+        for (identifier, parts) in [
+            ("parse_http_header", &["parse", "http", "header"][..]),
+            ("parseHTTPHeader", &["parse", "http", "header"]),
+            ("HTTPHeader", &["http", "header"]),
+            ("HTTP", &["http"]),
+            ("MAX_SIZE", &["max", "size"]),
+            ("from_utf8", &["from", "utf", "8"]),
+            ("Utf8Error", &["utf", "8", "error"]),
+            ("HTTP2", &["http", "2"]),
+            ("__init__", &["init"]),
+        ] {
+            assert_eq!(identifier_parts(identifier), parts, "{identifier}");
+        }
+    }
+
+    #[test]
+    fn overlap_is_the_share_of_the_names_words_that_are_asked_for() {
+        for (name, sentence, share) in [
+            ("parse_header", "Parses the headers of a request", 1.0),
+            ("parse_header", "Reads the header", 0.5),
+            ("open", "Starts what was closed", 0.0),
+        ] {
+            assert!((overlap(name, sentence) - share).abs() < 1e-6, "{name}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn the_answer_never_stands_in_what_is_searched() {
+        let rust = "
+            /// Turns the secret sauce into a very good dinner.
+            #[must_use = \"secret\"]
+            pub fn cook<'a>(x: &'a str /* secret */) -> u8 {
+                // a secret
+                let y = \"// no comment\"; /* secret */
+                /// secret
+                fn inner() {}
+                y.len()
+            }
+            #[cfg(test)]
+            mod tests { fn a_test() {} }
+            impl<T> fmt::Display for Pot<T> { fn fmt(&self) {} }";
+        let found = of_file("src/a.rs", rust, Lang::Rust).unwrap();
+        let names: Vec<_> = found.iter().map(|it| it.unit.name.as_str()).collect();
+        assert_eq!(names, ["cook", "fmt"]);
+        assert_eq!(found[0].doc, "Turns the secret sauce into a very good dinner.");
+        assert!(!found[0].unit.body.contains("secret"), "{}", found[0].unit.body);
+        assert!(found[0].unit.body.contains("// no comment"));
+        assert_eq!(found[0].unit.head, "pub fn cook<'a>(x: &'a str ) -> u8");
+        assert_eq!(found[1].unit.within, "Pot Display");
+
+        let python = "
+class Pot:
+    @property
+    async def cook(self, x='no comment'):  # secret
+        r'''Turns the secret sauce into
+        a dinner.
+
+        More.'''
+        # secret
+        'secret'
+        def inner():
+            'secret'
+        return '''kept'''
+";
+        let found = of_file("a.py", python, Lang::Python).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].doc, "Turns the secret sauce into\na dinner.\n\nMore.");
+        assert!(!found[0].unit.body.contains("secret"), "{}", found[0].unit.body);
+        assert!(found[0].unit.body.contains("'''kept'''"));
+        assert_eq!(found[0].unit.within, "Pot");
+    }
+
+    #[test]
+    fn what_two_functions_say_or_do_asks_for_neither() {
+        let of_text = |text: &str| {
+            let functions = of_file("a.py", text, Lang::Python).unwrap();
+            of("p", &functions).0.into_iter().map(|it| it.text).collect::<Vec<_>>()
+        };
+        let one =
+            "def mend(a):\n '''Mends all that is broken here.'''\n b = a\n c = b\n return c\n";
+        let same = one.replace("mend(", "heal(").replace("= b", "= 3");
+        let copy = one.replace("mend(", "heal(").replace("Mends", "Heals");
+        let other = one.replace("mend(", "fall(").replace("Mends", "Breaks").replace("= b", "= 7");
+        assert_eq!(of_text(one), ["Mends all that is broken here"]);
+        assert!(of_text(&format!("{one}{same}")).is_empty());
+        assert!(of_text(&format!("{one}{copy}")).is_empty());
+        assert_eq!(of_text(&format!("{one}{other}")).len(), 2);
+    }
+}

@@ -1,0 +1,169 @@
+//! The sources of the packages that the set is made of, fetched by name and version from their
+//! registries by the registries' own clients, and checked against the sums in the list.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+
+use crate::set::{Lang, Split};
+
+/// A package as the list names it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    pub name: String,
+    pub version: String,
+    pub kind: Kind,
+    /// Of the package as the registry gives it.
+    pub sha256: String,
+}
+
+/// Where a package comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Crate,
+    Wheel,
+}
+
+impl Source {
+    /// What it is written in.
+    pub fn lang(&self) -> Lang {
+        match self.kind {
+            Kind::Crate => Lang::Rust,
+            Kind::Wheel => Lang::Python,
+        }
+    }
+
+    /// Where it lies, of those `fetched` to `folder`.
+    pub fn folder(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}-{}", self.name, self.version))
+    }
+}
+
+/// Where everything lies that is made of packages.
+pub fn folder() -> PathBuf {
+    checkout().join("target/eval")
+}
+
+/// The checkout.
+pub fn checkout() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or(here.clone(), PathBuf::from)
+}
+
+/// The packages of `split`.
+pub fn list(split: Split) -> anyhow::Result<Vec<Source>> {
+    let path = checkout().join("tests/search-eval/packages.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let mut lists: BTreeMap<String, Vec<Source>> =
+        toml::from_str(&text).with_context(|| path.display().to_string())?;
+    lists.remove(split.name()).with_context(|| format!("no `{}` in packages.toml", split.name()))
+}
+
+/// Fetches what is not there yet of `list`, the packages of `split`, and gives the folder with one
+/// folder for each.
+pub fn fetched(split: Split, list: &[Source]) -> anyhow::Result<PathBuf> {
+    let sources = folder().join("sources").join(split.name());
+    std::fs::create_dir_all(&sources)?;
+    let missing = |kind: Kind| {
+        let of_kind = list.iter().filter(|it| it.kind == kind);
+        of_kind.filter(|it| !it.folder(&sources).is_dir()).collect::<Vec<_>>()
+    };
+    crates(&missing(Kind::Crate), &sources)?;
+    wheels(&missing(Kind::Wheel), &sources)?;
+    Ok(sources)
+}
+
+/// By `cargo vendor` of a package that depends on them. Where not all of them go together it is
+/// done by halves.
+fn crates(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("fetching {} crates", missing.len());
+    let work = emptied(&sources.join(".crates"))?;
+    std::fs::create_dir(work.join("src"))?;
+    std::fs::write(work.join("src/lib.rs"), "")?;
+    let mut manifest = "[workspace]\n[package]\nname = \"sources\"\nedition = \"2024\"\n\
+         [dependencies]\n"
+        .to_owned();
+    for Source { name, version, .. } in missing {
+        let line = format!("{name} = {{ version = \"={version}\", default-features = false }}\n");
+        manifest.push_str(&line);
+    }
+    std::fs::write(work.join("Cargo.toml"), manifest)?;
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let vendor = ["vendor", "--quiet", "--versioned-dirs"];
+    let vendored = run(Command::new(cargo).args(vendor).current_dir(&work));
+    match missing {
+        [] | [_] => vendored?,
+        _ if vendored.is_err() => {
+            let (one, other) = missing.split_at(missing.len() / 2);
+            crates(one, sources)?;
+            return crates(other, sources);
+        }
+        _ => {}
+    }
+    for source in missing {
+        let vendored = source.folder(&work.join("vendor"));
+        let sums = std::fs::read_to_string(vendored.join(".cargo-checksum.json"))?;
+        let sums: serde_json::Value = serde_json::from_str(&sums)?;
+        let found = sums["package"].as_str().unwrap_or_default();
+        ensure!(found == source.sha256, "`{}` is another: its sum is {found}", source.name);
+        std::fs::rename(&vendored, source.folder(sources))?;
+    }
+    Ok(std::fs::remove_dir_all(&work)?)
+}
+
+/// By `pip download`, for one platform wherever this runs.
+fn wheels(missing: &[&Source], sources: &Path) -> anyhow::Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    eprintln!("fetching {} wheels", missing.len());
+    let work = emptied(&sources.join(".wheels"))?;
+    let line = |it: &&Source| format!("{}=={} --hash=sha256:{}\n", it.name, it.version, it.sha256);
+    let wanted: String = missing.iter().map(line).collect();
+    std::fs::write(work.join("wanted.txt"), wanted)?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]);
+    pip.args(["--require-hashes", "--python-version", "3.12", "--implementation", "cp"]);
+    for platform in ["manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64"] {
+        pip.args(["--platform", platform]);
+    }
+    pip.args(["--platform", "any", "--abi", "cp312", "--abi", "abi3", "--abi", "none"]);
+    run(pip.args(["-r", "wanted.txt"]).current_dir(&work))?;
+    let spelled = |name: &str| name.to_lowercase().replace(['-', '.'], "_");
+    for entry in std::fs::read_dir(&work)? {
+        let file = entry?.file_name().into_string().unwrap_or_default();
+        let Some(wheel) = file.strip_suffix(".whl") else { continue };
+        let name = spelled(wheel.split('-').next().unwrap_or_default());
+        let source = missing.iter().find(|it| spelled(&it.name) == name);
+        let Some(source) = source else { bail!("`{file}` was not asked for") };
+        let half = work.join("half");
+        run(Command::new("python3")
+            .args(["-m", "zipfile", "-e", &file, "half"])
+            .current_dir(&work))?;
+        std::fs::rename(half, source.folder(sources))?;
+    }
+    Ok(std::fs::remove_dir_all(&work)?)
+}
+
+fn emptied(folder: &Path) -> anyhow::Result<PathBuf> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    std::fs::create_dir_all(folder)?;
+    Ok(folder.to_owned())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = status.with_context(|| format!("{command:?} cannot be started"))?;
+    ensure!(status.success(), "{command:?} failed: {status}");
+    Ok(())
+}

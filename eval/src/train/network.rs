@@ -1,0 +1,177 @@
+//! Learns to weigh features: of a list of candidates the right one is to come first.
+
+use toolgate_search::rank::network::Network;
+
+use super::random::Random;
+
+/// The candidates of one question.
+pub(super) struct List {
+    pub(super) features: Vec<Vec<f32>>,
+    /// Which is the right one.
+    pub(super) right: usize,
+    /// What the question counts beside others.
+    pub(super) weight: f32,
+}
+
+pub(super) struct Settings {
+    pub(super) hidden: usize,
+    pub(super) epochs: usize,
+    pub(super) rate: f32,
+    pub(super) decay: f32,
+    pub(super) seed: u64,
+}
+
+/// The network that does best on `lists`.
+pub(super) fn learn(lists: &[&List], inputs: usize, settings: &Settings) -> Network {
+    let mut random = Random(settings.seed);
+    let (means, scales) = spread(lists, inputs);
+    let hidden = settings.hidden;
+    let mut numbers: Vec<f32> = (0..hidden * (inputs + 1)).map(|_| random.normal() * 0.2).collect();
+    numbers.extend((0..hidden).map(|_| random.normal() * 0.2));
+    numbers.extend(std::iter::repeat_n(0.05, inputs));
+    let mut first = vec![0.0_f32; numbers.len()];
+    let mut second = vec![0.0_f32; numbers.len()];
+    let mut order: Vec<usize> = (0..lists.len()).collect();
+    let (group, mut round) = (16, 0.0_f32);
+    #[allow(clippy::cast_precision_loss)]
+    let rounds = (settings.epochs * lists.len().div_ceil(group)) as f32;
+    for _ in 0..settings.epochs {
+        random.shuffle(&mut order);
+        for some in order.chunks(group) {
+            let mut gradient = vec![0.0_f32; numbers.len()];
+            for &at in some {
+                slope(lists[at], &numbers, &mut gradient, &means, &scales, hidden);
+            }
+            round += 1.0;
+            let rate = settings.rate * (1.0 - round / rounds).max(0.01);
+            let (fix1, fix2) = (1.0 - 0.9_f32.powf(round), 1.0 - 0.999_f32.powf(round));
+            for at in 0..numbers.len() {
+                let slope = gradient[at] / group as f32;
+                first[at] = 0.9 * first[at] + 0.1 * slope;
+                second[at] = 0.999 * second[at] + 0.001 * slope * slope;
+                let step = first[at] / fix1 / ((second[at] / fix2).sqrt() + 1e-8);
+                numbers[at] -= rate * (step + settings.decay * numbers[at]);
+            }
+        }
+    }
+    let second = numbers.split_off(hidden * (inputs + 1));
+    let mut network =
+        Network { inputs, hidden, means, scales, first: numbers, second, likely: [1.0, 0.0] };
+    network.likely = likely(&network, lists);
+    network
+}
+
+/// Scores as logits: by what to multiply them and what to add, so that of all candidates with a
+/// likelihood about that part is right.
+fn likely(network: &Network, lists: &[&List]) -> [f32; 2] {
+    let mut scored = Vec::new();
+    for list in lists {
+        let scores = list.features.iter().map(|it| network.score(it)).enumerate();
+        scored.extend(scores.map(|(at, score)| (score, f32::from(u8::from(at == list.right)))));
+    }
+    let (mut slope, mut offset) = (1.0_f32, 0.0_f32);
+    #[allow(clippy::cast_precision_loss)]
+    let count = scored.len() as f32;
+    // Newton's way: two numbers, a smooth hill.
+    for _ in 0..50 {
+        let (mut g, mut h) = ([0.0_f32; 2], [1e-3_f32, 0.0, 1e-3]);
+        for (score, right) in &scored {
+            let says = 1.0 / (1.0 + (-(slope * score + offset)).exp());
+            let (off, curve) = ((says - right) / count, says * (1.0 - says) / count);
+            g[0] += off * score;
+            g[1] += off;
+            h[0] += curve * score * score;
+            h[1] += curve * score;
+            h[2] += curve;
+        }
+        let determinant = h[0] * h[2] - h[1] * h[1];
+        slope -= ((h[2] * g[0] - h[1] * g[1]) / determinant).clamp(-0.5, 0.5);
+        offset -= ((h[0] * g[1] - h[1] * g[0]) / determinant).clamp(-0.5, 0.5);
+    }
+    [slope, offset]
+}
+
+fn slope(
+    list: &List,
+    numbers: &[f32],
+    gradient: &mut [f32],
+    means: &[f32],
+    scales: &[f32],
+    hidden: usize,
+) {
+    let inputs = means.len();
+    let (layer, rest) = numbers.split_at(hidden * (inputs + 1));
+    let (says, direct) = rest.split_at(hidden);
+    let mut scores = Vec::with_capacity(list.features.len());
+    let mut seen = Vec::with_capacity(list.features.len());
+    for features in &list.features {
+        let input: Vec<f32> = features
+            .iter()
+            .zip(means.iter().zip(scales))
+            .map(|(it, (mean, scale))| (it - mean) * scale)
+            .collect();
+        let neurons: Vec<f32> = layer
+            .chunks_exact(inputs + 1)
+            .map(|weights| {
+                let sum: f32 = input.iter().zip(weights).map(|(a, b)| a * b).sum();
+                (sum + weights[inputs]).max(0.0)
+            })
+            .collect();
+        let score: f32 = neurons.iter().zip(says).map(|(a, b)| a * b).sum::<f32>()
+            + input.iter().zip(direct).map(|(a, b)| a * b).sum::<f32>();
+        scores.push(score);
+        seen.push((input, neurons));
+    }
+    let most = scores.iter().copied().fold(f32::MIN, f32::max);
+    let sum: f32 = scores.iter().map(|it| (it - most).exp()).sum();
+    for (at, (input, neurons)) in seen.iter().enumerate() {
+        let mut slope = (scores[at] - most).exp() / sum;
+        if at == list.right {
+            slope -= 1.0;
+        }
+        slope *= list.weight;
+        if slope.abs() < 1e-5 {
+            continue;
+        }
+        let (to_layer, to_rest) = gradient.split_at_mut(hidden * (inputs + 1));
+        for (neuron, says) in says.iter().enumerate() {
+            to_rest[neuron] += slope * neurons[neuron];
+            if neurons[neuron] > 0.0 {
+                let slope = slope * says;
+                let from = neuron * (inputs + 1);
+                for (into, it) in to_layer[from..from + inputs].iter_mut().zip(input) {
+                    *into += slope * it;
+                }
+                to_layer[from + inputs] += slope;
+            }
+        }
+        for (into, it) in to_rest[hidden..].iter_mut().zip(input) {
+            *into += slope * it;
+        }
+    }
+}
+
+/// The mean of each input, and one over how far it lies from that.
+#[allow(clippy::cast_precision_loss)]
+fn spread(lists: &[&List], inputs: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut sums = vec![(0.0_f64, 0.0_f64); inputs];
+    let mut count = 0.0_f64;
+    for list in lists {
+        for features in &list.features {
+            count += 1.0;
+            for (sum, it) in sums.iter_mut().zip(features) {
+                sum.0 += f64::from(*it);
+                sum.1 += f64::from(*it) * f64::from(*it);
+            }
+        }
+    }
+    sums.into_iter()
+        .map(|(sum, squares)| {
+            let mean = sum / count;
+            let far = (squares / count - mean * mean).max(0.0).sqrt();
+            #[allow(clippy::cast_possible_truncation)]
+            let pair = (mean as f32, if far < 1e-4 { 0.0 } else { (1.0 / far) as f32 });
+            pair
+        })
+        .unzip()
+}

