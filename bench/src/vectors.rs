@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use toolgate_search::vectors::{Query, Slots, Store, Vectors};
+use toolgate_search::vectors::{Precision, Query, Slots, Store, Vectors};
 use toolgate_search::{ChunkHash, Space};
 
 use crate::child::Child;
@@ -126,7 +126,7 @@ impl Random {
 /// Ours, on disk, each vector known by its number.
 fn filled(folder: &Path, vectors: &[f32]) -> anyhow::Result<Store> {
     let space = Space { model: "made".to_owned(), dimensions: DIMENSIONS };
-    let (store, _) = Store::open(&folder.join("ours"), &space)?;
+    let (store, _) = Store::open(&folder.join("ours"), &space, Precision::Fine)?;
     let numbered: Vec<_> = (0_u64..).zip(vectors.chunks_exact(DIMENSIONS)).collect();
     for part in numbered.chunks(5_000) {
         // Hashes lie anywhere; turned about, numbers do too.

@@ -18,6 +18,7 @@ const BUILD: [&str; 9] = [
 /// Prints the table; a whole run is kept in `docs/reference/performance.md`.
 pub(crate) fn measure(words: &[String]) -> anyhow::Result<()> {
     setup::ripgrep()?;
+    setup::peers()?;
     run(&cargo(), &BUILD)?;
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let bench = checkout().join("target/release/bench").display().to_string();

@@ -17,6 +17,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     ripgrep()?;
     minilm()?;
     postgres()?;
+    qdrant()?;
     peers()?;
     zyra()?;
     node()
@@ -52,8 +53,14 @@ fn postgres() -> anyhow::Result<()> {
     environment("postgres", &wanted, "PostgreSQL with pgvector")
 }
 
+/// What stands in for a Qdrant server where the engine of search is tested that speaks with one.
+fn qdrant() -> anyhow::Result<()> {
+    let wanted = checkout().join("tests/qdrant/requirements.txt");
+    environment("qdrant", &wanted, "Qdrant's Python client")
+}
+
 /// What the benchmark holds our search against, in an environment of its own.
-fn peers() -> anyhow::Result<()> {
+pub(crate) fn peers() -> anyhow::Result<()> {
     environment("peers", &checkout().join("bench/peers/requirements.txt"), "usearch")
 }
 

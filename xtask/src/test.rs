@@ -34,6 +34,7 @@ fn all(quick: bool) -> anyhow::Result<()> {
     }
     run(&cargo, &tests)?;
     if !quick {
+        with_qdrant(&cargo)?;
         contracts::judge_the_last_run()?;
         conformance::hold(&conformance::Wanted::default())?;
         chaos::wreak(&chaos::Wanted::few(KILLS))?;
@@ -42,6 +43,15 @@ fn all(quick: bool) -> anyhow::Result<()> {
     let strict = [("RUSTDOCFLAGS", "--deny warnings")];
     run_with(&cargo, &["doc", "--workspace", "--no-deps", "--locked", "--quiet"], &strict)?;
     codegen::pages(true)
+}
+
+/// The engine that is left out unless it is asked for. Everything else is as it was without it.
+fn with_qdrant(cargo: &str) -> anyhow::Result<()> {
+    let of = ["--locked", "--package", "toolgate-toolsets", "--features", "qdrant"];
+    let strict = ["--all-targets", "--", "--deny", "warnings"];
+    run(cargo, &[&["clippy"][..], &of, &strict].concat())?;
+    let tests = ["-E", "test(/^search::engines::(qdrant|settings)::/)"];
+    run(cargo, &[&["nextest", "run"][..], &of, &tests].concat())
 }
 
 pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {

@@ -47,6 +47,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
             "--format-version",
             "1",
             "--locked",
+            "--all-features",
             "--filter-platform",
             "x86_64-unknown-linux-gnu",
         ],

@@ -357,11 +357,12 @@ mod tests {
 
     #[test]
     fn a_question_of_many_words_takes_no_longer_for_each_of_them() {
-        let words: Vec<String> = (0..30_000).map(|at| format!("w{at}x")).collect();
+        let words: Vec<String> = (0..100_000).map(|at| format!("w{at}x")).collect();
         let begun = Instant::now();
         // Of each the letter, the number, the other letter and the whole.
         assert_eq!(concepts(&words.join(" ")).len(), 2 + 2 * words.len());
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // Compared each with each they would take many minutes.
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -18,7 +18,7 @@ static BUILT_IN: LazyLock<StaticModel> = LazyLock::new(|| {
 });
 
 /// What the file begins with; its last byte counts versions.
-const MAGIC: [u8; 8] = *b"tg-words";
+const MAGIC: [u8; 8] = *b"tg-word2";
 /// Magic, words, dimensions, what each field counts, and a mark that tells tables apart.
 const HEAD_BYTES: usize = 8 + 4 + 4 + 4 * FIELDS + MARK_BYTES;
 const MARK_BYTES: usize = 4;
@@ -33,18 +33,26 @@ pub struct StaticModel {
     gains: [f32; FIELDS],
 }
 
-/// A word's vector: small numbers, and what they are to be multiplied by.
+/// A word's vector: numbers from -7 to 7, two in a byte and each 8 more than it is, and what they
+/// are to be multiplied by.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'m> {
     scale: f32,
     numbers: &'m [u8],
 }
 
+/// The largest number of a row.
+const LARGEST: f32 = 7.0;
+/// By which part of a row's largest number it may be told, if that loses less.
+const CLIPS: [f32; 5] = [0.6, 0.7, 0.8, 0.9, 1.0];
+
 impl Row<'_> {
     fn add_to(&self, sum: &mut [f32], weight: f32) {
         let weight = weight * self.scale;
-        for (into, number) in sum.iter_mut().zip(self.numbers) {
-            *into += weight * f32::from(number.cast_signed());
+        let (sum, _) = sum.as_chunks_mut::<2>();
+        for ([one, two], both) in sum.iter_mut().zip(self.numbers) {
+            *one += weight * f32::from(number(both & 15));
+            *two += weight * f32::from(number(both >> 4));
         }
     }
 
@@ -53,13 +61,34 @@ impl Row<'_> {
     pub fn cosine(&self, other: &Row<'_>) -> f32 {
         let (mut along, mut one, mut two) = (0_i32, 0_i32, 0_i32);
         for (a, b) in self.numbers.iter().zip(other.numbers) {
-            let (a, b) = (i32::from(a.cast_signed()), i32::from(b.cast_signed()));
-            along += a * b;
-            one += a * a;
-            two += b * b;
+            for (a, b) in [(a & 15, b & 15), (a >> 4, b >> 4)] {
+                let (a, b) = (i32::from(number(a)), i32::from(number(b)));
+                along += a * b;
+                one += a * a;
+                two += b * b;
+            }
         }
         along as f32 / ((one as f32).sqrt() * (two as f32).sqrt()).max(1.0)
     }
+}
+
+fn number(four_bits: u8) -> i8 {
+    four_bits.cast_signed() - 8
+}
+
+/// Writes `row` as it is kept: the step that loses least, then its numbers in steps.
+fn keep(row: &[f32], bytes: &mut Vec<u8>) {
+    let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
+    let steps = |step: f32| row.iter().map(move |it| (it / step).round().clamp(-LARGEST, LARGEST));
+    let lost = |step: f32| -> f32 {
+        row.iter().zip(steps(step)).map(|(it, kept)| (it - kept * step).powi(2)).sum()
+    };
+    let clipped = CLIPS.map(|clip| most * clip / LARGEST);
+    let step = clipped.into_iter().min_by(|a, b| lost(*a).total_cmp(&lost(*b))).unwrap_or(most);
+    bytes.extend(step.to_bits().to_le_bytes());
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 15")]
+    let numbers: Vec<u8> = steps(step).map(|it| (it + 8.0) as u8).collect();
+    bytes.extend(numbers.chunks(2).map(|two| two[0] | two.get(1).unwrap_or(&8) << 4));
 }
 
 impl StaticModel {
@@ -79,9 +108,10 @@ impl StaticModel {
         for (field, gain) in gains.iter_mut().enumerate() {
             *gain = f32::from_bits(number(16 + 4 * field)?);
         }
-        let row = 4 + dimensions;
+        let row = 4 + dimensions / 2;
         let long = HEAD_BYTES + words * (8 + 2 * row);
-        (bytes.len() == long && dimensions > 0).then_some(Self { bytes, words, dimensions, gains })
+        let is_whole = bytes.len() == long && dimensions > 0 && dimensions % 2 == 0;
+        is_whole.then_some(Self { bytes, words, dimensions, gains })
     }
 
     /// The bytes of a table: of each word its rows as asked for and as found, in any order.
@@ -100,13 +130,7 @@ impl StaticModel {
         bytes.extend(rows.iter().flat_map(|it| it.0.to_le_bytes()));
         for table in [0, 1] {
             for (_, both) in &rows {
-                let row = both[table];
-                let most = row.iter().fold(1e-12_f32, |most, it| most.max(it.abs()));
-                bytes.extend((most / 127.0).to_bits().to_le_bytes());
-                #[allow(clippy::cast_possible_truncation, reason = "at most 127")]
-                bytes.extend(
-                    row.iter().map(|it| ((it / most * 127.0).round() as i8).cast_unsigned()),
-                );
+                keep(both[table], &mut bytes);
             }
         }
         let mark = blake3::hash(&bytes);
@@ -137,7 +161,7 @@ impl StaticModel {
     }
 
     fn row(&self, table: usize, at: usize) -> Row<'_> {
-        let long = 4 + self.dimensions;
+        let long = 4 + self.dimensions / 2;
         let from = HEAD_BYTES + 8 * self.words + long * (table * self.words + at);
         let scale = self.bytes[from..from + 4].try_into().unwrap_or_default();
         Row {

@@ -41,6 +41,7 @@ pub struct Workspace {
     card: Option<Card>,
     zyra_body_bytes_max: Option<usize>,
     keys: bool,
+    searches: bool,
 }
 
 impl Workspace {
@@ -68,8 +69,9 @@ impl Workspace {
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, card(&config.server));
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let keys = !config.keys.is_empty();
-        Ok(Self { host: Arc::new(host), processes, http_sse, card, zyra_body_bytes_max, keys })
+        let (keys, searches) = (!config.keys.is_empty(), config.search.enabled);
+        let host = Arc::new(host);
+        Ok(Self { host, processes, http_sse, card, zyra_body_bytes_max, keys, searches })
     }
 
     /// The same to look at: nothing is called there, so no audit log is opened.
@@ -83,17 +85,22 @@ impl Workspace {
 
     /// The folder as a server.
     pub fn served(&self) -> Served {
+        let looking = if self.searches {
+            "files_tree, search_semantic (by meaning) and search_text (exact text)"
+        } else {
+            "files_tree and files_search"
+        };
         let facts = Facts {
             name: "toolgate".to_owned(),
             title: "toolgate".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             about: "Serves a workspace's files and commands to agents.".to_owned(),
-            instructions: "Tools over one workspace folder. Paths are relative to it, with `/`. \
-                           Answers that are cut say how to go on. Read a file before you edit it \
-                           and pass its etag as `if_match` to be sure that it has not changed. \
-                           Prefer files_search and files_tree to running programs for looking \
-                           around."
-                .to_owned(),
+            instructions: format!(
+                "Tools over one workspace folder. Paths are relative to it, with `/`. Answers that \
+                 are cut say how to go on. Read a file before you edit it and pass its etag as \
+                 `if_match` to be sure that it has not changed. For looking around, prefer \
+                 {looking} to running programs."
+            ),
             jobs: false,
             resources: false,
             prompts: false,

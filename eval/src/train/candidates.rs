@@ -5,10 +5,11 @@ use std::fmt;
 
 use toolgate_chunks::ChunkKind;
 use toolgate_chunks::words::words;
-use toolgate_search::Shown;
 use toolgate_search::embedder::told;
 use toolgate_search::rank::{Averages, Candidate, FIELDS, Question, bm25f, features};
 use toolgate_search::static_model::StaticModel;
+use toolgate_search::vectors::{Precision, Store, VectorsError};
+use toolgate_search::{ChunkHash, Shown};
 
 use super::network::{self, List};
 use crate::set::{Package, Split, Unit, load};
@@ -65,19 +66,43 @@ pub(super) fn place(scores: &[f32], right: usize) -> usize {
 }
 
 /// How well the vectors of words do alone.
-pub(super) fn alone(packages: &[Package], model: &StaticModel) -> String {
+pub(super) fn alone(packages: &[Package], model: &StaticModel) -> anyhow::Result<String> {
     let mut tally = Tally::default();
     for package in packages {
-        let units: Vec<Vec<f32>> =
-            package.units.iter().map(|it| model.chunk(&texts(it)).unwrap_or_default()).collect();
+        let statics = Statics::of(package, model)?;
         for query in package.queries.iter().take(80) {
-            let vector = model.query(&query.text).unwrap_or_default();
-            let scores: Vec<f32> =
-                units.iter().map(|it| it.iter().zip(&vector).map(|(a, b)| a * b).sum()).collect();
+            let scores = statics.near(model.query(&query.text).as_deref())?;
             tally.add(place(&scores, query.unit), query.overlap);
         }
     }
-    tally.to_string()
+    Ok(tally.to_string())
+}
+
+/// The vectors of a package's functions by words, as an index keeps them.
+struct Statics {
+    kept: Store,
+    units: usize,
+}
+
+impl Statics {
+    fn of(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
+        let kept = Store::in_memory(&model.space(), Precision::Coarse)?;
+        let vectors = package.units.iter().map(|it| model.chunk(&texts(it)));
+        let known = (0..).map(ChunkHash).zip(vectors);
+        let known: Vec<_> = known.filter_map(|(at, it)| Some((at, it?))).collect();
+        kept.append(&known)?;
+        Ok(Self { kept, units: package.units.len() })
+    }
+
+    /// Of each function how near it is to `query`.
+    fn near(&self, query: Option<&[f32]>) -> Result<Vec<f32>, VectorsError> {
+        let now = self.kept.now();
+        let Some(query) = query.map(|it| now.query(it)).transpose()? else {
+            return Ok(vec![0.0; self.units]);
+        };
+        let cosine = |at| now.slot_of(ChunkHash(at)).and_then(|slot| now.cosine(&query, slot));
+        Ok((0..self.units as u64).map(|at| cosine(at).unwrap_or_default()).collect())
+    }
 }
 
 fn texts(unit: &Unit) -> [&str; FIELDS] {
@@ -90,13 +115,13 @@ struct Counted {
     holding: HashMap<String, Vec<(u32, [u16; FIELDS])>>,
     lengths: Vec<[u32; FIELDS]>,
     averages: Averages,
-    near: Vec<Vec<f32>>,
+    statics: Statics,
     shown: Vec<Shown>,
 }
 
 impl Counted {
     #[allow(clippy::cast_precision_loss)]
-    fn of(package: &Package, model: &StaticModel) -> Self {
+    fn of(package: &Package, model: &StaticModel) -> Result<Self, VectorsError> {
         let mut holding: HashMap<String, Vec<(u32, [u16; FIELDS])>> = HashMap::new();
         let mut all_lengths = Vec::new();
         let mut averages = Averages { chunks: package.units.len() as u64, lengths: [0.0; FIELDS] };
@@ -115,14 +140,13 @@ impl Counted {
                 holding.entry(word).or_default().push((u32::try_from(at).unwrap_or(0), counts));
             }
         }
-        let near = package.units.iter().map(|it| model.chunk(&texts(it)).unwrap_or_default());
-        Self {
+        Ok(Self {
             holding,
             lengths: all_lengths,
             averages,
-            near: near.collect(),
+            statics: Statics::of(package, model)?,
             shown: package.units.iter().map(shown).collect(),
-        }
+        })
     }
 
     fn question(&self, text: &str) -> Question {
@@ -147,7 +171,7 @@ impl Counted {
     fn candidates(
         &self,
         question: &Question,
-        vector: &[f32],
+        near: &[f32],
         model: Option<&[f32]>,
     ) -> Vec<Candidate> {
         let counts = self.counts(question);
@@ -157,8 +181,6 @@ impl Counted {
                 (bm25f::score(question, &self.averages, counts, &self.lengths[*at as usize]), *at)
             })
             .collect();
-        let near: Vec<f32> =
-            self.near.iter().map(|it| it.iter().zip(vector).map(|(a, b)| a * b).sum()).collect();
         let by_near = near.iter().copied().zip(0_u32..).collect();
         let by_model = model.map(|it| it.iter().copied().zip(0_u32..).collect());
         let mut taken: Vec<u32> = best(lexical);
@@ -207,7 +229,7 @@ fn shown(unit: &Unit) -> Shown {
 pub fn tune_bm25f() -> anyhow::Result<()> {
     let mut tally = Tally::default();
     for package in load(Split::Tune)? {
-        let counted = Counted::of(&package, StaticModel::built_in());
+        let counted = Counted::of(&package, StaticModel::built_in())?;
         for query in package.queries.iter().take(80) {
             let question = counted.question(&query.text);
             let mut scores = vec![0.0; package.units.len()];
@@ -234,7 +256,7 @@ struct Looked {
 }
 
 /// Learns the network of the closer look on the `tune` packages; of four parts each says how well
-/// what the others taught holds for it. With a `model`, on the smaller packages alone, as many as
+/// what the others taught holds for it, and of three sizes of network the best is kept. With a `model`, on the smaller packages alone, as many as
 /// have so many functions together.
 pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Result<()> {
     let mut packages = load(Split::Tune)?;
@@ -255,6 +277,7 @@ pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
     let found = lists.iter().flatten().filter(|it| it.found).count();
     let all = lists.iter().flatten().count();
     eprintln!("{} packages, {all} questions, the right one is there for {found}", packages.len());
+    let mut best = (0.0, 0);
     for hidden in [0, 16, 32] {
         let mut tally = Tally::default();
         for fold in 0..4 {
@@ -269,9 +292,12 @@ pub fn learn_networks(per_package: usize, model: Option<usize>) -> anyhow::Resul
             }
         }
         println!("network of {hidden}: {tally}");
+        if tally.mrr() > best.0 {
+            best = (tally.mrr(), hidden);
+        }
     }
     let all: Vec<&List> = lists.iter().flatten().filter(|it| it.found).map(|it| &it.list).collect();
-    let network = network::learn(&all, features::FEATURES, &settings(32));
+    let network = network::learn(&all, features::FEATURES, &settings(best.1));
     println!("likely {:?}", network.likely);
     let name = if model.is_some() { "model.net" } else { "words.net" };
     std::fs::write(format!("{NETWORKS}/{name}"), network.bytes())?;
@@ -287,7 +313,7 @@ fn looked(
     vectors: Option<&mut Vectors>,
 ) -> anyhow::Result<Vec<Looked>> {
     let table = StaticModel::built_in();
-    let counted = Counted::of(package, table);
+    let counted = Counted::of(package, table)?;
     let queries = &package.queries[..per_package.min(package.queries.len())];
     let by_model = match vectors {
         Some(vectors) => {
@@ -301,12 +327,12 @@ fn looked(
     let mut all = Vec::new();
     for (at, query) in queries.iter().enumerate() {
         let question = counted.question(&query.text);
-        let vector = table.query(&query.text).unwrap_or_default();
+        let near = counted.statics.near(table.query(&query.text).as_deref())?;
         let model: Option<Vec<f32>> = by_model.as_ref().map(|(units, asked)| {
             let dot = |unit: &Vec<f32>| unit.iter().zip(&asked[at]).map(|(a, b)| a * b).sum();
             units.iter().map(dot).collect()
         });
-        let candidates = counted.candidates(&question, &vector, model.as_deref());
+        let candidates = counted.candidates(&question, &near, model.as_deref());
         let seen = features::features(table, &question, &counted.averages, &candidates);
         let right = candidates.iter().position(|it| it.key == query.unit as u64);
         let features = seen.iter().map(|it| it.to_vec()).collect();

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::random::Random;
 
 /// How many numbers a vector has.
-pub(super) const D: usize = 128;
+pub(super) const D: usize = 256;
 /// The fields of a function that are learned from: name, within, path, head, body.
 pub(super) const PARTS: usize = 5;
 

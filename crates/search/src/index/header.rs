@@ -27,7 +27,7 @@ const OPENING: &str = "open.lock";
 const RIGHT: &str = "write.lock";
 
 /// How what is on disk is laid out; raised when that changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Text with something of all that words are taken apart by.
 const SAMPLE: &str = "fn parseHTTPHeader2(x: &str) -> Vec<utf8_lossy> { validated_sessions += 1 } \

@@ -32,7 +32,7 @@ use tantivy::directory::error::OpenReadError;
 use tantivy::store::Compressor;
 use tantivy::{IndexSettings, TantivyError};
 
-use crate::vectors::{Store, VectorsError};
+use crate::vectors::{Precision, Store, VectorsError};
 use crate::{Space, static_model};
 use folder::Folder;
 use schema::Fields;
@@ -184,8 +184,8 @@ fn open_memory(model: Option<&Space>) -> Result<Index, IndexError> {
             folder: None,
             words,
             fields,
-            statics: Store::in_memory(&static_model::space())?,
-            model: model.map(Store::in_memory).transpose()?,
+            statics: Store::in_memory(&static_model::space(), Precision::Coarse)?,
+            model: model.map(|it| Store::in_memory(it, Precision::Fine)).transpose()?,
             right: Arc::default(),
             latest: Mutex::default(),
         }),
@@ -223,12 +223,15 @@ fn open_words(folder: &Path, model: Option<&Space>) -> Result<Index, IndexError>
         return Err(IndexError::Damaged("its fields are of another version".to_owned()));
     }
     words.set_tokenizers(schema::tokenizers());
-    let (statics, lost) = Store::open(&folder.join(header::STATIC), &static_model::space())?;
+    let at = folder.join(header::STATIC);
+    let (statics, lost) = Store::open(&at, &static_model::space(), Precision::Coarse)?;
     // They are made of texts that only documents have: where some are missing, all begins anew.
     if let Some(lost) = lost.into_iter().next() {
         return Err(IndexError::Damaged(lost));
     }
-    let model = model.map(|space| Store::open(&folder.join(header::MODEL), space)).transpose()?;
+    let model = model
+        .map(|space| Store::open(&folder.join(header::MODEL), space, Precision::Fine))
+        .transpose()?;
     let index = Index {
         inner: Arc::new(Inner {
             folder: Some((folder.to_owned(), directory)),

@@ -11,7 +11,7 @@ use tantivy::indexer::{
 };
 use tantivy::schema::Field;
 use tantivy::schema::document::CompactDocValue;
-use tantivy::{FutureResult, IndexWriter, SegmentMeta, TantivyDocument, Term};
+use tantivy::{FutureResult, IndexWriter, SegmentMeta, TantivyDocument, TantivyError, Term};
 
 use super::schema::PATH_BYTES_MAX;
 use super::{Index, IndexError, Right, guarded};
@@ -27,7 +27,7 @@ const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// How many static vectors are held before they are written.
 const VECTORS_HELD: usize = 8_192;
 /// So many segments of about one size become one.
-const MERGED_AT: usize = 6;
+const MERGED_AT: usize = 3;
 /// Segments of so few files and chunks count as of one size.
 const SMALL_DOCUMENTS: u32 = 1_000;
 /// A segment of which so much is deleted is written anew.
@@ -199,7 +199,7 @@ impl Writer {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(merged) => {
                     working.merging = None;
-                    merged?;
+                    settled(merged)?;
                 }
             }
         }
@@ -242,9 +242,18 @@ fn wait(mut merging: Pin<Box<Merging>>) -> Result<(), IndexError> {
     let mut context = Context::from_waker(&waker);
     loop {
         match merging.as_mut().poll(&mut context) {
-            Poll::Ready(merged) => return Ok(merged.map(drop)?),
+            Poll::Ready(merged) => return settled(merged),
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+/// What has become of a merge. Where all that it merged was deleted meanwhile, tantivy finds its
+/// segments gone, and nothing is lost.
+fn settled(merged: tantivy::Result<Option<SegmentMeta>>) -> Result<(), IndexError> {
+    match merged {
+        Ok(_) | Err(TantivyError::InvalidArgument(_)) => Ok(()),
+        Err(err) => Err(err.into()),
     }
 }
 

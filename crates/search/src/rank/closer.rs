@@ -14,13 +14,15 @@ use crate::static_model::StaticModel;
 /// What it is called.
 pub(super) const NAME: &str = "features-2";
 
-/// Learned without a model's vectors: those find candidates and weigh nothing here.
-static WORDS: LazyLock<Network> = LazyLock::new(|| {
-    let network = Network::of(include_bytes!("words.net"));
-    let network = network.expect("the built-in network is whole");
+/// For candidates without a model's vectors, and for those with.
+static WORDS: LazyLock<Network> = LazyLock::new(|| network(include_bytes!("words.net")));
+static MODEL: LazyLock<Network> = LazyLock::new(|| network(include_bytes!("model.net")));
+
+fn network(bytes: &[u8]) -> Network {
+    let network = Network::of(bytes).expect("the built-in network is whole");
     assert_eq!(network.inputs, FEATURES, "the built-in network knows the features");
     network
-});
+}
 
 /// What is taken from the logit of tests and examples that are not asked for.
 const TEST: f32 = 1.0;
@@ -37,11 +39,14 @@ pub(super) fn scores(
     candidates: &[Candidate],
 ) -> Vec<f32> {
     let looked = features(StaticModel::built_in(), question, averages, candidates);
+    // While vectors are still being made, what has none yet must not fall behind.
+    let by_model = candidates.iter().filter(|it| it.model.is_some()).count();
+    let network = if 2 * by_model > candidates.len() { &*MODEL } else { &*WORDS };
     let wants = Wants::of(question);
     let mut logits: Vec<f32> = looked
         .iter()
         .zip(candidates)
-        .map(|(features, it)| WORDS.logit(features) - wants.takes(it))
+        .map(|(features, it)| network.logit(features) - wants.takes(it))
         .collect();
     spread(&mut logits, candidates);
     logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect()

@@ -12,12 +12,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::Precision;
 use super::quantised::{Row, code_bytes};
 use crate::{ChunkHash, Space};
 
 const MAGIC: [u8; 8] = *b"tgvector";
 /// Goes up with whatever changes what the bytes say.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD: usize = 64;
 /// Where in the head the checksum stands.
 const CHECKSUM: std::ops::Range<usize> = 56..60;
@@ -62,6 +63,7 @@ pub(super) struct Block {
     pub(super) name: Name,
     hashes: Vec<u64>,
     codes: Vec<u8>,
+    precision: Precision,
     row_bytes: usize,
     rows: Rows,
     /// All rows, once they were all wanted.
@@ -96,7 +98,12 @@ impl From<io::Error> for Unusable {
 
 impl Block {
     /// The block in the file `name` of `folder`.
-    pub(super) fn open(folder: &Path, name: Name, space: &Space) -> Result<Self, Unusable> {
+    pub(super) fn open(
+        folder: &Path,
+        name: Name,
+        space: &Space,
+        precision: Precision,
+    ) -> Result<Self, Unusable> {
         let bad = |why: &str| Unusable::Bad(why.to_owned());
         let file = File::open(folder.join(name.file()))?;
         let mut head = [0; HEAD];
@@ -109,12 +116,12 @@ impl Block {
             return Err(Unusable::Bad(format!("it is of version {version}, not {VERSION}")));
         }
         let count = u64::from_le_bytes(part(&head, 16));
-        let expected = Head { name, count, space }.bytes();
+        let expected = Head { name, count, space, precision }.bytes();
         if head[..CHECKSUM.start] != expected[..CHECKSUM.start] {
             return Err(bad("it is of another model, or not what its name says"));
         }
-        let (dimensions, row_bytes) = (space.dimensions, Row::bytes(space.dimensions));
-        let held = 8 + code_bytes(dimensions);
+        let row_bytes = Row::bytes(space.dimensions, precision);
+        let held = 8 + code_bytes(space.dimensions);
         let length = file.metadata()?.len();
         let wanted = count.checked_mul((held + row_bytes) as u64).map(|it| it + HEAD as u64);
         if wanted != Some(length) || u32::try_from(count).is_err() {
@@ -134,16 +141,28 @@ impl Block {
         codes.drain(..count * 8);
         let at = (HEAD + count * held) as u64;
         let rows = Rows::File { file, at };
-        Ok(Self::new(name, hashes, codes, row_bytes, rows))
+        Ok(Self::new(name, hashes, codes, precision, row_bytes, rows))
     }
 
-    fn new(name: Name, hashes: Vec<u64>, codes: Vec<u8>, row_bytes: usize, rows: Rows) -> Self {
+    fn new(
+        name: Name,
+        hashes: Vec<u64>,
+        codes: Vec<u8>,
+        precision: Precision,
+        row_bytes: usize,
+        rows: Rows,
+    ) -> Self {
         let (read, damaged) = (OnceLock::new(), AtomicBool::new(false));
-        Self { name, hashes, codes, row_bytes, rows, read, damaged }
+        Self { name, hashes, codes, precision, row_bytes, rows, read, damaged }
     }
 
     pub(super) fn len(&self) -> usize {
         self.hashes.len()
+    }
+
+    /// How many bytes its rows have together.
+    pub(super) fn rows_bytes(&self) -> usize {
+        self.len() * self.row_bytes
     }
 
     pub(super) fn hash(&self, index: usize) -> ChunkHash {
@@ -172,15 +191,16 @@ impl Block {
         room: &mut Vec<u8>,
         find: impl FnOnce(Row<'_>) -> T,
     ) -> Option<T> {
+        let code = self.codes(index..index + 1);
         if let Some(rows) = self.rows_in_memory() {
             let row = rows.get(index * self.row_bytes..(index + 1) * self.row_bytes)?;
-            return Row::known(row).map(find);
+            return Row::of(row, code, self.precision).map(find);
         }
-        let found = self.raw_row(index, room).and_then(|()| Row::checked(room)).map(find);
-        if found.is_none() {
+        if self.raw_row(index, room).is_none() || !Row::is_whole(room) {
             self.damaged.store(true, Ordering::Relaxed);
+            return None;
         }
-        found
+        Row::of(room, code, self.precision).map(find)
     }
 
     /// Reads all rows, to be held from now on: for whoever wants all of few.
@@ -189,8 +209,7 @@ impl Block {
             let Rows::File { file, at } = &self.rows else { return None };
             let mut rows = vec![0; self.len() * self.row_bytes];
             let read = file.read_exact_at(&mut rows, *at).is_ok();
-            let whole =
-                read && rows.chunks_exact(self.row_bytes).all(|row| Row::checked(row).is_some());
+            let whole = read && rows.chunks_exact(self.row_bytes).all(Row::is_whole);
             if !whole {
                 self.damaged.store(true, Ordering::Relaxed);
             }
@@ -225,6 +244,7 @@ pub(super) struct Draft<'d> {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) space: &'d Space,
+    pub(super) precision: Precision,
     /// By hash, in order, each once.
     pub(super) parts: Vec<(u64, Part<'d>)>,
 }
@@ -249,18 +269,20 @@ impl Draft<'_> {
         let mut held: Vec<u8> = hashes.iter().flat_map(|it| it.to_le_bytes()).collect();
         held.extend(&codes);
         let mut name = Name { first: self.first, last: self.last, checksum: 0 };
-        let mut head = Head { name, count: hashes.len() as u64, space: self.space }.bytes();
+        let Self { space, precision, .. } = self;
+        let mut head = Head { name, count: hashes.len() as u64, space, precision }.bytes();
         name.checksum = checksum(&head, &held);
         head[CHECKSUM].copy_from_slice(&name.checksum.to_le_bytes());
 
-        let row_bytes = Row::bytes(self.space.dimensions);
+        let row_bytes = Row::bytes(space.dimensions, precision);
         let Some(folder) = folder else {
             let mut rows = Vec::with_capacity(hashes.len() * row_bytes);
             self.rows(|row| {
                 rows.extend(row);
                 Ok(())
             })?;
-            return Ok(Block::new(name, hashes, codes, row_bytes, Rows::Memory(rows)));
+            let rows = Rows::Memory(rows);
+            return Ok(Block::new(name, hashes, codes, precision, row_bytes, rows));
         };
         let unnamed = folder.join("new.tmp");
         let mut how = File::options();
@@ -275,7 +297,8 @@ impl Draft<'_> {
         std::fs::rename(&unnamed, folder.join(name.file()))?;
         File::open(folder)?.sync_all()?;
         let at = (HEAD + hashes.len() * 8 + codes.len()) as u64;
-        Ok(Block::new(name, hashes, codes, row_bytes, Rows::File { file, at }))
+        let rows = Rows::File { file, at };
+        Ok(Block::new(name, hashes, codes, precision, row_bytes, rows))
     }
 
     fn codes(&self) -> Vec<u8> {
@@ -309,6 +332,7 @@ struct Head<'s> {
     name: Name,
     count: u64,
     space: &'s Space,
+    precision: Precision,
 }
 
 impl Head<'_> {
@@ -316,6 +340,7 @@ impl Head<'_> {
     fn bytes(&self) -> [u8; HEAD] {
         let mut model = blake3::Hasher::new();
         model.update(self.space.model.as_bytes());
+        model.update(&[self.precision as u8]);
         let dimensions = u32::try_from(self.space.dimensions).unwrap_or(u32::MAX);
         let mut head = [0; HEAD];
         head[..8].copy_from_slice(&MAGIC);

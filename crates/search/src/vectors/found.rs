@@ -79,7 +79,7 @@ impl Vectors {
     /// The vector in `slot`, as near as it was kept.
     pub fn vector(&self, slot: u32) -> Option<Vec<f32>> {
         let (block, index) = self.at(slot)?;
-        block.with_row(index, &mut Vec::new(), |row| row.vector())
+        block.with_row(index, &mut Vec::new(), |row| row.vector(self.moment.space.dimensions))
     }
 
     /// `vector` as it is looked for.
@@ -111,13 +111,18 @@ impl Vectors {
             || self.len() <= EXACT_MAX
             || self.moment.space.dimensions < CODE_BITS_MIN;
         // Rows that are all compared, and few, are not read one by one each time.
-        if exactly && self.len() * self.moment.space.dimensions <= HELD_BYTES_MAX {
+        let bytes: usize = self.blocks().iter().map(|block| block.rows_bytes()).sum();
+        if exactly && bytes <= HELD_BYTES_MAX {
             self.blocks().iter().for_each(|block| block.hold_rows());
         }
         if exactly {
             return self.best(query, live.iter(), k, wanted);
         }
-        let near = self.near(query, live, near, wanted)?;
+        // The first sieve would let all of few through, after a look at the codes of everything.
+        let near = match near == count {
+            true => live.iter().collect(),
+            false => self.near(query, live, near, wanted)?,
+        };
         let mut nearer = self.nearer(query, near, nearer);
         // In the order they lie on the disk.
         nearer.sort_unstable();

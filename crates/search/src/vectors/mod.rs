@@ -52,6 +52,16 @@ pub enum VectorsError {
     },
 }
 
+/// How precisely the numbers of a vector are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Precision {
+    /// In one byte each.
+    Fine,
+    /// In two bits each, a quarter of that: for vectors that are a hint among others.
+    Coarse,
+}
+
 /// The vectors of one space.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -63,6 +73,7 @@ struct Inner {
     /// Where they lie; nowhere, in memory only.
     folder: Option<PathBuf>,
     space: Space,
+    precision: Precision,
     state: Mutex<State>,
 }
 
@@ -78,19 +89,27 @@ struct State {
 impl Store {
     /// The vectors of `space` in `folder`, which is made if there is none, and what was found
     /// there that is of no use: those vectors are to be made again.
-    pub fn open(folder: &Path, space: &Space) -> Result<(Self, Vec<String>), VectorsError> {
-        let store = Self::new(Some(folder.to_owned()), space)?;
+    pub fn open(
+        folder: &Path,
+        space: &Space,
+        precision: Precision,
+    ) -> Result<(Self, Vec<String>), VectorsError> {
+        let store = Self::new(Some(folder.to_owned()), space, precision)?;
         std::fs::create_dir_all(folder).map_err(|cause| store.inner.disk(cause))?;
         let told = store.refresh()?;
         Ok((store, told))
     }
 
     /// No vectors yet, kept in memory only.
-    pub fn in_memory(space: &Space) -> Result<Self, VectorsError> {
-        Self::new(None, space)
+    pub fn in_memory(space: &Space, precision: Precision) -> Result<Self, VectorsError> {
+        Self::new(None, space, precision)
     }
 
-    fn new(folder: Option<PathBuf>, space: &Space) -> Result<Self, VectorsError> {
+    fn new(
+        folder: Option<PathBuf>,
+        space: &Space,
+        precision: Precision,
+    ) -> Result<Self, VectorsError> {
         let (most, has) = (quantised::DIMENSIONS_MAX, space.dimensions);
         if has == 0 || has > most {
             let model = &space.model;
@@ -100,7 +119,8 @@ impl Store {
         }
         let now = Vectors::of(space, Vec::new());
         let state = Mutex::new(State { now, useless: BTreeSet::new(), next: 1 });
-        Ok(Self { inner: Arc::new(Inner { folder, space: space.clone(), state }) })
+        let space = space.clone();
+        Ok(Self { inner: Arc::new(Inner { folder, space, precision, state }) })
     }
 
     /// Whose vectors these are.
@@ -123,7 +143,8 @@ impl Store {
     /// Keeps `vectors`, durably when it returns; of content that has one already, nothing changes.
     /// Only for the process that holds the index's lock. Some thousands at once are best.
     pub fn append(&self, vectors: &[(ChunkHash, Vec<f32>)]) -> Result<(), VectorsError> {
-        let Inner { folder, space, .. } = &*self.inner;
+        let Inner { folder, space, precision, .. } = &*self.inner;
+        let precision = *precision;
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)?;
         let (mut rows, mut codes, mut new) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -131,13 +152,13 @@ impl Store {
             let wanted = state.now.slot_of(*hash).is_none() && !new.contains_key(&hash.0);
             if wanted {
                 new.insert(hash.0, new.len());
-                quantised::quantise(vector, space, &mut rows, &mut codes)?;
+                quantised::quantise(vector, space, precision, &mut rows, &mut codes)?;
             }
         }
         if new.is_empty() {
             return Ok(());
         }
-        let row = quantised::Row::bytes(space.dimensions);
+        let row = quantised::Row::bytes(space.dimensions, precision);
         let code = quantised::code_bytes(space.dimensions);
         let blocks = state.now.blocks().to_vec();
         let (kept, merged) = blocks.split_at(mergeable(&blocks, new.len()));
@@ -148,7 +169,8 @@ impl Store {
         }));
         let first = merged.first().map_or(state.next, |it| it.name.first);
         let last = state.next;
-        let draft = Draft { first, last, space, parts: parts.into_iter().collect() };
+        let parts = parts.into_iter().collect();
+        let draft = Draft { first, last, space, precision, parts };
         let made = draft.write(folder.as_deref()).map_err(|err| self.inner.disk(err))?;
         let blocks = kept.iter().cloned().chain([Arc::new(made)]).collect();
         self.inner.replace(&mut state, blocks);
@@ -158,7 +180,8 @@ impl Store {
     /// Forgets what is not `wanted`, makes all that is left one block, and says how many went.
     /// Only for the process that holds the index's lock.
     pub fn retain(&self, wanted: &dyn Fn(ChunkHash) -> bool) -> Result<usize, VectorsError> {
-        let Inner { folder, space, .. } = &*self.inner;
+        let Inner { folder, space, precision, .. } = &*self.inner;
+        let precision = *precision;
         let mut state = self.inner.state();
         self.inner.refresh(&mut state)?;
         let blocks = state.now.blocks().to_vec();
@@ -171,7 +194,8 @@ impl Store {
         };
         let mut left = Vec::new();
         if !parts.is_empty() {
-            let draft = Draft { first: first.name.first, last: state.next, space, parts };
+            let (first, last) = (first.name.first, state.next);
+            let draft = Draft { first, last, space, precision, parts };
             left =
                 vec![Arc::new(draft.write(folder.as_deref()).map_err(|err| self.inner.disk(err))?)];
         }
@@ -240,7 +264,7 @@ impl Inner {
                 blocks.push(held.clone());
                 continue;
             }
-            match Block::open(folder, name, &self.space) {
+            match Block::open(folder, name, &self.space, self.precision) {
                 Ok(block) => blocks.push(Arc::new(block)),
                 Err(Unusable::Gone) => return Ok(None),
                 Err(Unusable::Bad(why)) => {

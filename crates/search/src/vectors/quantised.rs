@@ -1,6 +1,6 @@
-//! A vector made small: a byte a number, and a bit a number.
+//! A vector made small: its signs as a code, a bit a number; and a row of what else is kept of it.
 
-use super::{VectorsError, kernels};
+use super::{Precision, VectorsError, kernels};
 use crate::Space;
 
 /// More than any model has; distances between codes fit 16 bits.
@@ -18,6 +18,10 @@ pub struct Query {
     pub(super) planes: Vec<u64>,
     /// What stands for 0 in them.
     pub(super) zero: i64,
+    /// What 1 stands for in them.
+    coarse: f32,
+    /// The sum of them all.
+    sum: i64,
 }
 
 /// In how many bits a number of a query is weighed against signs.
@@ -38,49 +42,85 @@ impl Query {
         let coarse = (most - least).max(f32::MIN_POSITIVE) / levels;
         let levels: Vec<i16> = vector.iter().map(|it| rounded((it - least) / coarse)).collect();
         let zero = i64::from(rounded(-least / coarse));
+        let sum = levels.iter().map(|it| i64::from(*it) - zero).sum();
         let mut planes = Vec::new();
         for place in 0..PLANES {
             words_of(levels.iter().map(|it| it >> place & 1 == 1), |word| planes.push(word));
         }
-        Ok(Self { numbers, step, code, planes, zero })
+        Ok(Self { numbers, step, code, planes, zero, coarse, sum })
     }
 
     /// The cosine to what `row` holds.
+    #[allow(clippy::cast_precision_loss, reason = "the rounding before was coarser")]
     pub(super) fn cosine(&self, row: Row<'_>) -> f32 {
-        kernels::dot(&self.numbers, row.numbers) as f32 * self.step * row.step
+        match row.numbers {
+            Numbers::Bytes(bytes) => {
+                kernels::dot(&self.numbers, bytes) as f32 * self.step * row.step
+            }
+            Numbers::Levels { signs, large } => {
+                let sum = |bits: &[u8]| kernels::agreement(&self.planes, self.zero, bits);
+                let both: Vec<u8> = signs.iter().zip(large).map(|(a, b)| a & b).collect();
+                // Of numbers that are -1 or 1, and of those that are large twice that again.
+                let small = 2 * sum(signs) - self.sum;
+                let large = 2 * sum(&both) - sum(large);
+                (small + 2 * large) as f32 * self.coarse * row.step
+            }
+        }
     }
 }
 
-/// A vector as it is kept: each number a byte, times one step.
+/// A vector as it is kept: its numbers times one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'b> {
     step: f32,
-    numbers: &'b [u8],
+    numbers: Numbers<'b>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Numbers<'b> {
+    /// A byte each.
+    Bytes(&'b [u8]),
+    /// -3, -1, 1 or 3 each: a bit says whether it is above 0, and one whether it is large.
+    Levels { signs: &'b [u8], large: &'b [u8] },
 }
 
 impl<'b> Row<'b> {
-    /// How many bytes a row of `dimensions` has.
-    pub(super) fn bytes(dimensions: usize) -> usize {
-        ROW_HEAD + dimensions
+    /// How many bytes a row of so many `dimensions` has.
+    pub(super) fn bytes(dimensions: usize, precision: Precision) -> usize {
+        match precision {
+            Precision::Fine => ROW_HEAD + dimensions,
+            Precision::Coarse => ROW_HEAD + code_bytes(dimensions),
+        }
     }
 
-    /// What stands in `bytes`; `None` if it is not what was written.
-    pub(super) fn checked(bytes: &'b [u8]) -> Option<Self> {
-        let (checksum, rest) = bytes.split_first_chunk::<4>()?;
-        (crc32fast::hash(rest) == u32::from_le_bytes(*checksum)).then_some(())?;
-        Self::known(bytes)
+    /// Whether `bytes` are what was written.
+    pub(super) fn is_whole(bytes: &[u8]) -> bool {
+        let parts = bytes.split_first_chunk::<4>();
+        parts.is_some_and(|(sum, rest)| crc32fast::hash(rest) == u32::from_le_bytes(*sum))
     }
 
-    /// What stands in `bytes` that have been checked before.
-    pub(super) fn known(bytes: &'b [u8]) -> Option<Self> {
+    /// What stands in `bytes`, which have the `code`.
+    pub(super) fn of(bytes: &'b [u8], code: &'b [u8], precision: Precision) -> Option<Self> {
         let (_, rest) = bytes.split_first_chunk::<4>()?;
-        let (step, numbers) = rest.split_first_chunk::<4>()?;
+        let (step, rest) = rest.split_first_chunk::<4>()?;
+        let numbers = match precision {
+            Precision::Fine => Numbers::Bytes(rest),
+            Precision::Coarse => Numbers::Levels { signs: code, large: rest },
+        };
         Some(Self { step: f32::from_le_bytes(*step), numbers })
     }
 
-    /// The vector, as near as it was kept.
-    pub(super) fn vector(self) -> Vec<f32> {
-        self.numbers.iter().map(|it| f32::from(it.cast_signed()) * self.step).collect()
+    /// The vector of so many `dimensions`, as near as it was kept.
+    pub(super) fn vector(self, dimensions: usize) -> Vec<f32> {
+        let number = |at: usize| match self.numbers {
+            Numbers::Bytes(bytes) => f32::from(bytes[at].cast_signed()),
+            Numbers::Levels { signs, large } => {
+                let is = |bits: &[u8]| bits[at / 8] >> (at % 8) & 1 == 1;
+                let size = if is(large) { 3.0 } else { 1.0 };
+                if is(signs) { size } else { -size }
+            }
+        };
+        (0..dimensions).map(|at| number(at) * self.step).collect()
     }
 }
 
@@ -88,15 +128,29 @@ impl<'b> Row<'b> {
 pub(super) fn quantise(
     vector: &[f32],
     space: &Space,
+    precision: Precision,
     row: &mut Vec<u8>,
     code: &mut Vec<u8>,
 ) -> Result<(), VectorsError> {
     let vector = normal(vector, space)?;
-    let step = largest(&vector) / 127.0;
-    let bytes: Vec<u8> = vector.iter().map(|it| byte(it / step)).collect();
+    let (mut bytes, mut squares) = (Vec::new(), 0.0);
+    match precision {
+        Precision::Fine => {
+            let step = largest(&vector) / 127.0;
+            bytes.extend(vector.iter().map(|it| byte(it / step)));
+            squares += bytes.iter().map(|it| f32::from(it.cast_signed()).powi(2)).sum::<f32>();
+        }
+        Precision::Coarse => {
+            // What is above the root of the mean of the squares: there four levels lose least of
+            // numbers that are spread as a bell is.
+            let bound = (vector.len() as f32).sqrt().recip();
+            let large = |it: &f32| it.abs() > bound;
+            words_of(vector.iter().map(large), |word| bytes.extend(word.to_le_bytes()));
+            squares += vector.iter().map(|it| if large(it) { 9.0 } else { 1.0 }).sum::<f32>();
+        }
+    }
     // Of the step that makes what is kept as long as what was: 1.
-    let squares = bytes.iter().map(|it| f32::from(it.cast_signed()).powi(2));
-    let step = squares.sum::<f32>().sqrt().recip();
+    let step = squares.sqrt().recip();
     let begin = row.len();
     row.extend([0; 4]);
     row.extend(step.to_le_bytes());

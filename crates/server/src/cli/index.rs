@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use serde_json::{Value, json};
@@ -11,13 +11,17 @@ use toolgate::wiring::Workspace;
 use toolgate_contract::{Answer, Asker, CallError, Caller, Output, Request};
 use toolgate_host::Asked;
 
-use super::follow::Follow;
+use super::follow::{Follow, Said};
 use super::{Folder, complain, print, run_to_end, small_runtime};
 
 /// The tool behind it.
 const TOOL: &str = "search.index_status";
 /// How long one look waits; then it is looked again.
 const WAIT_MS: u64 = 10_000;
+/// How often it is looked whether vectors are there.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long none comes before no more are waited for.
+const STUCK: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -78,6 +82,7 @@ async fn indexed(
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
     let follow = Follow::begin("index", Duration::ZERO);
+    let mut vectors = Vectors::default();
     let outcome = loop {
         let request = Request::CallTool { tool: TOOL.to_owned(), input: input.clone() };
         let asked = Asked {
@@ -89,15 +94,17 @@ async fn indexed(
         match workspace.host.answer(asked).await {
             Ok(Answer::Output(output)) => {
                 let indexed = &output.value["namespaces"][&name];
-                if is_done(indexed, args.vectors) {
+                if is_on_the_way(indexed) {
+                    continue;
+                }
+                if !args.vectors || vectors.is_done(indexed) {
                     break Ok(output);
                 }
-                if args.vectors && indexed["state"] == "ready" {
-                    // The vectors come by themselves.
-                    tokio::select! {
-                        () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                        () = stop.cancelled() => break Err(CallError::Canceled),
-                    }
+                follow.say(vectors.said()).await;
+                // They come by themselves.
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK_AGAIN) => {}
+                    () = stop.cancelled() => break Err(CallError::Canceled),
                 }
             }
             Ok(_) => bail!("a call was answered with something else"),
@@ -109,11 +116,39 @@ async fn indexed(
     Ok(outcome)
 }
 
-/// Whether there is nothing left to wait for.
-fn is_done(indexed: &Value, with_vectors: bool) -> bool {
-    if matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding")) {
-        return false;
+/// Whether files are still being read.
+fn is_on_the_way(indexed: &Value) -> bool {
+    matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
+}
+
+/// How many vectors by the configured model there are.
+#[derive(Default)]
+struct Vectors {
+    there: u64,
+    wanted: u64,
+    /// Since when there are no more of them.
+    since: Option<Instant>,
+}
+
+impl Vectors {
+    /// Takes in how many there are; whether there is nothing left to wait for.
+    fn is_done(&mut self, indexed: &Value) -> bool {
+        // Without a model there are none.
+        let Some(there) = indexed["vectors"].as_u64() else { return true };
+        if there != self.there || self.since.is_none() {
+            self.since = Some(Instant::now());
+        }
+        (self.there, self.wanted) = (there, indexed["chunks"].as_u64().unwrap_or_default());
+        // What is wrong with the model will not end by waiting, and says so.
+        let note = indexed["note"].as_str().unwrap_or_default();
+        let is_stuck = self.since.is_some_and(|since| since.elapsed() > STUCK);
+        self.there >= self.wanted || note.starts_with("no vectors") || is_stuck
     }
-    // What is wrong with the model will not end by waiting.
-    !with_vectors || indexed["note"].is_string() || indexed["vectors"] == indexed["chunks"]
+
+    fn said(&self) -> Said {
+        #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
+        let (there, wanted) = (self.there as f64, self.wanted as f64);
+        let message = format!("{} of {} passages have a vector", self.there, self.wanted);
+        Said::progress(there, Some(wanted), Some(message))
+    }
 }

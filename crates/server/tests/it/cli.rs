@@ -4,6 +4,7 @@ mod calls;
 mod jobs;
 mod servers;
 mod looks;
+mod index;
 mod starts;
 
 use std::ffi::OsStr;

@@ -106,6 +106,57 @@ fn filters_pages_and_refusals_of_names() {
 }
 
 #[test]
+fn a_page_goes_on_after_the_last_definition_though_others_came_before_it() {
+    let workspace = Workspace::new();
+    let define = |file: &str| {
+        let text = format!("def handle_{file}(x):\n    a = x\n    b = a\n    return b\n");
+        workspace.put(&format!("src/{file}.py"), text);
+    };
+    ["b", "c", "d", "e", "f", "g"].into_iter().for_each(define);
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let ask = |cursor: &Value| json!({ "name": "handle_", "limit": 3, "cursor": cursor });
+    let first = found(&mut client, ask(&Value::Null));
+    define("a");
+    let second = found(&mut client, ask(&first["cursor"]));
+    let told = |page: &Value| names(page).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(told(&first), ["handle_b", "handle_c", "handle_d"]);
+    assert_eq!(told(&second), ["handle_e", "handle_f", "handle_g"]);
+}
+
+#[test]
+fn what_is_called_the_same_is_told_apart_and_kinds_are_looked_for_beyond_the_first() {
+    let two = "class A:\n    def go(self):\n        a = 1\n        b = 2\n        return a + b\n\n\n\
+        class B:\n    def go(self):\n        c = 1\n        d = 2\n        return c + d\n";
+    let mut workspace = Workspace::new().file("src/two.py", two);
+    for file in 0..9 {
+        workspace =
+            workspace.file(&format!("src/go{file}.py"), format!("def go{file}():\n    pass\n"));
+    }
+    let workspace = workspace.file("docs/go.md", "# Other\n\nText.\n\n## Go far\n\nMore text.\n");
+    over_both(&workspace, |client| {
+        let all = found(client, json!({ "name": "go" }));
+        let exact = all["definitions"].as_array().unwrap().iter().take(2);
+        let told: Vec<_> = exact.map(|it| (&it["container"][0], &it["line"])).collect();
+        assert_eq!(told, [(&json!("A"), &json!(2)), (&json!("B"), &json!(9))]);
+        let ask = json!({ "name": "go", "kinds": ["section"], "limit": 1 });
+        let section = found(client, ask);
+        assert_eq!(section["definitions"][0]["name"], "Go far", "{section}");
+        let root = workspace.root().to_str().unwrap();
+        for prefix in ["docs/", "./docs", &format!("{root}/docs")] {
+            let docs = found(client, json!({ "name": "go", "path_prefix": prefix }));
+            assert_eq!(names(&docs), [("Go far".to_owned(), "prefix".to_owned())], "{prefix}");
+        }
+        // Of small neighbours in a document only what they share is known.
+        let documents = json!([{ "id": "x.rs", "text": "fn first() {}\nfn second() {}\n" }]);
+        let put = json!({ "namespace": "notes", "documents": documents });
+        structured(&client.call("search_upsert", put));
+        let second = found(client, json!({ "name": "second", "namespace": "notes" }));
+        let head = second["definitions"][0]["head"].as_str().unwrap_or("second");
+        assert!(head.contains("second"), "{second}");
+    });
+}
+
+#[test]
 fn a_name_is_found_as_soon_as_it_is_written_and_where_it_is_now() {
     let workspace = code();
     let mut client = Client::stdio(Launch::over(&workspace), MODERN);

@@ -1,17 +1,26 @@
 //! `search.semantic` over the wire: what is found, how it is bounded, and when there is none.
 
+mod building;
 mod freshness;
 mod documents;
+mod models;
 mod trouble;
+#[path = "../../../../tests/search-gold.rs"]
+mod gold;
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::support::{
-    Client, Launch, MODERN, Workspace, over_both_tuned, over_both_with, refusal, structured,
+    Client, Launch, MODERN, Workspace, over_both, over_both_tuned, over_both_with, refusal,
+    structured,
 };
+use crate::toolsets_git::{git, repository};
+pub(crate) use building::large;
+pub(crate) use gold::GOLD;
 
 /// The corpus, in a workspace of its own.
 pub(crate) fn corpus() -> Workspace {
@@ -140,6 +149,72 @@ fn filters_and_namespaces_leave_in_what_they_name() {
         let gone = json!({ "query": "x1", "namespace": "gone" });
         let said = refusal(&client.call("search_semantic", gone));
         assert!(said.contains("the index of `gone` cannot be brought up to date"), "{said}");
+    });
+}
+
+#[test]
+fn another_root_is_searched_by_its_name_and_read_by_nothing_else() {
+    let other = TempDir::new().unwrap();
+    let put = |name: &str, text: &str| fs::write(other.path().join(name), text).unwrap();
+    put("lib.rs", "/// Feeds an okapi.\npub fn feed_okapi() {}\n");
+    let workspace = Workspace::new().file("own.rs", "fn feed_gnu() {}\n");
+    let roots = format!("std={}, gone=/no/such/folder", other.path().display());
+    let tune = |launch: Launch| launch.set("search_roots", &roots);
+    over_both_tuned(&workspace, tune, |client| {
+        let feed = |more: Value| {
+            let mut ask = json!({ "query": "feed okapi" });
+            ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            ask
+        };
+        let std = found(client, feed(json!({ "namespace": "std" })));
+        assert_eq!((paths(&std), &std["index"]["files"]), (vec!["lib.rs"], &json!(1)));
+        assert_eq!(std["matches"][0]["snippet"], "/// Feeds an okapi.\npub fn feed_okapi() {}");
+        assert_eq!(paths(&found(client, feed(json!({})))), ["own.rs"]);
+        let text = json!({ "text": "okapi", "namespace": "std" });
+        assert_eq!(structured(&client.call("search_text", text))["files"][0]["path"], "lib.rs");
+        let name = json!({ "name": "feed_okapi", "namespace": "std" });
+        let named = client.call("search_names", name);
+        assert_eq!(structured(&named)["definitions"][0]["path"], "lib.rs");
+        let status = client.call("search_index_status", json!({}));
+        let namespaces = structured(&status)["namespaces"].as_object().unwrap().clone();
+        assert_eq!(namespaces.keys().collect::<Vec<_>>(), ["gone", "std", "workspace"]);
+        // What is saved there is found, and what is not there is said to be away.
+        put("new.rs", "fn find_quagga() {}\n");
+        let quagga = json!({ "query": "find quagga", "namespace": "std" });
+        assert_eq!(paths(&found(client, quagga.clone())), ["new.rs"]);
+        fs::remove_file(other.path().join("new.rs")).unwrap();
+        assert_eq!(paths(&found(client, quagga)), [""; 0]);
+        let said = refusal(&client.call("search_semantic", feed(json!({ "namespace": "gone" }))));
+        let why = "the index of `gone` cannot be brought up to date: its folder cannot be opened";
+        assert!(said.contains(why), "{said}");
+        // It is for searching alone.
+        let file = other.path().join("lib.rs");
+        refusal(&client.call("files_read", json!({ "path": file })));
+        let documents = json!([{ "id": "a", "text": "x" }]);
+        let put = json!({ "namespace": "std", "documents": documents });
+        assert!(refusal(&client.call("search_upsert", put)).contains("`std` has files"));
+    });
+}
+
+#[test]
+fn a_match_says_of_which_commit_it_is_where_git_has_the_file_as_it_is() {
+    let workspace = repository();
+    workspace.put("a.rs", "fn feed_okapi() {}\n");
+    git(&workspace, &["add", "."]);
+    git(&workspace, &["commit", "-qm", "okapi"]);
+    let commit = git(&workspace, &["rev-parse", "HEAD"]).trim().to_owned();
+    over_both(&workspace, |client| {
+        let commit_of = |client: &mut Client, query: &str| {
+            let all = found(client, json!({ "query": query, "top_k": 1 }));
+            all["matches"][0]["commit"].clone()
+        };
+        assert_eq!(commit_of(client, "feed okapi"), json!(commit));
+        workspace.put("b.rs", "fn feed_gnu() {}\n");
+        assert_eq!(commit_of(client, "feed gnu"), Value::Null);
+        workspace.put("a.rs", "fn feed_okapi() { slowly() }\n");
+        assert_eq!(commit_of(client, "feed okapi"), Value::Null);
+        git(&workspace, &["checkout", "-q", "a.rs"]);
+        fs::remove_file(workspace.path("b.rs")).unwrap();
     });
 }
 

@@ -259,6 +259,64 @@ fn it_finds_the_very_lines_that_files_search_finds() {
 }
 
 #[test]
+fn what_is_shown_of_a_file_is_little_and_what_defines_is_among_it() {
+    let uses = "    needle();\n".repeat(7);
+    let long: String = (0..30).map(|line| format!("  long {line}\n")).collect();
+    let workspace = Workspace::new()
+        .file("many.rs", format!("fn main() {{\n{uses}}}\nfn needle() {{}}\n"))
+        .file("long.txt", format!("begin\n{long}end\n"))
+        // Code in a document defines nothing.
+        .file("docs/one.md", "fn needle() {}\n")
+        .file("docs/two.md", "Call needle,\nand the needle is called.\n");
+    over_both(&workspace, |client| {
+        let all = found(client, json!({ "text": "needle" }));
+        assert_eq!(paths(&all), ["many.rs", "docs/two.md", "docs/one.md"]);
+        let many = &all["files"][0];
+        let line = |it: &Value| it["line"].as_u64().unwrap();
+        let lines: Vec<_> = many["matches"].as_array().unwrap().iter().map(line).collect();
+        assert_eq!((many["count"].as_u64(), lines), (Some(8), vec![2, 3, 4, 5, 10]));
+        assert_eq!(many["matches"][4]["definition"], true);
+        assert_eq!(all["files"][2]["matches"][0]["definition"], false);
+        let over = found(client, json!({ "text": "(?s)begin.*end", "multiline": true }));
+        let one = &over["files"][0]["matches"][0];
+        assert_eq!((&one["line"], &one["line_end"]), (&json!(1), &json!(32)));
+        assert_eq!(one["text"].as_str().unwrap().lines().count(), 20);
+    });
+}
+
+#[test]
+fn an_answer_is_as_large_as_it_may_be_and_the_next_goes_on() {
+    let mut workspace = Workspace::new();
+    for file in 0..9 {
+        let line = format!("needle {}\n", "x".repeat(300));
+        workspace = workspace.file(&format!("f{file}.txt"), line.repeat(9 - file));
+    }
+    let workspace = workspace.file("wide.txt", format!("thread {}\n", "x".repeat(300)).repeat(60));
+    over_both_with(&workspace, &[("files_answer_bytes", 4096)], |client| {
+        let wide = found(client, json!({ "text": "thread", "per_file": 60, "limit": 1000 }));
+        assert!(wide["files"].to_string().len() < 6_000, "{wide}");
+        let shown = wide["files"][0]["matches"].as_array().unwrap().len();
+        assert!((1..60).contains(&shown) && wide["files"][0]["count"] == 60, "{shown}");
+        let (mut all, mut cursor, mut pages) = (Vec::new(), Value::Null, 0);
+        loop {
+            let ask = json!({ "text": "needle", "per_file": 9, "limit": 1000, "cursor": cursor });
+            let page = found(client, ask);
+            let files = page["files"].as_array().unwrap();
+            assert!(page["files"].to_string().len() < 6_000, "{page}");
+            assert!(files.iter().all(|it| !it["matches"].as_array().unwrap().is_empty()));
+            all.extend(paths(&page).into_iter().map(str::to_owned));
+            (cursor, pages) = (page["cursor"].clone(), pages + 1);
+            if cursor.is_null() {
+                break;
+            }
+        }
+        let expected: Vec<_> = (0..9).map(|file| format!("f{file}.txt")).collect();
+        assert_eq!(all, expected);
+        assert!((4..9).contains(&pages), "{pages}");
+    });
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused_with_its_place() {
     over_both(&code(), |client| {
         for (ask, pointer, why) in [

@@ -77,7 +77,8 @@ struct Match {
     etag: String,
     /// What kind of file it is.
     tags: Vec<String>,
-    /// The commit it was last changed in, where that is known.
+    /// The commit that is checked out, if git has the file as it is: null where it was changed since,
+    /// and where git does not know it.
     commit: Option<String>,
     /// Always null: there is one index.
     shard_id: Option<String>,
@@ -118,8 +119,8 @@ impl Tool for Semantic {
     const TITLE: &'static str = "Search by meaning";
     const ABOUT: &'static str = "Finds the passages of code and documents that a question in words \
         is about, or that define an identifier, the best first, with their lines. Leaves out \
-        binary and generated files, files over 1 MiB and what .gitignore names. For exact text or \
-        every occurrence use files_search.";
+        binary and generated files, files over 1 MiB and what .gitignore names. For exact text, \
+        or every occurrence, use search_text.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
     type Input = Input;

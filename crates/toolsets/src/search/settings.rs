@@ -34,7 +34,7 @@ pub struct Settings {
     /// How many documents a namespace has at most that callers put with `search_upsert`.
     pub documents_max: usize,
     /// Where the index is: `embedded`, in this process, or a server that is given as a table:
-    /// `engine.postgres`.
+    /// `engine.postgres` or `engine.qdrant`.
     pub engine: EngineSettings,
     /// Who makes vectors beside the model that is built in.
     pub embedder: EmbedderSettings,

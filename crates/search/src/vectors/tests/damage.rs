@@ -5,7 +5,7 @@ use std::fs;
 use super::*;
 
 fn filled(folder: &Path, count: u64) -> Store {
-    let (store, told) = Store::open(folder, &space(16)).unwrap();
+    let (store, told) = Store::open(folder, &space(16), Precision::Fine).unwrap();
     assert_eq!(told, Vec::<String>::new());
     store.append(&vectors(0..count, 16)).unwrap();
     store
@@ -25,15 +25,15 @@ fn a_block_cut_anywhere_is_told_and_made_again() {
     let whole = fs::read(&file).unwrap();
     for length in 0..whole.len() {
         fs::write(&file, &whole[..length]).unwrap();
-        let (store, told) = Store::open(folder.path(), &space(16)).unwrap();
+        let (store, told) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
         assert_eq!(told.len(), 1, "cut at {length}");
         assert!(told[0].contains(file.to_str().unwrap()), "{}", told[0]);
         assert!(store.now().is_empty());
     }
     // Whoever writes next removes it and goes on.
-    let (store, _) = Store::open(folder.path(), &space(16)).unwrap();
+    let (store, _) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
     store.append(&vectors(0..3, 16)).unwrap();
-    let (store, told) = Store::open(folder.path(), &space(16)).unwrap();
+    let (store, told) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
     assert_eq!((told.len(), store.now().len()), (0, 3));
     assert_eq!(fs::read(the_file(folder.path())).unwrap(), whole);
 }
@@ -48,7 +48,7 @@ fn no_changed_byte_goes_unnoticed() {
         let mut changed = whole.clone();
         changed[at] ^= 0x10;
         fs::write(&file, &changed).unwrap();
-        let (store, told) = Store::open(folder.path(), &space(16)).unwrap();
+        let (store, told) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
         let now = store.now();
         let read = (0..3).filter(|slot| now.vector(*slot).is_some()).count();
         // In what is held it shows when the file is opened, in a row when that is read.
@@ -82,7 +82,7 @@ fn vectors_of_another_model_are_of_no_use() {
         Space { model: "toy-2".to_owned(), dimensions: 16 },
         Space { model: "toy-1".to_owned(), dimensions: 8 },
     ] {
-        let (store, told) = Store::open(folder.path(), &other).unwrap();
+        let (store, told) = Store::open(folder.path(), &other, Precision::Fine).unwrap();
         assert!(told[0].contains("of another model"), "{told:?}");
         assert!(store.now().is_empty());
     }
@@ -96,8 +96,8 @@ fn vectors_of_another_version_are_of_no_use() {
     let mut bytes = fs::read(&file).unwrap();
     bytes[8] = 9;
     fs::write(&file, bytes).unwrap();
-    let (_, told) = Store::open(folder.path(), &space(16)).unwrap();
-    assert!(told[0].ends_with("it is of version 9, not 1"), "{told:?}");
+    let (_, told) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
+    assert!(told[0].ends_with("it is of version 9, not 2"), "{told:?}");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_merge_cut_off_before_the_old_blocks_went_changes_nothing() {
     // As if the process had ended after the rename.
     fs::write(&old, &bytes).unwrap();
     fs::write(folder.path().join("new.tmp"), b"half").unwrap();
-    let (again, told) = Store::open(folder.path(), &space(16)).unwrap();
+    let (again, told) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
     assert_eq!((told.len(), again.now().len()), (0, 8));
     // If what took it over is damaged, the old one is there still.
     let taken_over: Vec<_> =
@@ -118,6 +118,6 @@ fn a_merge_cut_off_before_the_old_blocks_went_changes_nothing() {
     let new =
         taken_over.iter().find(|it| **it != old && it.extension().unwrap() == "vectors").unwrap();
     fs::write(new, b"").unwrap();
-    let (again, told) = Store::open(folder.path(), &space(16)).unwrap();
+    let (again, told) = Store::open(folder.path(), &space(16), Precision::Fine).unwrap();
     assert_eq!((told.len(), again.now().len()), (1, 4));
 }

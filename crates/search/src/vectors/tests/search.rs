@@ -19,7 +19,7 @@ fn shared(found: &[(u32, f32)], wanted: &[u32]) -> usize {
 
 #[test]
 fn of_few_exactly_the_nearest_are_found() {
-    let store = Store::in_memory(&space(64)).unwrap();
+    let store = Store::in_memory(&space(64), Precision::Fine).unwrap();
     vectors(0..2_000, 64).chunks(300).for_each(|part| store.append(part).unwrap());
     let now = store.now();
     let live = Slots::all(now.len());
@@ -40,7 +40,7 @@ fn of_few_exactly_the_nearest_are_found() {
 
 #[test]
 fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
-    let store = Store::in_memory(&space(256)).unwrap();
+    let store = Store::in_memory(&space(256), Precision::Fine).unwrap();
     vectors(0..12_000, 256).chunks(3_000).for_each(|part| store.append(part).unwrap());
     let now = store.now();
     let every_third: Slots = (0..12_000).step_by(3).collect();
@@ -62,7 +62,7 @@ fn of_many_nearly_all_of_the_nearest_are_found_and_none_that_is_not_live() {
 
 #[test]
 fn none_and_more_than_there_are_can_be_asked_for() {
-    let store = Store::in_memory(&space(8)).unwrap();
+    let store = Store::in_memory(&space(8), Precision::Fine).unwrap();
     let now = store.now();
     let query = now.query(&[1.0; 8]).unwrap();
     assert_eq!(now.nearest(&query, &Slots::all(5), 10, &|| true).unwrap(), []);
@@ -82,7 +82,7 @@ fn none_and_more_than_there_are_can_be_asked_for() {
 fn a_search_that_nobody_wants_any_more_ends() {
     // Of few, each is compared; of many, their codes.
     for (count, turns) in [(5_000, 1), (10_000, 2)] {
-        let store = Store::in_memory(&space(128)).unwrap();
+        let store = Store::in_memory(&space(128), Precision::Fine).unwrap();
         store.append(&vectors(0..count, 128)).unwrap();
         let now = store.now();
         let query = now.query(&[1.0; 128]).unwrap();

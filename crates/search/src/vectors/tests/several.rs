@@ -28,9 +28,9 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let store = if on_disk {
-            Store::open(folder.path(), &space(8)).unwrap().0
+            Store::open(folder.path(), &space(8), Precision::Fine).unwrap().0
         } else {
-            Store::in_memory(&space(8)).unwrap()
+            Store::in_memory(&space(8), Precision::Fine).unwrap()
         };
         let mut wanted = BTreeMap::new();
         let mut number = 0;
@@ -55,7 +55,7 @@ proptest! {
         prop_assert_eq!(&all(&store), &left);
         prop_assert!(store.now().blocks().len() <= 1);
         if on_disk {
-            let (again, told) = Store::open(folder.path(), &space(8)).unwrap();
+            let (again, told) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
             prop_assert_eq!(told, Vec::<String>::new());
             prop_assert_eq!(&all(&again), &left);
         }
@@ -65,8 +65,8 @@ proptest! {
 #[test]
 fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
     let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = Store::open(folder.path(), &space(8)).unwrap();
-    let (reader, _) = Store::open(folder.path(), &space(8)).unwrap();
+    let (writer, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
+    let (reader, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
     writer.append(&vectors(0..10, 8)).unwrap();
     assert!(reader.now().is_empty());
     assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
@@ -87,7 +87,7 @@ fn a_reader_sees_what_was_appended_when_it_looks_and_keeps_its_moment() {
 #[test]
 fn readers_are_not_disturbed_by_a_writer() {
     let folder = tempfile::tempdir().unwrap();
-    let (writer, _) = Store::open(folder.path(), &space(8)).unwrap();
+    let (writer, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
     writer.append(&vectors(0..5, 8)).unwrap();
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
@@ -98,7 +98,7 @@ fn readers_are_not_disturbed_by_a_writer() {
                 }
             }
         });
-        let (reader, _) = Store::open(folder.path(), &space(8)).unwrap();
+        let (reader, _) = Store::open(folder.path(), &space(8), Precision::Fine).unwrap();
         while !writing.is_finished() {
             assert_eq!(reader.refresh().unwrap(), Vec::<String>::new());
             let now = reader.now();
@@ -113,7 +113,7 @@ fn readers_are_not_disturbed_by_a_writer() {
 
 #[test]
 fn a_vector_at_a_time_leaves_few_blocks() {
-    let store = Store::in_memory(&space(8)).unwrap();
+    let store = Store::in_memory(&space(8), Precision::Fine).unwrap();
     let mut most = 0;
     for number in 0..2_000 {
         store.append(&vectors(number..number + 1, 8)).unwrap();

@@ -101,6 +101,12 @@ fn documents_that_cannot_be_put_are_refused_with_their_place() {
         let told = refusal(&client.call("search_upsert", ask.clone()));
         assert!(told.contains(said), "{ask}: {told}");
     }
+    // `n` is one, though nothing is in it.
+    for at in 0..63 {
+        upsert(&mut client, json!({ "namespace": format!("many-{at}"), "documents": one }));
+    }
+    let more = client.call("search_upsert", json!({ "namespace": "more", "documents": one }));
+    assert!(refusal(&more).contains("there are 64 namespaces of documents already"), "{more}");
     let read_only = Launch::over(&Workspace::new()).arg("--read-only");
     let names = Client::stdio(read_only, MODERN).tools();
     assert!(!names.iter().any(|tool| tool["name"] == "search_upsert"));

@@ -1,6 +1,7 @@
 //! How fresh an index is: what was saved is found by the next search, and costs what changed.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{found, paths, status};
 use crate::support::{Client, Launch, MODERN, Wire, Workspace, over_both, structured, wait_until};
+use crate::toolsets_git::{git, repository};
 
 /// The server's number.
 fn pid(client: &Client) -> u32 {
@@ -57,6 +59,65 @@ fn a_function_that_was_just_saved_is_found_however_it_was_saved() {
         fs::remove_dir_all(workspace.path("z")).unwrap();
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
     });
+}
+
+/// How long what is saved takes to be found on the average; the benchmark measures it, this only
+/// sees that nothing waits for a clock.
+const SOON: Duration = Duration::from_secs(1);
+
+#[test]
+fn whatever_happens_to_files_the_next_search_knows_of_it_soon() {
+    let workspace = repository();
+    for at in 0..200 {
+        let text = format!("fn zebra_{at}() {{\n    run_{at}();\n}}\n");
+        workspace.put(&format!("src/{}/z{at}.rs", at % 7), text);
+    }
+    git(&workspace, &["add", "."]);
+    git(&workspace, &["commit", "-qm", "zebras"]);
+    git(&workspace, &["checkout", "-qb", "other"]);
+    for at in 0..20 {
+        workspace.put(&format!("src/{}/z{at}.rs", at % 7), format!("fn gnu_{at}() {{}}\n"));
+    }
+    workspace.put("only/here.rs", "fn bongo() {}\n");
+    git(&workspace, &["add", "."]);
+    git(&workspace, &["commit", "-qm", "gnus"]);
+    git(&workspace, &["checkout", "-q", "main"]);
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    found(&mut client, json!({ "query": "zebra" }));
+    let mut took = Vec::new();
+    let mut check = |what: &str, query: &str, path: &str, is_there: bool| {
+        let begun = Instant::now();
+        let all = found(&mut client, json!({ "query": query, "top_k": 50 }));
+        took.push(begun.elapsed());
+        let is_it = |it: &Value| it["path"] == path && it["snippet"].to_string().contains(query);
+        let is_found = all["matches"].as_array().unwrap().iter().any(is_it);
+        assert_eq!(is_found, is_there, "{what}: {query} in {path}: {:?}", paths(&all));
+        assert_eq!(all["index"]["complete"], true, "{what}: {}", all["index"]);
+    };
+    for name in ["okapi", "quagga", "nyala", "tapir", "kudu"] {
+        workspace.put("src/0/new.rs", format!("fn feed_{name}() {{}}\n"));
+        check("saved", name, "src/0/new.rs", true);
+        fs::rename(workspace.path("src/0/new.rs"), workspace.path("src/1/moved.rs")).unwrap();
+        check("moved", name, "src/1/moved.rs", true);
+        check("moved", name, "src/0/new.rs", false);
+        fs::remove_file(workspace.path("src/1/moved.rs")).unwrap();
+        check("gone", name, "src/1/moved.rs", false);
+        git(&workspace, &["checkout", "-q", "other"]);
+        check("on the other branch", "bongo", "only/here.rs", true);
+        check("on the other branch", "gnu_7", "src/0/z7.rs", true);
+        check("on the other branch", "zebra_7", "src/0/z7.rs", false);
+        git(&workspace, &["checkout", "-q", "main"]);
+        check("back on the branch", "bongo", "only/here.rs", false);
+        check("back on the branch", "zebra_7", "src/0/z7.rs", true);
+        workspace.put(".gitignore", "src/0/\n");
+        check("ignored", "zebra_7", "src/0/z7.rs", false);
+        fs::remove_file(workspace.path(".gitignore")).unwrap();
+        check("not ignored any more", "zebra_7", "src/0/z7.rs", true);
+    }
+    took.sort_unstable();
+    let median = took[took.len() / 2];
+    eprintln!("found after {median:?}, at the longest {:?}", took.last().unwrap());
+    assert!(median < SOON, "{took:?}");
 }
 
 #[test]

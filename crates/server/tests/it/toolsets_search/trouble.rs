@@ -1,16 +1,15 @@
-//! Files, models and endpoints that are not as they should be.
+//! Files, vectors and models that are not as they should be.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde_json::json;
 
-use super::{found, paths, status};
+use super::{found, paths};
 use crate::support::{
-    Client, Launch, MODERN, Wire, Workspace, over_both, peak_memory_kib, wait_long_for, wait_until,
+    Client, Launch, MODERN, Wire, Workspace, over_both, peak_memory_kib, wait_until,
 };
 
 #[test]
@@ -89,20 +88,19 @@ fn a_model_folder_that_is_none_is_said_at_the_start() {
 }
 
 #[test]
-fn an_endpoint_that_is_down_leaves_the_words_to_answer_and_usage_says_so() {
-    let config = "[search.embedder]\nurl = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\n\
-        dimensions = 8\n";
-    let workspace = Workspace::new().file("a.rs", "fn okapi() {}\n").file("toolgate.toml", config);
+fn a_vector_with_a_number_that_is_none_is_refused_and_the_next_search_answered() {
+    let workspace = Workspace::new().file("a.rs", "fn okapi() {}\n");
     over_both(&workspace, |client| {
-        let all = found(client, json!({ "query": "okapi" }));
-        assert_eq!(paths(&all), ["a.rs"]);
-        assert!(all["usage"]["note"].is_string(), "{}", all["usage"]);
-        assert_ne!(all["usage"]["embedding_model"], "m");
-        // It is tried several times before it is said to be away.
-        wait_long_for(Duration::from_secs(60), "the status says why there are no vectors", || {
-            let note = &status(client, "workspace")["note"];
-            note.as_str()?.starts_with("no vectors by the model now").then_some(())
-        });
-        assert_eq!(status(client, "workspace")["vectors"], 0);
+        for number in ["1e999", "-1e999", "NaN", "null"] {
+            let numbers = vec![number; 256].join(",");
+            let ask = json!({ "name": "search_semantic", "arguments": { "embedding": "NUMBERS" } });
+            let message = client.request("tools/call", ask).to_string();
+            let message = message.replace("\"NUMBERS\"", &format!("[{numbers}]"));
+            let answer = client.raw(message.as_bytes());
+            let said = answer.to_string();
+            let is_refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
+            assert!(is_refused && !said.contains("panic"), "{number}: {said}");
+            assert_eq!(paths(&found(client, json!({ "query": "okapi" }))), ["a.rs"]);
+        }
     });
 }

@@ -1,12 +1,13 @@
 //! A model at an endpoint that speaks as OpenAI's does: asked in batches, asked again where that
-//! may help, and never for more than may be spent.
+//! may help, and never for more than may be spent. Whoever searches does not wait for one that does
+//! not answer.
 
 #[cfg(test)]
 mod tests;
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::json;
@@ -18,9 +19,13 @@ use super::settings::{EmbedderSettings, Key, Money};
 use crate::world::Fetch;
 use crate::world::fetch::{Answer, Answered, Asked, Target};
 
-/// How often a batch is asked for at most. A query is asked for once: whoever waits for it is
-/// better served by what is found without it.
+/// How often a batch is asked for at most of an endpoint that answers, but not with vectors. A query
+/// is asked for once: whoever waits for it is better served by what is found without it.
 const TRIES: u32 = 5;
+/// How long a query's vector is waited for.
+const QUERY_WITHIN: Duration = Duration::from_millis(1_500);
+/// How long no query is asked for after one that was not answered: further ones do not wait.
+const LEFT_ALONE: Duration = Duration::from_secs(10);
 /// How long is waited before the second time; twice as long before each further one.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long an endpoint is waited for that says how long it wants to be left alone.
@@ -50,11 +55,16 @@ pub(super) struct Endpoint {
     cost_max: Option<Money>,
     /// How many tokens were paid for, or will be for what is under way.
     tokens: Mutex<u64>,
+    /// Since a query was not answered: why, and when.
+    silent: Mutex<Option<(String, Instant)>>,
     pause: Duration,
+    left_alone: Duration,
 }
 
 /// Why a batch has no vectors, and whether asking again may help.
 enum Trouble {
+    /// There was no answer. When it is asked again is for those to say who keep on asking.
+    Silent(String),
     /// After a while, or after as long as the endpoint says.
     Passing {
         why: String,
@@ -91,7 +101,9 @@ impl Endpoint {
             price: settings.price.map_or(0.0, |Money(price)| price),
             cost_max: settings.cost_max,
             tokens: Mutex::new(0),
+            silent: Mutex::new(None),
             pause: PAUSE,
+            left_alone: LEFT_ALONE,
         })
     }
 
@@ -111,10 +123,26 @@ impl Endpoint {
     async fn batch_of(&self, texts: &[String], role: Role) -> Result<(Vec<Vec<f32>>, u64), Away> {
         let mut pause = self.pause;
         let mut tried = 0;
+        let within = match role {
+            Role::Chunk => self.within,
+            Role::Query => self.within.min(QUERY_WITHIN),
+        };
+        if role == Role::Query
+            && let Some(why) = self.is_silent()
+        {
+            return Err(Away(why));
+        }
         loop {
             tried += 1;
-            let (why, retry_after) = match self.once(texts).await {
+            let (why, retry_after) = match self.once(texts, within).await {
                 Ok(made) => return Ok(made),
+                Err(Trouble::Silent(why)) => {
+                    // What is too much for a batch's answer may be enough for a query's.
+                    if role == Role::Query {
+                        *self.silence() = Some((why.clone(), Instant::now()));
+                    }
+                    return Err(Away(why));
+                }
                 Err(Trouble::Lasting(why)) => return Err(Away(why)),
                 Err(Trouble::Passing { why, retry_after }) => (why, retry_after),
             };
@@ -136,7 +164,22 @@ impl Endpoint {
         }
     }
 
-    async fn once(&self, texts: &[String]) -> Result<(Vec<Vec<f32>>, u64), Trouble> {
+    /// Why no query is asked for now, if so.
+    fn is_silent(&self) -> Option<String> {
+        let silent = self.silence();
+        let (why, since) = silent.as_ref()?;
+        (since.elapsed() < self.left_alone).then(|| why.clone())
+    }
+
+    fn silence(&self) -> MutexGuard<'_, Option<(String, Instant)>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn once(
+        &self,
+        texts: &[String],
+        within: Duration,
+    ) -> Result<(Vec<Vec<f32>>, u64), Trouble> {
         let guess = texts.iter().map(|text| text.len() as u64 / TOKEN_BYTES + 1).sum();
         self.reserve(guess)?;
         // An endpoint refuses what is empty; nothing is as little as it takes.
@@ -149,17 +192,17 @@ impl Endpoint {
         let asked = Asked {
             json: asked.to_string().into_bytes(),
             key: self.key.said(),
-            within: self.within,
+            within,
             answer_bytes_max: BESIDE_BYTES_MAX
                 + texts.len() * (self.space.dimensions + 16) * NUMBER_BYTES_MAX,
         };
         let answer_bytes_max = asked.answer_bytes_max;
         // What was asked and never answered may have cost what was guessed.
         let answer = self.fetch.ask(&self.target, asked).await.map_err(|why| {
-            let why =
-                format!("the endpoint {} does not answer: {}", self.url, self.without_key(&why));
-            Trouble::Passing { why, retry_after: None }
+            let (url, why) = (&self.url, self.without_key(&why));
+            Trouble::Silent(format!("the endpoint {url} does not answer: {why}"))
         })?;
+        *self.silence() = None;
         let Answer { answered: Answered { status, body }, retry_after } = answer;
         if status != 200 {
             self.settle(guess, 0);

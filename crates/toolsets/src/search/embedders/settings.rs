@@ -35,7 +35,8 @@ pub struct EmbedderSettings {
     pub key_env: Option<String>,
     /// How many texts are in one request at most.
     pub batch: usize,
-    /// How long the endpoint may take for one request, in milliseconds.
+    /// How long the endpoint may take for one request, in milliseconds. For the vector of a query it
+    /// has 1.5 seconds at most: then the search answers without.
     pub timeout_ms: u64,
     /// What a million tokens cost at the endpoint.
     pub price: Option<Money>,

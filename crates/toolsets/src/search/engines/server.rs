@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use toolgate_search::Space;
 
+#[cfg(feature = "qdrant")]
+use super::qdrant;
 use super::settings::EngineSettings;
 use super::{Doing, Engine, Identity, postgres};
 
@@ -12,6 +14,9 @@ use super::{Doing, Engine, Identity, postgres};
 pub enum Server {
     /// PostgreSQL with pgvector.
     Postgres(postgres::Server),
+    /// Qdrant.
+    #[cfg(feature = "qdrant")]
+    Qdrant(qdrant::Server),
 }
 
 impl Server {
@@ -26,6 +31,13 @@ impl Server {
             EngineSettings::Postgres(settings) => postgres::Server::of(settings)
                 .map(|server| Some(Self::Postgres(server)))
                 .map_err(|why| format!("`search.engine.postgres.url` {why}")),
+            #[cfg(feature = "qdrant")]
+            EngineSettings::Qdrant(settings) => qdrant::Server::of(settings)
+                .map(|server| Some(Self::Qdrant(server)))
+                .map_err(|why| format!("`search.engine.qdrant.url` {why}")),
+            // They say so themselves.
+            #[cfg(not(feature = "qdrant"))]
+            EngineSettings::Qdrant(_) => settings.check().map(|()| None),
         }
     }
 
@@ -33,6 +45,8 @@ impl Server {
     pub fn engine(&self, identity: Identity, model: Option<Space>) -> Arc<dyn Engine> {
         match self {
             Self::Postgres(server) => server.engine(identity, model),
+            #[cfg(feature = "qdrant")]
+            Self::Qdrant(server) => server.engine(identity, model),
         }
     }
 
@@ -40,6 +54,8 @@ impl Server {
     pub fn document_namespaces<'e>(&'e self, root: &Path) -> Doing<'e, Vec<String>> {
         match self {
             Self::Postgres(server) => server.document_namespaces(root),
+            #[cfg(feature = "qdrant")]
+            Self::Qdrant(server) => server.document_namespaces(root),
         }
     }
 }

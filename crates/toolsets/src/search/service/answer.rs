@@ -13,7 +13,9 @@ use toolgate_search::rank::{Candidate, RERANK, Ranked, rank};
 use toolgate_search::{Embedder, Filter, Shown, static_model};
 
 use super::asked::{Asked, normalised};
+use super::checkout;
 use super::collection::Collection;
+use super::embedding::NO_VECTORS;
 use super::progress::{Indexed, State};
 use crate::front_matter;
 use crate::search::engines::{By, EngineError, Matched, Put, Sought};
@@ -22,8 +24,8 @@ use crate::world::root::Watch;
 
 /// How many are looked at more closely, by each way they are found.
 const CANDIDATES: usize = 150;
-/// How long a vector of the query is waited for.
-const VECTOR_MAX: Duration = Duration::from_millis(1_500);
+/// How long a vector of the query is waited for, or half of what the call has left if that is less.
+const VECTOR_MAX: Duration = Duration::from_secs(2);
 /// What shares no word with the query is told only if it is as near as this by the vectors that are
 /// built in.
 const NEAR_MIN: f32 = 0.3;
@@ -55,6 +57,7 @@ pub(crate) struct Hit {
     pub(crate) symbol: Option<String>,
     pub(crate) lang: Option<String>,
     pub(crate) etag: String,
+    /// The commit its file is of, if it is as git has it.
     pub(crate) commit: Option<String>,
     pub(crate) tags: Vec<String>,
     /// Its lines, as they are in the file now.
@@ -97,19 +100,27 @@ pub(super) struct Answer<'a> {
 }
 
 /// The model's vector of a query, if there is one, and how that went.
-#[derive(Default)]
-struct Direction {
+#[derive(Clone, Default)]
+pub(super) struct Direction {
     vector: Option<Vec<f32>>,
     ms: Option<u64>,
     note: Option<String>,
 }
 
 impl Answer<'_> {
-    /// What was found; `None` if a file is not any more as it was when it was indexed.
-    pub(super) async fn find(self, ctx: &Ctx) -> Result<Option<Found>, Failure> {
+    /// What was found; `None` if a file is not any more as it was when it was indexed. The model is
+    /// asked only where `known` has nothing from an earlier try.
+    pub(super) async fn find(
+        self,
+        ctx: &Ctx,
+        known: &mut Option<Direction>,
+    ) -> Result<Option<Found>, Failure> {
         let Self { asked, .. } = self;
         let wanted = &asked.wanted;
-        let direction = self.direction().await;
+        let direction = match known {
+            Some(direction) => direction.clone(),
+            None => known.insert(self.direction(ctx).await).clone(),
+        };
         let own = asked.query.as_deref().and_then(static_model::query);
         let given = |by| asked.given.as_ref().filter(|it| it.0 == by).map(|it| it.1.as_slice());
         let near = both(own, given(By::Static));
@@ -163,20 +174,19 @@ impl Answer<'_> {
     }
 
     /// The model's vector of the query, where some of what is indexed has one to hold it against.
-    async fn direction(&self) -> Direction {
+    async fn direction(&self, ctx: &Ctx) -> Direction {
         let (Some(embedder), Some(query)) = (self.embedder, &self.asked.query) else {
             return Direction::default();
         };
         if self.indexed.vectors.unwrap_or_default() == 0 {
-            let note = match &self.indexed.note {
-                Some(note) => note.clone(),
-                None => "there are no vectors by the model yet".to_owned(),
-            };
+            let note = self.indexed.note.clone().filter(|note| note.starts_with(NO_VECTORS));
+            let note = note.unwrap_or_else(|| "there are no vectors by the model yet".to_owned());
             return Direction { note: Some(note), ..Direction::default() };
         }
         let begun = Instant::now();
+        let most = VECTOR_MAX.min(ctx.deadline.saturating_duration_since(begun) / 2);
         let texts = [query.clone()];
-        let made = tokio::time::timeout(VECTOR_MAX, embedder.embed(&texts, Role::Query)).await;
+        let made = tokio::time::timeout(most, embedder.embed(&texts, Role::Query)).await;
         let ms = Some(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
         let away = |why: String| Direction {
             ms,
@@ -184,7 +194,7 @@ impl Answer<'_> {
             vector: None,
         };
         match made {
-            Err(_) => away(format!("it took longer than {} ms", VECTOR_MAX.as_millis())),
+            Err(_) => away(format!("it took longer than {} ms", most.as_millis())),
             Ok(Err(err)) => away(err.to_string()),
             Ok(Ok((vectors, _))) => match vectors.into_iter().next() {
                 Some(vector)
@@ -212,9 +222,11 @@ impl Answer<'_> {
         let Some(root) = self.collection.root() else {
             return Ok(Some(self.documents(wanted).await?));
         };
+        let checkout = self.collection.checkout().cloned();
         let shown = root
             .work(ctx, move |root, watch| {
-                let mut reader = Reader { root, watch, texts: BTreeMap::new() };
+                let checkout = checkout.and_then(|checkout| checkout.now(watch));
+                let mut reader = Reader { root, watch, checkout, files: BTreeMap::new() };
                 let mut hits = Vec::new();
                 for (at, score, shown) in wanted {
                     if hits.len() >= top_k {
@@ -222,7 +234,11 @@ impl Answer<'_> {
                     }
                     watch.check()?;
                     match reader.read(&shown)? {
-                        Some(text) => hits.push((at, hit(score, shown, text, Map::new()))),
+                        Some(Read { text, commit }) => {
+                            let commit = commit.clone();
+                            let hit = hit(score, shown, text, Map::new());
+                            hits.push((at, Hit { commit, ..hit }));
+                        }
                         None if is_last => {}
                         None => return Ok(None),
                     }
@@ -291,14 +307,23 @@ fn by_vectors(candidates: &[Candidate], top: usize) -> Vec<Ranked> {
 struct Reader<'r> {
     root: &'r Root,
     watch: &'r Watch,
-    texts: BTreeMap<String, String>,
+    checkout: Option<checkout::Now>,
+    files: BTreeMap<String, Read>,
+}
+
+/// A file as it is now.
+struct Read {
+    text: String,
+    /// The commit it is of.
+    commit: Option<String>,
 }
 
 impl Reader<'_> {
-    /// What the file of `shown` says, if that is what it said when it was indexed.
-    fn read(&mut self, shown: &Shown) -> Result<Option<&str>, ToolError> {
-        if !self.texts.contains_key(&shown.path) {
-            let Ok(file) = self.root.open_walked(Path::new(&shown.path)) else { return Ok(None) };
+    /// The file of `shown`, if that says what it said when it was indexed.
+    fn read(&mut self, shown: &Shown) -> Result<Option<&Read>, ToolError> {
+        let path = &shown.path;
+        if !self.files.contains_key(path) {
+            let Ok(file) = self.root.open_walked(Path::new(path)) else { return Ok(None) };
             let content = match file.read(0, file.meta().size(), self.watch) {
                 Ok(content) => content,
                 Err(err) if err.fault == Fault::Canceled => return Err(err),
@@ -307,10 +332,12 @@ impl Reader<'_> {
             if self.root.etag_of(&content, file.meta()).as_str() != shown.etag {
                 return Ok(None);
             }
-            let Ok(content) = String::from_utf8(content) else { return Ok(None) };
-            self.texts.insert(shown.path.clone(), content);
+            let Ok(text) = String::from_utf8(content) else { return Ok(None) };
+            let commit_of = |it: &checkout::Now| it.commit_of(path, file.meta(), text.as_bytes());
+            let commit = self.checkout.as_ref().and_then(commit_of);
+            self.files.insert(path.clone(), Read { text, commit });
         }
-        Ok(self.texts.get(&shown.path).map(String::as_str))
+        Ok(self.files.get(path))
     }
 }
 

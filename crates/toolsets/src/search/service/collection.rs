@@ -12,6 +12,7 @@ use toolgate_chunks::{Sort, chunks};
 use toolgate_contract::{Ctx, Fault, ToolError};
 use toolgate_search::Embedder;
 
+use super::checkout::Checkout;
 use super::documents::{self, Change, Changed, Librarian};
 use super::embedding::Embedding;
 use super::files::{Bounds, left_out};
@@ -29,6 +30,7 @@ const ASKS_MAX: usize = 256;
 pub(super) struct Collection {
     pub(super) engine: Arc<dyn Engine>,
     root: Option<Root>,
+    checkout: Option<Arc<Checkout>>,
     progress: watch::Receiver<Progress>,
     asks: Asks,
     _keeper: AbortOnDropHandle<()>,
@@ -81,7 +83,9 @@ impl Collection {
             cancel,
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep()));
-        Self { engine, root: Some(root), progress, asks: Asks::Files(asks), _keeper: keeper }
+        let checkout = Some(Arc::new(Checkout::new(&root)));
+        let (root, asks) = (Some(root), Asks::Files(asks));
+        Self { engine, root, checkout, progress, asks, _keeper: keeper }
     }
 
     /// The index of documents, kept from here on.
@@ -92,12 +96,18 @@ impl Collection {
         let embedding = Embedding::new(embedder, None, &cancel);
         let librarian = Librarian { engine: engine.clone(), embedding, told, asks: asked, cancel };
         let keeper = AbortOnDropHandle::new(tokio::spawn(librarian.keep()));
-        Self { engine, root: None, progress, asks: Asks::Documents(asks), _keeper: keeper }
+        let asks = Asks::Documents(asks);
+        Self { engine, root: None, checkout: None, progress, asks, _keeper: keeper }
     }
 
     /// Where its files are; `None` of documents.
     pub(super) fn root(&self) -> Option<&Root> {
         self.root.as_ref()
+    }
+
+    /// Which commit its files are of; `None` of documents.
+    pub(super) fn checkout(&self) -> Option<&Arc<Checkout>> {
+        self.checkout.as_ref()
     }
 
     /// How far it is.

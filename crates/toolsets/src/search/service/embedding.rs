@@ -24,6 +24,9 @@ const REST: Duration = Duration::from_secs(2);
 /// But no longer than this.
 const REST_MAX: Duration = Duration::from_secs(300);
 
+/// How it is begun to be said why there are no vectors now.
+pub(super) const NO_VECTORS: &str = "no vectors by the model now: ";
+
 /// Vectors, for those chunks that say this.
 type Vectors = Vec<(ChunkHash, Vec<f32>)>;
 
@@ -75,7 +78,7 @@ impl Embedding {
 
     /// Why there are no vectors now, if so.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.as_ref().map(|why| format!("no vectors by the model now: {why}"))
+        self.trouble.as_ref().map(|why| format!("{NO_VECTORS}{why}"))
     }
 
     /// There are other chunks by now.

@@ -44,6 +44,10 @@ const TURN_EVERY: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_secs(10);
 /// And how long if it is asked.
 const AGAIN_ASKED: Duration = Duration::from_secs(1);
+/// What could not be written is tried again at once, so often.
+const RETRIES_MAX: u32 = 5;
+/// And as often again when it went well for so long.
+const WENT_WELL: Duration = Duration::from_secs(30);
 
 /// What is asked of a keeper.
 pub(super) enum Ask {
@@ -93,11 +97,22 @@ impl Keeper {
     /// Keeps it for as long as somebody may ask.
     pub(super) async fn keep(mut self) {
         let _ends = self.cancel.clone().drop_guard();
+        let (mut failures, mut failed) = (0, Instant::now());
         loop {
             let begun = Instant::now();
             let Err(stopped) = self.run().await;
             let why = match stopped {
                 Stopped::Unwanted => return,
+                Stopped::Engine(EngineError::Failed(why)) => {
+                    failures = if failed.elapsed() > WENT_WELL { 1 } else { failures + 1 };
+                    failed = Instant::now();
+                    if failures <= RETRIES_MAX {
+                        // What was not committed is found again by looking.
+                        tracing::warn!("an index for searching is looked through again: {why}");
+                        continue;
+                    }
+                    why
+                }
                 Stopped::Engine(EngineError::Damaged(why)) => match self.engine.reset().await {
                     Ok(()) if begun.elapsed() > AGAIN_ASKED => {
                         self.say_rebuilt(&why);
@@ -109,7 +124,7 @@ impl Keeper {
                     }
                     Err(err) => err.to_string(),
                 },
-                Stopped::Engine(EngineError::Away(why) | EngineError::Failed(why)) => why,
+                Stopped::Engine(EngineError::Away(why)) => why,
                 Stopped::Root(err) => err.message,
             };
             tracing::warn!("an index for searching is not kept now: {why}");

@@ -11,7 +11,10 @@ mod documents;
 mod embedding;
 mod asked;
 mod answer;
+mod checkout;
 mod progress;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -126,6 +129,7 @@ impl Service {
         let collection = self.collection(&place.key, &name).await?;
         let now = Instant::now();
         let until = now + FRESH_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
+        let mut direction = None;
         for left in (0..AGAIN_MAX).rev() {
             let indexed = collection.fresh(ctx, &name, until).await?;
             let answer = Answer {
@@ -137,7 +141,7 @@ impl Service {
                 is_last: left == 0,
             };
             let found = tokio::select! {
-                found = answer.find(ctx) => found,
+                found = answer.find(ctx, &mut direction) => found,
                 () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
             };
             match found {

@@ -129,3 +129,35 @@ fn document(path: &str, text: String, stamp: &[u8], etag: &Etag) -> Put {
         metadata: Map::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    fn a_file_written_in_this_very_tick_is_read_again_however_it_looks() {
+        let folder = TempDir::new().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let stamp = || {
+            let stale = Stale { path: "a.rs".to_owned(), etag: None, size: 10 };
+            let mut taken = read_all(&root, vec![stale], &Watch::default()).unwrap();
+            let Taken { stamp, what, .. } = taken.remove(0);
+            assert!(matches!(what, What::Text(_)), "{what:?}");
+            stamp
+        };
+        // The clock may have ticked between, now and then.
+        let unsure = (0..100).filter(|round| {
+            std::fs::write(folder.path().join("a.rs"), format!("fn a{round:03}() {{}}\n")).unwrap();
+            stamp().is_empty()
+        });
+        assert!(unsure.count() > 0, "a change in the same tick would be missed");
+        sleep(Duration::from_millis(50));
+        assert!(!stamp().is_empty(), "it would be read again and again");
+    }
+}

@@ -1,8 +1,12 @@
 //! What is found in a small corpus of many languages.
 
+#[path = "../../../../../tests/search-gold.rs"]
+mod gold;
+
 use std::path::PathBuf;
 
 use super::*;
+use gold::GOLD;
 
 fn corpus() -> Arc<Service> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/search-corpus");
@@ -14,34 +18,6 @@ fn corpus() -> Arc<Service> {
 fn paths(found: &Found) -> Vec<&str> {
     found.hits.iter().map(|hit| hit.path.as_str()).collect()
 }
-
-/// What people ask, and the file that answers.
-const GOLD: [(&str, &str); 24] = [
-    ("authentication middleware", "src/http/auth.rs"),
-    ("where are bearer tokens checked", "src/http/auth.rs"),
-    ("gzip compress responses", "src/http/compress.rs"),
-    ("retry with exponential backoff", "src/jobs/retry.py"),
-    ("schedule periodic tasks", "src/jobs/retry.py"),
-    ("shopping cart total price", "web/cart/CartSummary.tsx"),
-    ("bulk discount", "web/cart/CartSummary.tsx"),
-    ("rate limiting", "cmd/proxy/limiter.go"),
-    ("token bucket", "cmd/proxy/limiter.go"),
-    ("too many requests", "cmd/proxy/limiter.go"),
-    ("look up a user by email address", "store/java/UserRepository.java"),
-    ("remove inactive users", "store/java/UserRepository.java"),
-    ("bytes between a writer and a reader", "native/ring.c"),
-    ("ring_push", "native/ring.c"),
-    ("upload encrypted database backup", "scripts/backup.sh"),
-    ("invoices table", "db/schema.sql"),
-    ("compute sales tax", "billing/invoice.rb"),
-    ("parse comma separated values", "import/CsvReader.cs"),
-    ("evict least recently used cache entry", "cache/lru.js"),
-    ("evictOldest", "cache/lru.js"),
-    ("tls certificate path setting", "config/server.toml"),
-    ("how to roll back a release", "docs/deployment.md"),
-    ("report a security vulnerability", "docs/security.md"),
-    ("test that an expired session is refused", "tests/auth_test.py"),
-];
 
 #[tokio::test]
 async fn every_question_of_the_gold_set_is_answered_among_the_first_five() {

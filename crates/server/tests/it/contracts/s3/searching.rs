@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{House, Mira, over_all};
 use crate::support::{Launch, Workspace};
+use crate::toolsets_search::GOLD;
 
 /// A small project: what its files are about tells them apart.
 fn project() -> Workspace {
@@ -77,34 +78,6 @@ fn s3_62_69_70_73_the_passages_nearest_to_a_question_are_found() {
         }
     });
 }
-
-/// What people ask of the corpus, and the file that answers.
-const GOLD: [(&str, &str); 24] = [
-    ("authentication middleware", "src/http/auth.rs"),
-    ("where are bearer tokens checked", "src/http/auth.rs"),
-    ("gzip compress responses", "src/http/compress.rs"),
-    ("retry with exponential backoff", "src/jobs/retry.py"),
-    ("schedule periodic tasks", "src/jobs/retry.py"),
-    ("shopping cart total price", "web/cart/CartSummary.tsx"),
-    ("bulk discount", "web/cart/CartSummary.tsx"),
-    ("rate limiting", "cmd/proxy/limiter.go"),
-    ("token bucket", "cmd/proxy/limiter.go"),
-    ("too many requests", "cmd/proxy/limiter.go"),
-    ("look up a user by email address", "store/java/UserRepository.java"),
-    ("remove inactive users", "store/java/UserRepository.java"),
-    ("bytes between a writer and a reader", "native/ring.c"),
-    ("ring_push", "native/ring.c"),
-    ("upload encrypted database backup", "scripts/backup.sh"),
-    ("invoices table", "db/schema.sql"),
-    ("compute sales tax", "billing/invoice.rb"),
-    ("parse comma separated values", "import/CsvReader.cs"),
-    ("evict least recently used cache entry", "cache/lru.js"),
-    ("evictOldest", "cache/lru.js"),
-    ("tls certificate path setting", "config/server.toml"),
-    ("how to roll back a release", "docs/deployment.md"),
-    ("report a security vulnerability", "docs/security.md"),
-    ("test that an expired session is refused", "tests/auth_test.py"),
-];
 
 #[test]
 fn s3_73_every_question_of_the_gold_set_is_answered_among_the_first_five() {

@@ -178,21 +178,58 @@ async fn a_batch_is_asked_for_again_where_that_may_help() {
     let right = "2 vectors, 20 tokens";
     check(outcome(vec![limited(), Does::Right], Role::Chunk).await, right, 2);
     check(outcome(vec![broken(), broken(), Does::Right], Role::Chunk).await, right, 3);
-    check(outcome(vec![Does::Closes, Does::Cuts, Does::Right], Role::Chunk).await, right, 3);
-    check(outcome(vec![Does::Hangs, Does::Right], Role::Chunk).await, right, 2);
     let always = (0..5).map(|_| broken()).collect();
     check(outcome(always, Role::Chunk).await, "the endpoint URL answers 503, 5 times", 5);
     let why = "the endpoint URL answers 429: slow down";
     check(outcome(vec![limited()], Role::Query).await, why, 1);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_answer_is_said_to_be_so_at_once() {
     let why = "the endpoint URL does not answer: there was no answer within 0.4 s";
-    check(outcome(vec![Does::Hangs], Role::Query).await, why, 1);
+    for role in [Role::Chunk, Role::Query] {
+        check(outcome(vec![Does::Hangs], role).await, why, 1);
+        for does in [Does::Closes, Does::Cuts] {
+            let (why, asked) = outcome(vec![does], role).await;
+            assert!(why.starts_with("the endpoint URL does not answer: "), "{why}");
+            assert_eq!(asked, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_searches_does_not_wait_for_an_endpoint_that_does_not_answer() {
+    let server =
+        Server::new(vec![Does::Hangs, Does::Right, Does::Right, Does::Hangs, Does::Right]).await;
+    let mut endpoint = server.endpoint(|settings| settings.timeout_ms = 60_000);
+    let one = texts(&["a"]);
+    let away = async |endpoint: &Endpoint| {
+        let begun = Instant::now();
+        let Err(Away(why)) = endpoint.embed(&one, Role::Query).await else {
+            panic!("it is answered");
+        };
+        assert!(why.ends_with("does not answer: there was no answer within 1.5 s"), "{why}");
+        begun.elapsed()
+    };
+    let first = away(&endpoint).await;
+    assert!((1_400..1_900).contains(&first.as_millis()), "{first:?}");
+    let next = away(&endpoint).await;
+    assert!(next < Duration::from_millis(100), "{next:?}");
+    assert_eq!(server.asked().len(), 1);
+    // What is made in the background goes on, and where that is answered, queries are asked for.
+    endpoint.embed(&one, Role::Chunk).await.unwrap();
+    endpoint.embed(&one, Role::Query).await.unwrap();
+    away(&endpoint).await;
+    endpoint.left_alone = Duration::ZERO;
+    endpoint.embed(&one, Role::Query).await.unwrap();
+    assert_eq!(server.asked().len(), 5);
 }
 
 #[tokio::test]
 async fn an_endpoint_is_left_alone_for_as_long_as_it_says() {
     let head = "retry-after: 0.2\r\n";
     let server = Server::new(vec![Does::Answers(429, head, String::new()), Does::Right]).await;
-    let before = std::time::Instant::now();
+    let before = Instant::now();
     server.endpoint(|_| {}).embed(&texts(&["a"]), Role::Chunk).await.unwrap();
     assert!(before.elapsed() >= Duration::from_millis(200), "{:?}", before.elapsed());
     let does = vec![Does::Answers(429, "retry-after: 3600\r\n", String::new())];

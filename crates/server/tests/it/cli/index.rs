@@ -1,0 +1,110 @@
+//! `toolgate index`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Done, Line};
+use crate::support::{Client, Launch, MODERN, Workspace, binary, path, wait_long_for};
+use crate::toolsets_search::{found, large, paths};
+
+/// `toolgate index` of `workspace`, with its index in `cache`.
+fn index(workspace: &Workspace, cache: &TempDir, words: &[&str]) -> Done {
+    let words = [&["index"], words].concat();
+    Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path()).run()
+}
+
+#[test]
+fn an_index_is_built_beforehand_and_the_next_server_finds_it() {
+    let (workspace, cache) = (Workspace::new(), TempDir::new().unwrap());
+    workspace.put("a.rs", "fn feed_okapi() {}\n");
+    let fresh = index(&workspace, &cache, &[]);
+    assert_eq!(fresh.code, 0, "{fresh:?}");
+    assert_eq!(fresh.out, "workspace: ready; 2 files, 2 passages\n");
+    workspace.put("b.rs", "fn feed_gnu() {}\n");
+    let again = index(&workspace, &cache, &["--json"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    let told: Value = serde_json::from_str(&again.out).unwrap();
+    let told = &told["namespaces"]["workspace"];
+    assert_eq!((&told["state"], &told["files"]), (&Value::from("ready"), &Value::from(3)));
+    // Without a model there are no vectors to wait for.
+    let vectors = index(&workspace, &cache, &["--vectors"]);
+    assert_eq!((vectors.code, vectors.out.contains("3 files")), (0, true), "{vectors:?}");
+    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+    let mut client = Client::stdio(launch, MODERN);
+    let all = found(&mut client, serde_json::json!({ "query": "feed gnu", "top_k": 1 }));
+    assert_eq!((paths(&all), &all["index"]["files"]), (vec!["b.rs"], &Value::from(3)));
+}
+
+#[test]
+fn another_namespace_is_indexed_by_its_name_and_what_is_no_folder_is_said() {
+    let (workspace, cache, other) =
+        (Workspace::new(), TempDir::new().unwrap(), TempDir::new().unwrap());
+    std::fs::write(other.path().join("lib.rs"), "fn feed_okapi() {}\n").unwrap();
+    let roots = format!("std={}, gone=/no/such/folder", other.path().display());
+    let of = |words: &[&str]| {
+        let words = [&["index"], words].concat();
+        let line = Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path());
+        line.env("TOOLGATE_SEARCH_ROOTS", &roots).run()
+    };
+    let std = of(&["--namespace", "std"]);
+    assert_eq!((std.code, std.out.as_str()), (0, "std: ready; 1 files, 1 passages\n"), "{std:?}");
+    for (words, code, said) in [
+        (&["--namespace", "gone"][..], 1, "the index of `gone` cannot be brought up to date"),
+        (&["--namespace", "none"], 1, "no namespace is named `none`"),
+        (&["no-such-folder"], 2, "no-such-folder"),
+        (&["README.md"], 2, "README.md"),
+    ] {
+        let done = of(words);
+        assert_eq!((done.code, done.out.as_str()), (code, ""), "{words:?}: {done:?}");
+        assert!(done.err.contains(said), "{words:?}: {done:?}");
+    }
+}
+
+#[test]
+fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
+    let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut command = Command::new(binary());
+    command.args(["index"]).current_dir(workspace.root()).env_clear().env("PATH", path());
+    command.env("HOME", home.path()).env("XDG_CACHE_HOME", cache.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("files indexed") {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it ended before it was stopped");
+    }
+    kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    let begun = Instant::now();
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    let status = child.wait().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(status.code(), Some(1), "{rest}");
+    assert!(rest.contains("cancel"), "{rest}");
+    let next = index(&workspace, &cache, &[]);
+    assert_eq!((next.code, next.out.contains("ready; 601 files")), (0, true), "{next:?}");
+}
+
+#[test]
+fn at_a_terminal_a_bar_says_how_far_it_is_and_goes() {
+    let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let line = format!("{} index", binary().display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root());
+    command.env_clear().env("PATH", path()).env("HOME", home.path()).env("TERM", "xterm");
+    command.env("XDG_CACHE_HOME", cache.path()).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut shown = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    let done = wait_long_for(Duration::from_secs(5), "it ends", || child.try_wait().unwrap());
+    assert!(done.success(), "{shown}");
+    let drawn: Vec<_> = shown.split(['\r', '\n']).filter(|it| it.contains("indexed")).collect();
+    assert!(drawn.iter().any(|it| it.contains('%')), "{drawn:?}");
+    let last = shown.trim_end().lines().last().unwrap();
+    assert!(last.contains("workspace: ready; 601 files, "), "{last:?}");
+}
