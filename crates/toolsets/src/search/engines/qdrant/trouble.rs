@@ -62,7 +62,10 @@ pub(super) fn told(trouble: &Trouble, named: &str, key_env: &str) -> EngineError
             unreachable(message)
         )),
         // Cancelled, unknown, out of time, aborted, unavailable: by the connection, not by Qdrant.
-        1 | 2 | 4 | 10 | 14 => away(format!("hung up: {message}; try again")),
+        1 | 2 | 4 | 10 | 14 => away(format!(
+            "hung up: {message}; try again, and see whether `url` names the port at which it \
+             speaks gRPC, 6334 unless it is told another"
+        )),
         _ => EngineError::Failed(format!("{named} did not take it: {message}")),
     }
 }
