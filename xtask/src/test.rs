@@ -25,8 +25,8 @@ fn all(quick: bool) -> anyhow::Result<()> {
         &cargo,
         &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"],
     )?;
-    // Some tests speak to it.
-    run(&cargo, &["build", "--locked", "--package", "example-everything"])?;
+    // Some tests speak to the examples. Built with the tests, or every dependency is built twice.
+    run(&cargo, &["build", "--workspace", "--bins", "--tests", "--locked"])?;
     let mut tests = vec!["nextest", "run", "--workspace", "--locked"];
     if quick {
         // Most tests wait more than they work.

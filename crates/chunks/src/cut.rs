@@ -5,73 +5,24 @@ use std::ops::Range;
 
 use crate::chunk::{Chunk, ChunkKind, HEAD_BYTES_MAX};
 use crate::docs;
+use crate::join::{Join, NAMES_MAX, Piece, add_doc, add_names, fewer, join};
 use crate::lines::Lines;
 use crate::outline::{NO_BORDER, Outline, Part, PartKind};
 
 /// A part of a text that is cut has no more lines,
-const LINES_MAX: usize = 60;
+pub(crate) const LINES_MAX: usize = 60;
 /// nor more bytes, if it has more than one line,
-const BYTES_MAX: usize = 8 << 10;
+pub(crate) const BYTES_MAX: usize = 8 << 10;
 /// and no fewer lines if it can be helped.
 const LINES_MIN: usize = 20;
-/// What is joined to a chunk because it is too little to stand alone makes it no longer than this.
-const JOINED_LINES_MAX: usize = LINES_MAX + 6;
-/// Small neighbours of one kind share a chunk of so many lines.
-const ALIKE_LINES_MAX: usize = 24;
-/// Those of several kinds share a smaller one.
-const MIXED_LINES_MAX: usize = 12;
-/// What defines nothing is cut less often.
-const LOOSE_LINES_MAX: usize = 40;
 /// A type that is no longer than this is one chunk with its small methods.
 const WHOLE_TYPE_LINES_MAX: usize = 20;
-/// A chunk tells no more names.
-const NAMES_MAX: usize = 8;
-
-/// What becomes a chunk, alone or with others.
-#[derive(Debug, Clone)]
-struct Piece {
-    first: usize,
-    last: usize,
-    kind: ChunkKind,
-    names: Vec<String>,
-    within: Vec<String>,
-    head: String,
-    doc: String,
-    doc_bytes: Vec<Range<usize>>,
-    join: Join,
-    /// What it stands in: only what stands in the same is merged.
-    group: Option<usize>,
-    /// Of what it is the beginning: constants and fields that come next are merged with it.
-    opens: Option<usize>,
-}
-
-impl Piece {
-    fn is_doc_inside(&self, lines: &Lines<'_>) -> bool {
-        let bytes = lines.bytes(self.first, self.last);
-        let (first, last) = (self.doc_bytes.first(), self.doc_bytes.last());
-        first.is_none_or(|doc| bytes.start <= doc.start)
-            && last.is_none_or(|doc| doc.end <= bytes.end)
-    }
-}
-
-/// With what a piece shares its chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Join {
-    /// With nothing.
-    Alone,
-    /// With pieces as small as it.
-    Neighbours,
-    /// With what comes after it, which it opens or speaks of.
-    Next,
-    /// With what comes before it, which it closes.
-    Previous,
-}
 
 /// The chunks of the text of `lines`. What no part of `outline` holds is `loose`.
 pub(crate) fn cut(lines: &Lines<'_>, outline: &Outline, loose: ChunkKind) -> Vec<Chunk> {
     let mut cutter = Cutter { lines, outline, loose, pieces: Vec::new() };
     cutter.all();
-    join(lines, cutter.pieces).into_iter().map(|piece| chunk(lines, piece)).collect()
+    fewer(lines, join(lines, cutter.pieces)).into_iter().map(|piece| chunk(lines, piece)).collect()
 }
 
 struct Cutter<'c, 't> {
@@ -169,9 +120,7 @@ impl Cutter<'_, '_> {
         let Some((first, last)) = self.lines.trimmed(from, last) else { return };
         let mut piece = match outer {
             // The rest of a long function is still that function.
-            Some(at) if self.outline.parts[at].kind == PartKind::Function => {
-                Piece { doc: String::new(), doc_bytes: Vec::new(), ..self.piece(at) }
-            }
+            Some(at) if self.outline.parts[at].kind == PartKind::Function => self.undocumented(at),
             Some(_) | None => Piece {
                 first,
                 last,
@@ -213,6 +162,12 @@ impl Cutter<'_, '_> {
 
     fn piece(&self, at: usize) -> Piece {
         let part = &self.outline.parts[at];
+        let (doc, doc_bytes) = (part.doc.clone(), part.doc_bytes.clone());
+        Piece { doc, doc_bytes, ..self.undocumented(at) }
+    }
+
+    fn undocumented(&self, at: usize) -> Piece {
+        let part = &self.outline.parts[at];
         Piece {
             first: part.first,
             last: part.last,
@@ -226,8 +181,8 @@ impl Cutter<'_, '_> {
             names: part.names.clone(),
             within: self.outline.within(at),
             head: part.head.clone(),
-            doc: part.doc.clone(),
-            doc_bytes: part.doc_bytes.clone(),
+            doc: String::new(),
+            doc_bytes: Vec::new(),
             join: Join::Alone,
             group: part.outer,
             opens: None,
@@ -321,126 +276,6 @@ fn is_small(part: &Part) -> bool {
         PartKind::Function | PartKind::Type | PartKind::Scope => code < 4 && all < 6,
         PartKind::Value => all < 6,
         PartKind::Section | PartKind::Key => all < 4,
-    }
-}
-
-/// `pieces` with those joined that are too little to stand alone.
-fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
-    let fits = |first: usize, last: usize, most: usize| {
-        last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
-    };
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
-    let mut opening: Option<Piece> = None;
-    for mut piece in pieces {
-        if let Some(before) = opening.take() {
-            if fits(before.first, piece.last, JOINED_LINES_MAX) {
-                piece = open(before, piece);
-            } else {
-                joined.push(before);
-            }
-        }
-        match (piece.join, joined.last_mut()) {
-            // What follows the head of a file belongs to it: its imports.
-            (Join::Next, Some(last))
-                if last.names.is_empty()
-                    && is_neighbour(last, &piece)
-                    && fits(last.first, piece.last, MIXED_LINES_MAX) =>
-            {
-                merge(last, piece);
-            }
-            (Join::Next, _) => opening = Some(piece),
-            (Join::Previous, Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
-                last.last = piece.last;
-            }
-            (Join::Neighbours, Some(last)) if is_neighbour(last, &piece) => {
-                let most = lines_max(last, &piece);
-                if fits(last.first, piece.last, most) {
-                    merge(last, piece);
-                } else {
-                    joined.push(piece);
-                }
-            }
-            (Join::Alone | Join::Neighbours | Join::Previous, _) => joined.push(piece),
-        }
-    }
-    match (opening, joined.last_mut()) {
-        (Some(piece), Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
-            add_names(&mut last.names, &piece.names);
-            last.last = piece.last;
-        }
-        (Some(piece), _) => joined.push(piece),
-        (None, _) => {}
-    }
-    joined
-}
-
-fn is_neighbour(last: &Piece, piece: &Piece) -> bool {
-    let are_beside = last.join == Join::Neighbours && last.group == piece.group;
-    let is_of_type = last.opens.is_some() && last.opens == piece.group;
-    (are_beside || is_of_type && piece.kind == ChunkKind::Code)
-        && last.names.len() + piece.names.len() <= NAMES_MAX
-}
-
-/// How many lines `last` and `piece` may have together.
-fn lines_max(last: &Piece, piece: &Piece) -> usize {
-    if last.opens.is_some() {
-        ALIKE_LINES_MAX
-    } else if last.names.is_empty() && piece.names.is_empty() {
-        LOOSE_LINES_MAX
-    } else if last.kind == piece.kind && last.names.is_empty() == piece.names.is_empty() {
-        ALIKE_LINES_MAX
-    } else {
-        MIXED_LINES_MAX
-    }
-}
-
-/// `piece` with `before`, which only opens it or speaks of it.
-fn open(before: Piece, mut piece: Piece) -> Piece {
-    if piece.names.is_empty() && !before.names.is_empty() {
-        (piece.kind, piece.head) = (before.kind, before.head);
-    }
-    add_names(&mut piece.names, &before.names);
-    piece.first = before.first;
-    let (doc, doc_bytes) = (std::mem::take(&mut piece.doc), std::mem::take(&mut piece.doc_bytes));
-    (piece.doc, piece.doc_bytes) = (before.doc, before.doc_bytes);
-    add_doc(&mut piece, &doc, &doc_bytes);
-    if piece.join == Join::Previous {
-        piece.join = before.join;
-    }
-    piece
-}
-
-/// Adds the lines of `piece` to `last`: the first function or type of them is what they are.
-fn merge(last: &mut Piece, piece: Piece) {
-    let defines = |kind| matches!(kind, ChunkKind::Function | ChunkKind::Type);
-    let is_main = defines(piece.kind) && !defines(last.kind)
-        || last.names.is_empty() && !piece.names.is_empty();
-    if is_main {
-        let others = std::mem::replace(&mut last.names, piece.names);
-        add_names(&mut last.names, &others);
-        (last.kind, last.head) = (piece.kind, piece.head);
-    } else {
-        add_names(&mut last.names, &piece.names);
-    }
-    last.last = piece.last;
-    add_doc(last, &piece.doc, &piece.doc_bytes);
-}
-
-fn add_names(names: &mut Vec<String>, more: &[String]) {
-    for name in more {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-}
-
-fn add_doc(piece: &mut Piece, doc: &str, doc_bytes: &[Range<usize>]) {
-    if !doc.is_empty() {
-        if !piece.doc.is_empty() {
-            piece.doc.push('\n');
-        }
-        piece.doc.push_str(doc);
-        piece.doc_bytes.extend_from_slice(doc_bytes);
     }
 }
 

@@ -101,6 +101,9 @@ fn dedented(lines: &[&str]) -> String {
     lines.join("\n")
 }
 
+/// A longer tag is none.
+const TAG_BYTES_MAX: usize = 200;
+
 /// `text` without the tags of C#'s doc comments; what `<see cref="Name"/>` names stays.
 pub(crate) fn without_tags(text: &str) -> String {
     const TAGS: [&str; 18] = [
@@ -130,7 +133,8 @@ pub(crate) fn without_tags(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('<') {
         bare.push_str(before);
-        let Some((tag, next)) = after.split_once('>') else {
+        let near = &after[..after.floor_char_boundary(TAG_BYTES_MAX)];
+        let Some((tag, _)) = near.split_once('>') else {
             bare.push('<');
             rest = after;
             continue;
@@ -140,7 +144,7 @@ pub(crate) fn without_tags(text: &str) -> String {
             let told =
                 tag.split('"').nth(1).filter(|_| name.starts_with("see") || name.ends_with("ref"));
             bare.push_str(told.unwrap_or_default());
-            rest = next;
+            rest = &after[tag.len() + 1..];
         } else {
             bare.push('<');
             rest = after;

@@ -7,7 +7,7 @@ use crate::definitions::definition;
 pub(crate) use crate::definitions::is_lead;
 use crate::docs;
 use crate::lines::Lines;
-use crate::outline::{Outline, Part, PartKind};
+use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
 
 /// A longer line defines nothing.
 const LINE_BYTES_MAX: usize = 2 << 10;
@@ -47,7 +47,8 @@ pub(crate) fn parts(lines: &Lines<'_>, range: Range<usize>) -> Vec<Part> {
             open.pop();
         }
         reach(&mut parts, &open, at);
-        let found = Some(line).filter(|line| line.len() <= LINE_BYTES_MAX).and_then(definition);
+        let looks = line.len() <= LINE_BYTES_MAX && parts.len() < PARTS_MAX;
+        let found = Some(line).filter(|_| looks).and_then(definition);
         let Some(found) = found else { continue };
         let first = (free..at).rev().take_while(|&above| is_lead(lines.line(above).trim())).last();
         let mut part = Part::new(found.kind, first.unwrap_or(at), at, found.names);

@@ -2,8 +2,10 @@
 
 mod chunk;
 mod cut;
+mod join;
 mod outline;
 mod code;
+mod memory;
 mod grammars;
 mod docs;
 mod guess;

@@ -83,6 +83,12 @@ pub(crate) const NO_BORDER: u8 = u8::MAX;
 const DEPTH_MAX: usize = 16;
 /// No part has more names of its own and of what shares its first line.
 const NAMES_MAX: usize = 8;
+/// It is not told of more that a part stands in,
+const WITHIN_MAX: usize = 16;
+/// nor of more than so many bytes of it.
+const WITHIN_BYTES_MAX: usize = 1 << 10;
+/// A text defines more than this only if a program wrote it: the rest is cut as it comes.
+pub(crate) const PARTS_MAX: usize = 1 << 15;
 /// A function of so many lines is looked into.
 pub(crate) const LONG_LINES: usize = 60;
 
@@ -148,15 +154,27 @@ impl Outline {
                 within.push(name.clone());
             }
         }
-        within
+        innermost(within)
     }
 
     /// What stands in the part at `at` stands in.
     pub(crate) fn inside(&self, at: usize) -> Vec<String> {
         let mut within = self.within(at);
         within.extend(self.parts[at].scope.iter().cloned());
-        within
+        innermost(within)
     }
+}
+
+/// As much of `within` as is told, which begins with the outermost.
+pub(crate) fn innermost(mut within: Vec<String>) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |name: &&String| {
+        bytes += name.len();
+        bytes <= WITHIN_BYTES_MAX
+    };
+    let told = within.iter().rev().take(WITHIN_MAX).take_while(fits).count();
+    within.drain(..within.len() - told);
+    within
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The outline of documents: their headings.
 
 use crate::lines::Lines;
-use crate::outline::{Outline, Part, PartKind};
+use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
 
 /// A longer line is no heading.
 const LINE_BYTES_MAX: usize = 512;
@@ -24,7 +24,7 @@ pub(crate) fn outline(lines: &Lines<'_>, lang: &str) -> Outline {
     let mut parts: Vec<Part> = Vec::with_capacity(headings.len());
     // The sections that have not ended yet.
     let mut open: Vec<(usize, usize)> = Vec::new();
-    for heading in headings {
+    for heading in headings.into_iter().take(PARTS_MAX) {
         while let Some(&(part, level)) = open.last()
             && level >= heading.level
         {

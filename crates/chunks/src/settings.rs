@@ -1,7 +1,7 @@
 //! The outline of configuration: its tables and keys.
 
 use crate::lines::Lines;
-use crate::outline::{Outline, Part, PartKind};
+use crate::outline::{Outline, PARTS_MAX, Part, PartKind};
 
 /// It is looked into what is longer.
 const LONG_LINES: usize = 24;
@@ -35,7 +35,7 @@ fn tables(lines: &Lines<'_>) -> Vec<Part> {
         if line.len() <= LINE_BYTES_MAX && (odd("\"\"\"") || odd("'''")) {
             quoted = !quoted;
         }
-        if was_quoted || line.len() > LINE_BYTES_MAX {
+        if was_quoted || line.len() > LINE_BYTES_MAX || parts.len() >= PARTS_MAX {
             continue;
         }
         let name = match line.strip_prefix('[') {
@@ -54,10 +54,11 @@ fn tables(lines: &Lines<'_>) -> Vec<Part> {
 
 /// `resource "kind" "name" {` and what comes until the next.
 fn blocks(lines: &Lines<'_>) -> Vec<Part> {
-    let mut parts = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     for at in 0..lines.len() {
         let line = lines.line(at);
-        if line.len() > LINE_BYTES_MAX || !line.starts_with(char::is_alphabetic) {
+        let looks = line.len() <= LINE_BYTES_MAX && parts.len() < PARTS_MAX;
+        if !looks || !line.starts_with(char::is_alphabetic) {
             continue;
         }
         let Some(head) = line.trim_end().strip_suffix('{') else { continue };
@@ -91,6 +92,9 @@ fn keys(lines: &Lines<'_>, key: impl Fn(&str) -> Option<&str>) -> Vec<Part> {
                 let first = led(lines, at).max(from);
                 if let Some(last) = found.last_mut() {
                     last.last = first - 1;
+                }
+                if parts.len() + found.len() >= PARTS_MAX {
+                    break;
                 }
                 found.push(Part::new(PartKind::Key, first, to - 1, vec![name.to_owned()]));
             }

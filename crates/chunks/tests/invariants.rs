@@ -251,3 +251,66 @@ fn code_that_takes_too_long_to_parse_is_cut_by_its_lines() {
     // It is given up after so much work, or so long; the rest is for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn a_chunk_is_not_told_all_of_the_thousands_that_it_stands_in() {
+    let told_of = |path, text: &str, innermost: &str| {
+        let found = check(path, text);
+        let is_function = |it: &&Chunk| it.kind == ChunkKind::Function;
+        let functions: Vec<&Chunk> = found.iter().filter(is_function).collect();
+        assert!(functions.len() > 4, "{path}");
+        for chunk in functions {
+            let bytes: usize = chunk.within.iter().map(String::len).sum();
+            assert!(chunk.within.len() <= 16 && bytes <= 1024, "{path} {chunk:?}");
+            assert!(chunk.within.iter().any(|it| it == innermost), "{path} {chunk:?}");
+        }
+    };
+    let many: String = (0..1000).map(|at| format!("n{at}::\n")).collect();
+    let function = |at| format!("int f{at}() {{\n  a();\n  b();\n  c();\n}}\n");
+    let functions: String = (0..8).map(function).collect();
+    told_of("a.cpp", &format!("namespace {many}last {{\n{functions}}}\n"), "last");
+    let method = "function () {\n  a();\n  b();\n  c();\n};\n";
+    let assigned = format!("a.{}last.f = {method}", "b.\n".repeat(1000));
+    told_of("a.js", &assigned.repeat(8), "last");
+    let many = many.replace("::", ".");
+    told_of("a.cs", &format!("namespace {many}last;\nclass A {{\n{functions}}}\n"), "last");
+    let long = "m".repeat(150);
+    let nested: String = (0..12).map(|at| format!("mod {long}{at} {{\n")).collect();
+    let functions = functions.replace("int ", "fn ");
+    let closed = "}\n".repeat(12);
+    told_of("a.rs", &format!("{nested}{functions}{closed}"), &format!("{long}11"));
+}
+
+#[test]
+fn a_file_has_four_thousand_chunks_at_most() {
+    let count = 9_000;
+    let section = |at| format!("# Heading {at}\n\nSome words.\n\n");
+    let function = |at| format!("/// Does {at}.\nfn f{at}() {{\n    a();\n    b();\n}}\n\n");
+    for (path, text) in [
+        ("a.md", (0..count).map(section).collect::<String>()),
+        ("a.rs", (0..count).map(function).collect()),
+        ("a.md", "# a\n".repeat(4 * count)),
+        ("a.yaml", "k:\n".repeat(4 * count)),
+        ("a.kt", "fun a() {\n".repeat(4 * count)),
+    ] {
+        let found = check(path, &text);
+        assert!((100..=4000).contains(&found.len()), "{path}: {}", found.len());
+        assert!(found.iter().any(|it| !it.names.is_empty()), "{path}");
+    }
+}
+
+#[test]
+fn the_time_that_a_text_takes_grows_as_it_does() {
+    let names = |at| format!("a{at},{}", if at % 40 == 0 { "\n" } else { "" });
+    let many: String = (0..100_000).map(names).collect();
+    let below = format!("/// <summary>\n{}", format!("/// {}\n", "<".repeat(372)).repeat(2_500));
+    for (path, text) in [
+        ("a.c", format!("int {many}z;\n")),
+        ("a.rs", format!("{below}fn good() {{\n    a();\n    b();\n}}\n")),
+    ] {
+        let begun = Instant::now();
+        check(path, &text);
+        // It took a minute where each was held against all others.
+        assert!(begun.elapsed() < Duration::from_secs(12), "{path}: {:?}", begun.elapsed());
+    }
+}

@@ -68,36 +68,42 @@ impl ModelFolder {
         self.folder.shape.hidden_size
     }
 
-    /// The space of its vectors. Reads the weights once, for their hash: those of another model
-    /// must not be taken for these.
+    /// The space of its vectors. Reads all that decides about them once, for its hash: those of
+    /// another model must not be taken for these.
     pub fn space(&self) -> Result<Space, NotAModel> {
-        self.space_of(&self.weights()?)
+        self.space_of(&self.tokenizer()?, &self.weights()?)
     }
 
     /// Opens the model. Takes as long as reading its weights takes.
     pub fn open(&self) -> Result<Model, NotAModel> {
         let Self { folder, tokens_max, prompts } = self;
-        let tokenizer = Tokenizer::read(&folder.path, folder.shape.vocab_size)?;
-        let weights = self.weights()?;
+        let (tokenizer, weights) = (self.tokenizer()?, self.weights()?);
         let bert = Bert::read(folder, &weights, *tokens_max)?;
-        let space = self.space_of(&weights)?;
+        let space = self.space_of(&tokenizer, &weights)?;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let (tokens_max, prompts) = (*tokens_max, prompts.clone());
         Ok(Model { space, tokenizer, bert, tokens_max, threads, prompts })
+    }
+
+    fn tokenizer(&self) -> Result<Tokenizer, NotAModel> {
+        Tokenizer::read(&self.folder.path, self.folder.shape.vocab_size)
     }
 
     fn weights(&self) -> Result<Weights, NotAModel> {
         Weights::open(&self.folder.path.join("model.safetensors"))
     }
 
-    fn space_of(&self, weights: &Weights) -> Result<Space, NotAModel> {
-        let Self { folder, tokens_max, prompts } = self;
+    fn space_of(&self, tokenizer: &Tokenizer, weights: &Weights) -> Result<Space, NotAModel> {
+        let Self { folder: Folder { shape, bend, pooling, .. }, tokens_max, prompts } = self;
         // What is not in the weights decides about the vectors, too.
+        let (heads, eps) = (shape.num_attention_heads, shape.layer_norm_eps);
+        let rest = format!("{pooling:?} {tokens_max} {prompts:?} {bend:?} {heads} {eps:e}");
         let mut hasher = blake3::Hasher::new();
         hasher.update(weights.hash()?.as_bytes());
-        hasher.update(format!("{:?} {tokens_max} {prompts:?}", folder.pooling).as_bytes());
+        hasher.update(tokenizer.hash().as_bytes());
+        hasher.update(rest.as_bytes());
         let hash = hasher.finalize().to_hex();
-        let model = format!("{}-{}", folder.name(), &hash[..8]);
+        let model = format!("{}-{}", self.folder.name(), &hash[..8]);
         Ok(Space { model, dimensions: self.dimensions() })
     }
 }

@@ -136,6 +136,22 @@ impl Tokenizer {
         })
     }
 
+    /// A hash of all that decides how texts are cut.
+    pub(crate) fn hash(&self) -> blake3::Hash {
+        let Self { numbers, piece_bytes_max: _, begin, end, unknown, .. } = self;
+        let Self { lowers, strips_accents, cleans, sets_chinese_apart, .. } = self;
+        let mut pieces: Vec<_> = numbers.iter().collect();
+        pieces.sort_unstable();
+        let mut hasher = blake3::Hasher::new();
+        for (piece, number) in pieces {
+            hasher.update(piece.as_bytes()).update(&[0]).update(&number.to_le_bytes());
+        }
+        let marks = [*begin, *end, *unknown];
+        let ways = [*lowers, *strips_accents, *cleans, *sets_chinese_apart];
+        hasher.update(format!("{marks:?} {ways:?}").as_bytes());
+        hasher.finalize()
+    }
+
     /// The tokens of `text`, the two around it among them, at most `most`.
     ///
     /// What a text says is text: `[SEP]` in it is three words, and not the end.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use toolgate_embed::Model;
+use toolgate_embed::{Model, ModelFolder};
 
 const HIDDEN: usize = 8;
 const WIDE: usize = 16;
@@ -353,6 +353,41 @@ fn a_space_is_of_its_model_alone() {
         write(folder, "1_Pooling/config.json", r#"{"pooling_mode_cls_token":true}"#);
     };
     assert_ne!(name(&first_token), first);
+    for (field, value) in [
+        ("hidden_act", json!("relu")),
+        ("num_attention_heads", json!(4)),
+        ("layer_norm_eps", json!(1e-5)),
+    ] {
+        let changed = name(&|folder| {
+            let mut config = config();
+            config[field] = value.clone();
+            write(folder, "config.json", &config.to_string());
+        });
+        assert_ne!(changed, first, "{field}");
+    }
+}
+
+#[test]
+fn a_corrected_tokenizer_makes_another_space() {
+    let name = |change: &dyn Fn(&mut Value)| {
+        let folder = model();
+        let mut said = tokenizer();
+        change(&mut said);
+        write(folder.path(), "tokenizer.json", &said.to_string());
+        let looked = ModelFolder::look(folder.path()).unwrap();
+        let opened = looked.open().unwrap();
+        let space = looked.space().unwrap();
+        assert_eq!(opened.space(), &space);
+        space.model.rsplit_once('-').unwrap().1.to_owned()
+    };
+    let first = name(&|_| {});
+    assert_eq!(name(&|said| said["padding"] = json!({ "length": 128 })), first);
+    assert_ne!(name(&|said| said["normalizer"]["lowercase"] = json!(false)), first);
+    let exchanged = |said: &mut Value| {
+        let vocab = &mut said["model"]["vocab"];
+        (vocab["file"], vocab["read"]) = (vocab["read"].clone(), vocab["file"].clone());
+    };
+    assert_ne!(name(&exchanged), first);
 }
 
 #[test]

@@ -1,37 +1,32 @@
 //! The outline of code, by its grammar: a walk over the tree that looks no deeper than it must.
 
-use std::cell::RefCell;
-use std::ops::{ControlFlow, Range};
-use std::time::{Duration, Instant};
+use std::ops::Range;
 
-use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree, TreeCursor};
+use tree_sitter::{Node, Tree, TreeCursor};
 
 use crate::docs::{self, Mark};
 use crate::grammars::{Docs, Grammar, Role};
 use crate::guess;
 use crate::lines::Lines;
-use crate::outline::{LONG_LINES, NO_BORDER, Outline, Part, PartKind};
+use crate::memory::Memory;
+use crate::outline::{LONG_LINES, NO_BORDER, Outline, PARTS_MAX, Part, PartKind, innermost};
+use parse::parse;
 
 mod names;
+mod parse;
 
 /// Longer code is told by its lines alone.
 const BYTES_MAX: usize = 1 << 20;
-/// So is code whose parse goes on after it was asked so often whether it may, which is within a
-/// second; a megabyte that people wrote asks some 7,000 times. Counted, not timed, so that the same
-/// text has the same chunks on a busy machine.
-const PARSE_ASKS_MAX: usize = 25_000;
-/// So is code that takes longer to parse even so.
-const PARSE_TIME_MAX: Duration = Duration::from_secs(10);
 /// It is not looked into what is nested deeper.
 const DEPTH_MAX: u32 = 4000;
 
-thread_local! {
-    static PARSER: RefCell<Parser> = RefCell::new(Parser::new());
-}
-
 /// The outline of the code of `lines`, unless it is too long, or too hard, to parse.
 pub(crate) fn outline(lines: &Lines<'_>, grammar: &'static Grammar) -> Option<Outline> {
-    let tree = parse(lines.text, grammar)?;
+    if lines.text.len() > BYTES_MAX {
+        return None;
+    }
+    let memory = Memory::of(lines.text.len());
+    let tree = parse(lines.text, grammar, &memory)?;
     let mut walk = Walk {
         lines,
         grammar,
@@ -54,28 +49,6 @@ pub(crate) fn outline(lines: &Lines<'_>, grammar: &'static Grammar) -> Option<Ou
         }
     }
     Some(outline)
-}
-
-fn parse(text: &str, grammar: &Grammar) -> Option<Tree> {
-    if text.len() > BYTES_MAX {
-        return None;
-    }
-    PARSER.with_borrow_mut(|parser| {
-        parser.set_language(&grammar.language).ok()?;
-        let begun = Instant::now();
-        let mut asks = 0;
-        let mut watch = |_: &ParseState| {
-            asks += 1;
-            let is_over = asks > PARSE_ASKS_MAX || begun.elapsed() > PARSE_TIME_MAX;
-            if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let options = ParseOptions::new().progress_callback(&mut watch);
-        let mut read = |at: usize, _| text.as_bytes().get(at..).unwrap_or_default();
-        let tree = parser.parse_with_options(&mut read, None, Some(options));
-        // What a parse that was given up leaves would be taken up by the next.
-        parser.reset();
-        tree
-    })
 }
 
 struct Walk<'w, 't> {
@@ -199,7 +172,7 @@ impl<'t> Walk<'_, 't> {
             Role::Package => {
                 if node.kind() == "file_scoped_namespace_declaration" {
                     let named = names::of(node, self.lines.text);
-                    self.package = Some((first, [named.above, named.names].concat()));
+                    self.package = Some((first, innermost([named.above, named.names].concat())));
                 }
                 Some(PartKind::Value)
             }
@@ -305,6 +278,9 @@ impl<'t> Walk<'_, 't> {
             None => {
                 let is_next = |part: &Part| part.names.is_empty() && part.last + 1 == first;
                 if !self.parts.last().is_some_and(is_next) {
+                    if self.parts.len() >= PARTS_MAX {
+                        return;
+                    }
                     self.parts.push(Part::new(PartKind::Type, first, last, Vec::new()));
                 }
                 let Some(part) = self.parts.last_mut() else { return };
@@ -338,7 +314,7 @@ impl<'t> Walk<'_, 't> {
         wrap: Option<Wrap>,
     ) -> Option<usize> {
         let named = names::of(node, self.lines.text);
-        if named.names.is_empty() {
+        if named.names.is_empty() || self.parts.len() >= PARTS_MAX {
             return None;
         }
         let (_, mut last) = self.span(node);

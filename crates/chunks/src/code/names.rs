@@ -23,7 +23,9 @@ pub(super) struct Named {
 const NAMES_MAX: usize = 8;
 /// Nor longer ones.
 const NAME_BYTES_MAX: usize = 200;
-/// Declarators are not nested deeper.
+/// Nor is it told of more that they are in.
+const ABOVE_MAX: usize = 8;
+/// Declarators are not nested deeper, and no more of one declaration are looked at.
 const DECLARATORS_MAX: usize = 32;
 
 /// What `node` defines; no names if it does not say.
@@ -48,6 +50,7 @@ pub(super) fn of(node: Node<'_>, text: &str) -> Named {
         own(node, text, &mut named);
     }
     named.names.truncate(NAMES_MAX);
+    named.above.drain(..named.above.len().saturating_sub(ABOVE_MAX));
     if named.scope.is_empty() && !matches!(node.kind(), "foreign_mod_item" | "singleton_class") {
         named.scope = named.names.first().cloned().into_iter().collect();
     }
@@ -62,7 +65,8 @@ fn own(node: Node<'_>, text: &str, named: &mut Named) {
         }
     }
     let mut cursor = node.walk();
-    for declarator in node.children_by_field_name("declarator", &mut cursor) {
+    let declarators = node.children_by_field_name("declarator", &mut cursor);
+    for declarator in declarators.take(DECLARATORS_MAX) {
         declared(declarator, text, named);
     }
     if !named.names.is_empty() {
@@ -124,7 +128,7 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
             {
                 let is_said =
                     |it: &&&str| !matches!(**it, "this" | "exports" | "module" | "prototype");
-                named.above.extend(above.iter().filter(is_said).map(|&it| it.to_owned()));
+                above_all(&mut named.above, above.iter().filter(is_said));
                 push(&mut named.names, name);
             }
         }
@@ -139,7 +143,7 @@ fn simple(name: Node<'_>, text: &str, named: &mut Named) {
             let parts: Vec<&str> =
                 bare.split([':', '.']).map(str::trim).filter(|it| !it.is_empty()).collect();
             if let [above @ .., name] = &parts[..] {
-                named.above.extend(above.iter().map(|&it| it.to_owned()));
+                above_all(&mut named.above, above.iter());
                 push(&mut named.names, name);
             }
         }
@@ -207,6 +211,14 @@ fn type_name(node: Node<'_>, text: &str) -> Option<String> {
     let name = words.rfind(|it| !it.is_empty() && !skips.contains(it));
     let name = name.or_else(|| (!said.is_empty()).then_some(said))?;
     (name.len() <= NAME_BYTES_MAX).then(|| name.to_owned())
+}
+
+/// Adds the last of `said`, from the outermost.
+fn above_all<'t>(above: &mut Vec<String>, said: impl DoubleEndedIterator<Item = &'t &'t str>) {
+    let fitting = said.filter(|it| it.len() <= NAME_BYTES_MAX);
+    let mut last: Vec<String> = fitting.rev().take(ABOVE_MAX).map(|it| (*it).to_owned()).collect();
+    last.reverse();
+    above.append(&mut last);
 }
 
 fn push(names: &mut Vec<String>, name: &str) {

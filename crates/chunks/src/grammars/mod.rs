@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 
 use tree_sitter::Language;
 
+use crate::memory;
+
 mod c;
 mod cpp;
 mod csharp;
@@ -98,6 +100,7 @@ static READY: [OnceLock<Grammar>; ALL.len()] = [const { OnceLock::new() }; ALL.l
 impl Grammar {
     /// The grammar of the language that is called `lang`, if we know it.
     pub(crate) fn of(lang: &str) -> Option<&'static Self> {
+        memory::count();
         let at = ALL.iter().position(|rules| rules.lang == lang)?;
         Some(READY[at].get_or_init(|| Self::new(ALL[at])))
     }

@@ -29,6 +29,8 @@ use tantivy::directory::{
 
 /// A file no larger is read at once and closed again: most of many small ones.
 const SMALL_BYTES: usize = 64 << 10;
+/// How much of a file is read at a time to see whether it is as it was written.
+const PIECE_BYTES: usize = 128 << 10;
 /// How long a lock that others hold for moments is waited for.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether it is free.
@@ -46,6 +48,16 @@ struct Inner {
     sound: Mutex<HashSet<PathBuf>>,
 }
 
+/// Which file `meta.json` is, and of when: of two within one tick of the clock, inode and times can
+/// be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
 impl Folder {
     /// The folder at `path`, made where it is missing.
     pub(super) fn make(path: &Path) -> io::Result<Self> {
@@ -54,10 +66,15 @@ impl Folder {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// By what it is seen that another has committed: which file `meta.json` is, and of when.
-    pub(super) fn stamp(&self) -> io::Result<(u64, i64, i64)> {
+    /// By what it is seen that another has committed.
+    pub(super) fn stamp(&self) -> io::Result<Stamp> {
         let meta = fs::metadata(self.at(Path::new("meta.json")))?;
-        Ok((meta.ino(), meta.mtime(), meta.mtime_nsec()))
+        Ok(Stamp {
+            inode: meta.ino(),
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
     }
 
     /// The names of its files.
@@ -80,34 +97,17 @@ impl Folder {
         if bytes <= SMALL_BYTES {
             let all = part.read_bytes(0..bytes)?;
             if !self.sound().contains(name) {
-                check(&FileSlice::new(Arc::new(all.clone())))?;
+                part.check()?;
                 self.sound().insert(name.to_owned());
             }
             return Ok(Arc::new(all));
         }
-        let part = Arc::new(part);
         if !self.sound().contains(name) {
-            check(&FileSlice::new(Arc::clone(&part) as Arc<dyn FileHandle>))?;
+            part.check()?;
             self.sound().insert(name.to_owned());
         }
-        Ok(part)
+        Ok(Arc::new(part))
     }
-}
-
-/// Whether a file is as it was written, by the checksum at its end.
-fn check(file: &FileSlice) -> io::Result<()> {
-    let (footer, body) = Footer::extract_footer(file.clone())?;
-    let mut hasher = crc32fast::Hasher::new();
-    let mut at = 0;
-    while at < body.len() {
-        let end = body.len().min(at + (1 << 20));
-        hasher.update(&body.read_bytes_slice(at..end)?);
-        at = end;
-    }
-    if hasher.finalize() == footer.crc {
-        return Ok(());
-    }
-    Err(io::Error::new(ErrorKind::InvalidData, "its checksum is another"))
 }
 
 /// Makes a folder that only its owner looks into, and what it stands in.
@@ -158,6 +158,28 @@ pub(super) fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
 struct Part {
     file: File,
     bytes: usize,
+}
+
+impl Part {
+    /// Fails if the file is not as it was written, by the checksum at its end.
+    fn check(&self) -> io::Result<()> {
+        let again = Self { file: self.file.try_clone()?, bytes: self.bytes };
+        let (footer, body) = Footer::extract_footer(FileSlice::new(Arc::new(again)))?;
+        let mut hasher = crc32fast::Hasher::new();
+        // One piece of memory for all of a large file.
+        let mut buffer = vec![0; body.len().min(PIECE_BYTES)];
+        let mut at = 0;
+        while at < body.len() {
+            let piece = &mut buffer[..(body.len() - at).min(PIECE_BYTES)];
+            self.file.read_exact_at(piece, at as u64)?;
+            hasher.update(piece);
+            at += piece.len();
+        }
+        if hasher.finalize() == footer.crc {
+            return Ok(());
+        }
+        Err(io::Error::new(ErrorKind::InvalidData, "its checksum is another"))
+    }
 }
 
 impl FileHandle for Part {

@@ -27,7 +27,7 @@ const OPENING: &str = "open.lock";
 const RIGHT: &str = "write.lock";
 
 /// How what is on disk is laid out; raised when that changes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// Text with something of all that words are taken apart by.
 const SAMPLE: &str = "fn parseHTTPHeader2(x: &str) -> Vec<utf8_lossy> { validated_sessions += 1 } \
@@ -111,7 +111,7 @@ pub(super) fn wipe(folder: &Path) -> Result<(), IndexError> {
     for gone in gone {
         match gone {
             Err(err) if err.kind() != ErrorKind::NotFound => {
-                return Err(IndexError::Failed(format!("{}: {err}", folder.display())));
+                return Err(IndexError::Failed(format!("it cannot be removed: {err}")));
             }
             Ok(()) | Err(_) => {}
         }

@@ -14,10 +14,12 @@ mod lexical;
 mod allowed;
 mod candidates;
 mod named;
+mod leading;
 #[cfg(test)]
 mod tests;
 
 pub use candidates::{Found, Sought};
+pub use leading::{Leader, Pulse};
 pub use named::{Asked, How, Named};
 pub use snapshot::{Counts, Known, Snapshot, Unembedded, Which};
 pub use writer::Writer;
@@ -28,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tantivy::directory::RamDirectory;
-use tantivy::directory::error::OpenReadError;
+use tantivy::directory::error::{OpenReadError, OpenWriteError};
 use tantivy::store::Compressor;
 use tantivy::{IndexSettings, TantivyError};
 
@@ -63,8 +65,8 @@ pub enum IndexError {
     /// What is on disk is broken: [`Index::remove`] it, open it again and fill it anew.
     #[error("the search index is damaged ({0}): it is to be made anew")]
     Damaged(String),
-    /// It would have to be made anew, and another process writes it.
-    #[error("the search index at `{0}` is written by another process: try again later")]
+    /// It would have to be made anew, and another process writes it: where it lies.
+    #[error("the search index is written by another process: try again later")]
     Busy(String),
     /// What was handed in cannot be taken.
     #[error("{0}")]
@@ -114,6 +116,9 @@ impl Index {
     /// there next is empty. Whoever has a [`Writer`] drops it before.
     pub fn remove(place: Place<'_>) -> Result<(), IndexError> {
         let Place::Folder(folder) = place else { return Ok(()) };
+        if !folder.try_exists()? {
+            return Ok(());
+        }
         let _opening = header::opening(folder)?;
         let _right =
             header::right(folder)?.ok_or_else(|| IndexError::Busy(folder.display().to_string()))?;
@@ -286,7 +291,8 @@ impl From<TantivyError> for IndexError {
     fn from(err: TantivyError) -> Self {
         match err {
             TantivyError::OpenReadError(err) => err.into(),
-            TantivyError::IoError(err) => std::io::Error::new(err.kind(), err.to_string()).into(),
+            TantivyError::OpenWriteError(OpenWriteError::IoError { io_error: err, .. })
+            | TantivyError::IoError(err) => std::io::Error::new(err.kind(), err.to_string()).into(),
             TantivyError::DataCorruption(_)
             | TantivyError::IncompatibleIndex(_)
             | TantivyError::DeserializeError(_)
@@ -302,7 +308,9 @@ impl From<VectorsError> for IndexError {
         match err {
             VectorsError::Refused(why) => Self::Refused(why),
             VectorsError::Canceled => Self::Canceled,
-            disk @ VectorsError::Disk { .. } => Self::Failed(disk.to_string()),
+            VectorsError::Disk { cause, .. } => {
+                Self::Failed(format!("its vectors cannot be kept: {cause}"))
+            }
         }
     }
 }

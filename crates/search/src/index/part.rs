@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use tantivy::columnar::{ColumnValues, StrColumn};
+use tantivy::columnar::{BytesColumn, ColumnValues, StrColumn};
 use tantivy::fieldnorm::FieldNormReader;
 use tantivy::schema::Value as _;
 use tantivy::store::StoreReader;
 use tantivy::{DocId, InvertedIndexReader, Segment, SegmentReader, TantivyDocument};
 
 use super::IndexError;
-use super::schema::{ChunkKept, Fields, FileKept, HASH, NUMBER, PATH};
+use super::Known;
+use super::schema::{ChunkKept, Fields, FileKept, HASH, KNOWN, NUMBER, PATH};
 use crate::rank::FIELDS;
 use crate::{ChunkHash, Shown};
 
@@ -28,6 +29,7 @@ pub(super) struct Part {
     pub(super) symbols: Arc<InvertedIndexReader>,
     /// `None` only of a segment without documents.
     pub(super) paths: Option<StrColumn>,
+    known: Option<BytesColumn>,
     hashes: Arc<dyn ColumnValues<u64>>,
     numbers: Arc<dyn ColumnValues<u64>>,
     kept: StoreReader,
@@ -50,6 +52,7 @@ impl Part {
             tags: reader.inverted_index(fields.tag)?,
             symbols: reader.inverted_index(fields.symbol)?,
             paths: fast.str(PATH)?,
+            known: fast.bytes(KNOWN)?,
             hashes: fast.u64(HASH)?.values,
             numbers: fast.u64(NUMBER)?.values,
             kept: reader.get_store_reader(BLOCKS_HELD)?,
@@ -99,6 +102,20 @@ impl Part {
         ChunkHash(self.hashes.get_val(doc))
     }
 
+    /// Tells `each` file's path, and by what its owner knows it again.
+    pub(super) fn documents(&self, mut each: impl FnMut(String, Known)) -> Result<(), IndexError> {
+        let (Some(paths), Some(known)) = (&self.paths, &self.known) else { return Ok(()) };
+        let damaged = || IndexError::Damaged("a file has no path or no stamp".to_owned());
+        // All at once: one after the other each would be looked for in its block.
+        let (all_paths, all_known) = (terms(paths)?, terms(known)?);
+        for (doc, _) in self.numbered().filter(|(_, number)| *number == 0) {
+            let path = at(paths, doc, &all_paths).and_then(|it| String::from_utf8(it.clone()).ok());
+            let known = at(known, doc, &all_known).and_then(|it| Known::read(it));
+            each(path.ok_or_else(damaged)?, known.ok_or_else(damaged)?);
+        }
+        Ok(())
+    }
+
     /// What is kept of the file at `doc`.
     pub(super) fn file(&self, doc: DocId) -> Result<FileKept, IndexError> {
         self.read(doc)
@@ -128,4 +145,20 @@ impl Part {
         let bytes = bytes.ok_or_else(|| IndexError::Damaged("nothing is kept".to_owned()))?;
         serde_json::from_slice(bytes).map_err(|err| IndexError::Damaged(err.to_string()))
     }
+}
+
+/// All that a column says, in order.
+fn terms(column: &BytesColumn) -> Result<Vec<Vec<u8>>, IndexError> {
+    let mut terms = Vec::with_capacity(column.num_terms());
+    let mut all = column.dictionary().stream()?;
+    while all.advance() {
+        terms.push(all.key().to_owned());
+    }
+    Ok(terms)
+}
+
+/// What `column` says of `doc`, of `all` that it says.
+fn at<'t>(column: &BytesColumn, doc: DocId, all: &'t [Vec<u8>]) -> Option<&'t Vec<u8>> {
+    let place = usize::try_from(column.ords().first(doc)?).ok()?;
+    all.get(place)
 }

@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 use tantivy::schema::{
-    Field, IndexRecordOption, NumericOptions, Schema, TantivyDocument, TextFieldIndexing,
-    TextOptions,
+    BytesOptions, Field, IndexRecordOption, NumericOptions, Schema, TantivyDocument,
+    TextFieldIndexing, TextOptions,
 };
 use tantivy::tokenizer::{RawTokenizer, Token, TokenStream, Tokenizer, TokenizerManager};
 use toolgate_chunks::words::words;
 use toolgate_chunks::{Chunk, ChunkKind};
 
+use super::Known;
 use crate::rank::{FIELDS, Texts};
 use crate::{ChunkHash, Document, Shown};
 
@@ -16,6 +17,7 @@ use crate::{ChunkHash, Document, Shown};
 pub(super) const PATH: &str = "path";
 pub(super) const HASH: &str = "hash";
 pub(super) const NUMBER: &str = "number";
+pub(super) const KNOWN: &str = "known";
 
 /// Longer paths cannot be kept: tantivy would leave out the term.
 pub(super) const PATH_BYTES_MAX: usize = 16 << 10;
@@ -35,6 +37,9 @@ pub(super) struct Fields {
     pub(super) hash: Field,
     /// 0 of a file, and 1 and so on of its chunks, which come right after it.
     pub(super) number: Field,
+    /// Of a file, [by what its owner knows it again](Known), in a column of its own: that of all
+    /// files is wanted at once.
+    pub(super) known: Field,
     /// A [`FileKept`] or a [`ChunkKept`].
     pub(super) kept: Field,
 }
@@ -43,11 +48,24 @@ pub(super) struct Fields {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FileKept {
     pub(super) path: String,
-    pub(super) stamp: Vec<u8>,
     pub(super) etag: String,
     pub(super) commit: Option<String>,
     pub(super) lang: Option<String>,
     pub(super) tags: Vec<String>,
+}
+
+impl Known {
+    /// As it is written: the etag, which has no 0 in it, a 0, and the stamp.
+    fn bytes(etag: &str, stamp: &[u8]) -> Vec<u8> {
+        [etag.as_bytes(), &[0], stamp].concat()
+    }
+
+    /// What [`Known::bytes`] wrote.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        let etag = String::from_utf8(bytes[..end].to_vec()).ok()?;
+        Some(Self { stamp: bytes[end + 1..].to_vec(), etag })
+    }
 }
 
 /// What is kept of a chunk, as an array, which is short.
@@ -113,6 +131,7 @@ pub(super) fn schema() -> (Schema, Fields) {
         symbol: schema.add_text_field("symbol", whole),
         hash: schema.add_u64_field(HASH, NumericOptions::default().set_fast()),
         number: schema.add_u64_field(NUMBER, NumericOptions::default().set_fast()),
+        known: schema.add_bytes_field(KNOWN, BytesOptions::default().set_fast()),
         kept: schema.add_bytes_field("kept", tantivy::schema::STORED),
     };
     (schema.build(), fields)
@@ -143,13 +162,13 @@ impl Fields {
     pub(super) fn file(&self, document: &Document<'_>) -> serde_json::Result<TantivyDocument> {
         let kept = FileKept {
             path: document.path.to_owned(),
-            stamp: document.stamp.to_owned(),
             etag: document.etag.to_owned(),
             commit: document.commit.map(str::to_owned),
             lang: document.lang.map(str::to_owned),
             tags: document.tags.to_owned(),
         };
         let mut written = self.either(document, 0, ChunkHash(0));
+        written.add_bytes(self.known, &Known::bytes(document.etag, document.stamp));
         written.add_bytes(self.kept, &serde_json::to_vec(&kept)?);
         Ok(written)
     }

@@ -7,6 +7,7 @@ use tantivy::directory::{Directory, META_LOCK};
 use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, Segment};
 
+use super::folder::Stamp;
 use super::part::Part;
 use super::schema::Fields;
 use super::{Index, IndexError, guarded};
@@ -31,7 +32,7 @@ pub(super) struct Inner {
     /// The slots that any chunk has.
     all_live: [OnceLock<Slots>; 2],
     /// By what it is known that another was committed since: `None` where that is not known.
-    stamp: Option<(u64, i64, i64)>,
+    stamp: Option<Stamp>,
 }
 
 /// How much is in an index.
@@ -86,11 +87,9 @@ impl Snapshot {
         guarded(|| {
             let mut documents = BTreeMap::new();
             for part in &self.inner.parts {
-                for (doc, _) in part.numbered().filter(|(_, number)| *number == 0) {
-                    let file = part.file(doc)?;
-                    let known = Known { stamp: file.stamp, etag: file.etag };
-                    documents.insert(file.path, known);
-                }
+                part.documents(|path, known| {
+                    documents.insert(path, known);
+                })?;
             }
             Ok(documents)
         })
@@ -211,7 +210,7 @@ impl Snapshot {
         Ok(next)
     }
 
-    fn of(index: &Index, parts: Vec<Arc<Part>>, stamp: Option<(u64, i64, i64)>) -> Self {
+    fn of(index: &Index, parts: Vec<Arc<Part>>, stamp: Option<Stamp>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 fields: index.inner.fields,

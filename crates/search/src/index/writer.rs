@@ -22,7 +22,7 @@ use crate::{ChunkHash, Document, static_model};
 const WORDS_BYTES: usize = 15_000_000;
 /// How much text waits for being taken apart.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
-/// How long it is waited for room there before something is wrong.
+/// How long nothing of it is taken before something is wrong.
 const QUEUE_WAIT: Duration = Duration::from_secs(60);
 /// How many static vectors are held before they are written.
 const VECTORS_HELD: usize = 8_192;
@@ -39,11 +39,13 @@ const DELETED_MAX: f32 = 0.3;
 pub struct Writer {
     // Fields go in order: the threads before the right.
     working: Option<Working>,
-    index: Index,
+    pub(super) index: Index,
     queue: Arc<Queue>,
     /// Static vectors that are not written yet.
     vectors: Vec<(ChunkHash, Vec<f32>)>,
     is_changed: bool,
+    /// Why segments could not be merged, after a commit that was done.
+    unmerged: Option<IndexError>,
     _right: Right,
 }
 
@@ -59,7 +61,8 @@ impl Writer {
         sweep(&index)?;
         let queue = Arc::default();
         let vectors = Vec::new();
-        Ok(Self { working: None, index, queue, vectors, is_changed: false, _right: right })
+        let (working, is_changed, unmerged) = (None, false, None);
+        Ok(Self { working, index, queue, vectors, is_changed, unmerged, _right: right })
     }
 
     /// Takes `document` in, in place of what its path had.
@@ -82,9 +85,12 @@ impl Writer {
     }
 
     /// Makes visible all that was done since the last time; a process killed at any moment leaves
-    /// the last commit.
+    /// the last commit. Where it fails, what was done is gone, and none of it is seen.
     pub fn commit(&mut self) -> Result<(), IndexError> {
         guarded(|| {
+            if let Some(err) = self.unmerged.take() {
+                return Err(err);
+            }
             if self.is_changed {
                 self.write_vectors()?;
                 let done = self.working()?.writer.commit();
@@ -94,7 +100,9 @@ impl Writer {
                 done?;
                 self.is_changed = false;
             }
-            self.merge()
+            // What is committed is, though it cannot be merged: that is told the next time.
+            self.unmerged = guarded(|| self.merge()).err();
+            Ok(())
         })
     }
 
@@ -111,6 +119,7 @@ impl Writer {
     /// What was not committed is.
     pub fn rest(&mut self) -> Result<(), IndexError> {
         self.commit()?;
+        self.unmerged.take().map_or(Ok(()), Err)?;
         guarded(|| {
             while let Some(working) = &mut self.working {
                 match working.merging.take() {
@@ -140,6 +149,7 @@ impl Writer {
         written.push(UserOperation::Delete(delete));
         let file = fields.file(document).map_err(unwritten)?;
         written.push(UserOperation::Add(Queued { document: file, _room: None }));
+        let mut waiting = Vec::with_capacity(document.chunks.len());
         let mut number = 0;
         for chunk in document.chunks {
             let texts = document.texts(chunk);
@@ -151,12 +161,15 @@ impl Writer {
                 self.vectors.push((hash, vector));
             }
             number += 1;
-            let bytes = texts.iter().map(|it| it.len()).sum();
+            let bytes: usize = texts.iter().map(|it| it.len()).sum();
             let chunk = fields.chunk(document, number, chunk, &texts, hash).map_err(unwritten)?;
-            let room = Queue::enter(&self.queue, bytes);
-            written.push(UserOperation::Add(Queued { document: chunk, _room: Some(room) }));
+            waiting.push((chunk, bytes));
         }
-        self.queue.wait_for_room()?;
+        self.queue.wait_for_room(waiting.iter().map(|(_, bytes)| bytes).sum())?;
+        written.extend(waiting.into_iter().map(|(document, bytes)| {
+            let room = Queue::enter(&self.queue, bytes);
+            UserOperation::Add(Queued { document, _room: Some(room) })
+        }));
         let sent = self.working()?.writer.run(written);
         if sent.is_err() {
             self.working = None;
@@ -294,14 +307,19 @@ impl Queue {
         Room { queue: Arc::clone(queue), bytes }
     }
 
-    /// Waits until what waits is little, but for what one document just added.
-    fn wait_for_room(&self) -> Result<(), IndexError> {
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |bytes: &mut usize| *bytes > QUEUED_BYTES_MAX;
-        let waited = self.less.wait_timeout_while(bytes, QUEUE_WAIT, is_full);
-        let (_bytes, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
-            return Err(IndexError::Failed("words are taken in too slowly".to_owned()));
+    /// Waits until so many `bytes` more have room. More than there ever is room for go in where
+    /// nothing else waits.
+    fn wait_for_room(&self, bytes: usize) -> Result<(), IndexError> {
+        let mut queued = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        while *queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES_MAX {
+            let before = *queued;
+            let is_stuck = |now: &mut usize| *now == before;
+            let waited = self.less.wait_timeout_while(queued, QUEUE_WAIT, is_stuck);
+            let (now, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            if waited.timed_out() {
+                return Err(IndexError::Failed("words are taken in too slowly".to_owned()));
+            }
+            queued = now;
         }
         Ok(())
     }

@@ -26,6 +26,8 @@ pub struct Query {
 
 /// In how many bits a number of a query is weighed against signs.
 const PLANES: u32 = 6;
+/// How many steps from the least to the largest.
+const LEVELS: f32 = ((1 << PLANES) - 1) as f32;
 
 impl Query {
     pub(super) fn of(vector: &[f32], space: &Space) -> Result<Self, VectorsError> {
@@ -38,8 +40,8 @@ impl Query {
         code_of(&vector, |word| code.push(word));
         let least = vector.iter().copied().fold(f32::INFINITY, f32::min);
         let most = vector.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let levels = ((1 << PLANES) - 1) as f32;
-        let coarse = (most - least).max(f32::MIN_POSITIVE) / levels;
+        // Numbers that are all alike differ by less than what they are told from 0 by.
+        let coarse = ((most - least) / LEVELS).max(largest(&vector) / f32::from(i16::MAX));
         let levels: Vec<i16> = vector.iter().map(|it| rounded((it - least) / coarse)).collect();
         let zero = i64::from(rounded(-least / coarse));
         let sum = levels.iter().map(|it| i64::from(*it) - zero).sum();
@@ -217,4 +219,43 @@ fn rounded(number: f32) -> i16 {
 #[allow(clippy::cast_possible_truncation, reason = "within ±127 by the step it is divided by")]
 fn byte(number: f32) -> u8 {
     (number.round() as i8).cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn noise(seed: u64, count: usize) -> Vec<f32> {
+        let key = *blake3::hash(&seed.to_le_bytes()).as_bytes();
+        let mut bytes = vec![0; count];
+        blake3::Hasher::new_keyed(&key).finalize_xof().fill(&mut bytes);
+        bytes.into_iter().map(|byte| f32::from(byte) / 127.5 - 1.0).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn a_query_whose_numbers_are_nearly_alike_is_told_as_others_are(
+            seed: u64, dimensions in 64_usize..500, unlike in -8..0, lean in -3..3, sign: bool,
+        ) {
+            let space = Space { model: "toy".to_owned(), dimensions };
+            let about = if sign { 1.0 } else { -1.0 };
+            let spread = 10_f32.powi(unlike);
+            let asked: Vec<f32> =
+                noise(seed, dimensions).iter().map(|it| about + it * spread).collect();
+            let lean = lean as f32 / 2.0;
+            let was: Vec<f32> = noise(seed ^ 1, dimensions).iter().map(|it| it + lean).collect();
+            let (mut bytes, mut code) = (Vec::new(), Vec::new());
+            quantise(&was, &space, Precision::Coarse, &mut bytes, &mut code).unwrap();
+            let row = Row::of(&bytes, &code, Precision::Coarse).unwrap();
+            let kept = row.vector(dimensions);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+            let exact = dot(&asked, &kept) / (dot(&asked, &asked) * dot(&kept, &kept)).sqrt();
+            let told = Query::of(&asked, &space).unwrap().cosine(row);
+            prop_assert!((told - exact).abs() < 0.02, "{} is {}", told, exact);
+        }
+    }
 }

@@ -22,6 +22,9 @@ const WAIT_MS: u64 = 10_000;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long none comes before no more are waited for.
 const STUCK: Duration = Duration::from_secs(120);
+/// And how long another server reads no more files: one that builds shows what it has read every
+/// few seconds.
+const OTHER_STUCK: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -32,6 +35,7 @@ Examples:
   toolgate index --json                how far it is in the end, for a program
 
 A server does so by itself at the first search; done beforehand, that one does not wait.
+Where another server is building it, that one is waited for.
 How far it is goes to standard error. It exits with 0 when the index is up to date, 1 when it
 cannot be built.")]
 pub(super) struct Args {
@@ -82,7 +86,7 @@ async fn indexed(
     let name = args.namespace.clone().unwrap_or_else(|| "workspace".to_owned());
     let input = json!({ "namespace": name, "wait_ms": WAIT_MS });
     let follow = Follow::begin("index", Duration::ZERO);
-    let mut vectors = Vectors::default();
+    let (mut other, mut vectors) = (Other::default(), Vectors::default());
     let outcome = loop {
         let request = Request::CallTool { tool: TOOL.to_owned(), input: input.clone() };
         let asked = Asked {
@@ -97,10 +101,14 @@ async fn indexed(
                 if is_on_the_way(indexed) {
                     continue;
                 }
-                if !args.vectors || vectors.is_done(indexed) {
+                let said = if other.is_building(indexed) {
+                    other.said()
+                } else if args.vectors && !vectors.is_done(indexed) {
+                    vectors.said()
+                } else {
                     break Ok(output);
-                }
-                follow.say(vectors.said()).await;
+                };
+                follow.say(said).await;
                 // They come by themselves.
                 tokio::select! {
                     () = tokio::time::sleep(LOOK_AGAIN) => {}
@@ -121,13 +129,34 @@ fn is_on_the_way(indexed: &Value) -> bool {
     matches!(indexed["state"].as_str(), Some("absent" | "building" | "rebuilding"))
 }
 
+/// How many files another server has read.
+#[derive(Default)]
+struct Other {
+    there: Growing,
+}
+
+impl Other {
+    /// Takes in how many there are; whether that server is still reading some.
+    fn is_building(&mut self, indexed: &Value) -> bool {
+        if indexed["state"] != "following" || indexed["complete"] == true {
+            return false;
+        }
+        // What is not complete may be so for good: a limit was reached, or that server is stuck.
+        self.there.rests(indexed["files"].as_u64().unwrap_or_default()) <= OTHER_STUCK
+    }
+
+    fn said(&self) -> Said {
+        let message = format!("another server is building it: {} files indexed", self.there.count);
+        #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
+        Said::progress(self.there.count as f64, None, Some(message))
+    }
+}
+
 /// How many vectors by the configured model there are.
 #[derive(Default)]
 struct Vectors {
-    there: u64,
+    there: Growing,
     wanted: u64,
-    /// Since when there are no more of them.
-    since: Option<Instant>,
 }
 
 impl Vectors {
@@ -135,20 +164,35 @@ impl Vectors {
     fn is_done(&mut self, indexed: &Value) -> bool {
         // Without a model there are none.
         let Some(there) = indexed["vectors"].as_u64() else { return true };
-        if there != self.there || self.since.is_none() {
-            self.since = Some(Instant::now());
-        }
-        (self.there, self.wanted) = (there, indexed["chunks"].as_u64().unwrap_or_default());
+        let is_stuck = self.there.rests(there) > STUCK;
+        self.wanted = indexed["chunks"].as_u64().unwrap_or_default();
         // What is wrong with the model will not end by waiting, and says so.
         let note = indexed["note"].as_str().unwrap_or_default();
-        let is_stuck = self.since.is_some_and(|since| since.elapsed() > STUCK);
-        self.there >= self.wanted || note.starts_with("no vectors") || is_stuck
+        there >= self.wanted || note.starts_with("no vectors") || is_stuck
     }
 
     fn said(&self) -> Said {
+        let there = self.there.count;
+        let message = format!("{there} of {} passages have a vector", self.wanted);
         #[allow(clippy::cast_precision_loss, reason = "progress is a picture")]
-        let (there, wanted) = (self.there as f64, self.wanted as f64);
-        let message = format!("{} of {} passages have a vector", self.there, self.wanted);
-        Said::progress(there, Some(wanted), Some(message))
+        Said::progress(there as f64, Some(self.wanted as f64), Some(message))
+    }
+}
+
+/// A number that grows.
+#[derive(Default)]
+struct Growing {
+    count: u64,
+    /// Since when it has not.
+    since: Option<Instant>,
+}
+
+impl Growing {
+    /// Takes in that it is `count` now; for how long it has been.
+    fn rests(&mut self, count: u64) -> Duration {
+        if count != self.count {
+            (self.count, self.since) = (count, None);
+        }
+        self.since.get_or_insert_with(Instant::now).elapsed()
     }
 }

@@ -2,6 +2,7 @@
 
 mod building;
 mod freshness;
+mod mishaps;
 mod documents;
 mod models;
 mod trouble;

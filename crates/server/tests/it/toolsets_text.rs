@@ -83,6 +83,20 @@ fn definitions_come_first_and_tests_documents_and_foreign_files_last() {
 }
 
 #[test]
+fn no_match_stands_under_the_name_of_what_ended_above_it() {
+    let text = "def first():\n    okapi()\n\ndef okapi():\n    okapi()\n\nokapi()\n";
+    let workspace = Workspace::new().file("a.py", text);
+    over_both(&workspace, |client| {
+        let answer = client.call("search_text", json!({ "text": "okapi", "path": "a.py" }));
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap();
+        let expected = "a.py\n in function first, line 1\n 2:    okapi()\n \
+            in function okapi, line 4\n 4:def okapi():\n 5:    okapi()\n at the top level\n \
+            7:okapi()\n";
+        assert_eq!(shown, expected);
+    });
+}
+
+#[test]
 fn filters_leave_in_what_they_name() {
     let settings = [("search_namespaces", "guides=docs")];
     over_both_with(&code(), &settings, |client| {

@@ -1,29 +1,28 @@
 //! `search.names`: where what is called so is defined.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+mod now;
+
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_chunks::{Care, ChunkKind, Symbol, symbols};
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_chunks::{ChunkKind, Symbol};
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use toolgate_search::index::{How, Named};
 use toolgate_search::{Filter, Shown};
 
 use super::Indexed;
 use super::service::{Service, beneath, distinct_tags};
 use crate::files::cursor;
-use crate::world::Root;
-use crate::world::root::Watch;
+use now::now;
 
 const LIMIT_MAX: usize = 100;
-/// Nobody turns more pages than this many definitions fill.
-const FOUND_MAX: usize = 1000;
+/// More than engines look at, whatever the name.
+const FOUND_MAX: usize = 20_000;
+/// Engines look at this many by each way and do not say that there are more, so from here on there
+/// may be.
+const MORE_FROM: usize = 2_000;
 const NAME_BYTES_MAX: usize = 256;
-/// So much text is parsed to tell where in a passage a definition is; in the rest it is told by the
-/// lines alone.
-const PARSED_BYTES_MAX: usize = 512 << 10;
 
 /// Searches for definitions.
 pub struct Names {
@@ -91,7 +90,8 @@ pub struct Output {
     /// The likeliest first: the very name, another case, names that begin so, that have the words,
     /// and last those that are spelt almost so; functions and types before others.
     definitions: Vec<Definition>,
-    /// Whether there are more.
+    /// Whether there are more. Where they are too many to be looked through, it is true with a
+    /// `cursor` of null: narrow the search by `path_prefix` or `tags`.
     truncated: bool,
     /// To be passed as `cursor` to go on; null at the end.
     cursor: Option<String>,
@@ -100,7 +100,7 @@ pub struct Output {
 }
 
 /// Something that is defined.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 struct Definition {
     /// What it is called.
     name: String,
@@ -110,7 +110,8 @@ struct Definition {
     kind: Sort,
     /// What it stands in, the outermost first.
     container: Vec<String>,
-    /// The file, relative to the workspace root.
+    /// The file, relative to the workspace, or to the root of its namespace, where only the search
+    /// tools read; of a document its id.
     path: String,
     /// The line it begins in, from 1.
     line: u32,
@@ -156,32 +157,32 @@ impl Tool for Names {
         };
         // Documents that callers put are in no file.
         let root = self.service.place(namespace).await.ok().map(|(root, _)| root);
-        let prefix =
-            path_prefix.map(|it| root.as_ref().map_or(it.clone(), |root| beneath(root, &it)));
+        let prefix = match (path_prefix, &root) {
+            (Some(prefix), Some(root)) => Some(beneath(root, &prefix)?),
+            (prefix, _) => prefix,
+        };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
         let filter = Filter { prefixes, tags: distinct_tags(tags, "/tags")? };
-        let most = if kinds.is_empty() { after.given + limit + 1 } else { FOUND_MAX };
-        let most = most.min(FOUND_MAX);
-        let (found, index) = self.service.named(ctx, namespace, &name, filter, most).await?;
-        let found: Vec<Named> = found
-            .into_iter()
-            .filter(|it| kinds.is_empty() || kinds.contains(&Sort::of(it.shown.kind)))
-            .collect();
+        let named = self.service.named(ctx, namespace, &name, filter, FOUND_MAX);
+        let (found, index) = named.await?;
+        let may_be_more = found.len() >= MORE_FROM;
+        let is_meant = |it: &Named| kinds.is_empty() || kinds.contains(&Sort::of(it.shown.kind));
+        let found: Vec<Named> = found.into_iter().filter(is_meant).collect();
         let begin = after.position(&found);
         let page: Vec<Named> = found.iter().skip(begin).take(limit).cloned().collect();
         let end = begin + page.len();
-        let truncated = end < found.len();
+        let is_last = end >= found.len();
         let last = page.last().map(|it| Last::of(end, it));
         let definitions = match root {
             Some(root) => root.work(ctx, |root, watch| now(root, page, watch)).await?,
             None => page.into_iter().map(Definition::of).collect(),
         };
-        let cursor = last.filter(|_| truncated).map(|it| cursor::after(&question, &it.bytes()));
-        Ok(Output { definitions, truncated, cursor, index })
+        let cursor = last.filter(|_| !is_last).map(|it| cursor::after(&question, &it.bytes()));
+        Ok(Output { definitions, truncated: !is_last || may_be_more, cursor, index })
     }
 
     fn text(output: &Output) -> Text {
-        let Output { definitions, cursor, index, .. } = output;
+        let Output { definitions, truncated, cursor, index } = output;
         let mut body = String::new();
         for it in definitions {
             let Definition { name, container, path, line, line_end, head, .. } = it;
@@ -201,8 +202,13 @@ impl Tool for Names {
         if !index.complete {
             note += "; not every file is in the index yet";
         }
-        if let Some(cursor) = cursor {
-            note += &format!("; go on with cursor: {cursor}");
+        match cursor {
+            Some(cursor) => note += &format!("; go on with cursor: {cursor}"),
+            None if *truncated => {
+                note += "; there may be more, too many to look through: narrow it by path_prefix or \
+                    tags";
+            }
+            None => {}
         }
         Text::body(body).with_note(note)
     }
@@ -265,46 +271,6 @@ impl Last {
     }
 }
 
-/// The definitions `page` as the files have them now. What is not there any more is left out.
-fn now(root: &Root, page: Vec<Named>, watch: &Watch) -> Result<Vec<Definition>, ToolError> {
-    let mut files: BTreeMap<String, Option<Vec<Symbol>>> = BTreeMap::new();
-    let mut left = PARSED_BYTES_MAX;
-    let mut definitions = Vec::new();
-    for named in page {
-        watch.check()?;
-        let path = named.shown.path.clone();
-        let symbols = match files.get(&path) {
-            Some(known) => known,
-            None => {
-                let read = read(root, &path, &mut left, watch)?;
-                files.entry(path).or_insert(read)
-            }
-        };
-        let Some(symbols) = symbols else { continue };
-        definitions.push(Definition::of(named).at(symbols));
-    }
-    Ok(definitions)
-}
-
-/// What the file at `path` defines; `None` where it cannot be read any more.
-fn read(
-    root: &Root,
-    path: &str,
-    left: &mut usize,
-    watch: &Watch,
-) -> Result<Option<Vec<Symbol>>, ToolError> {
-    let Ok(file) = root.open_walked(Path::new(path)) else { return Ok(None) };
-    let text = match file.read(0, file.meta().size(), watch) {
-        Ok(text) => text,
-        Err(err) if err.fault == Fault::Canceled => return Err(err),
-        Err(_) => return Ok(None),
-    };
-    let Ok(text) = String::from_utf8(text) else { return Ok(None) };
-    let care = if text.len() <= *left { Care::Parsed } else { Care::Guessed };
-    *left = left.saturating_sub(text.len());
-    Ok(Some(symbols(path, &text, care)))
-}
-
 impl Definition {
     /// As the index knows it: of small neighbours that share a passage, the passage.
     fn of(named: Named) -> Self {
@@ -327,11 +293,8 @@ impl Definition {
         }
     }
 
-    /// The same with the lines of that of `symbols` that it is.
-    fn at(self, symbols: &[Symbol]) -> Self {
-        let (first, last) = (self.line_start, self.line_end);
-        let is_meant = |it: &&Symbol| it.name == self.name && it.first <= last && first <= it.last;
-        let Some(symbol) = symbols.iter().find(is_meant) else { return self };
+    /// The same, where `symbol` is.
+    fn at(self, symbol: &Symbol) -> Self {
         Self {
             kind: Sort::of(symbol.kind),
             container: symbol.within.clone(),

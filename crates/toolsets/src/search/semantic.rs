@@ -63,7 +63,8 @@ struct Match {
     id: String,
     /// How well it matches; only to be compared within one answer.
     score: f64,
-    /// The file, relative to the workspace root.
+    /// The file, relative to the workspace, or to the root of its namespace, where only the search
+    /// tools read; of a document its id.
     path: String,
     /// Its first line, from 1.
     line_start: u32,
@@ -78,7 +79,7 @@ struct Match {
     /// What kind of file it is.
     tags: Vec<String>,
     /// The commit that is checked out, if git has the file as it is: null where it was changed since,
-    /// and where git does not know it.
+    /// where git does not know it, and while git is changing what is checked out.
     commit: Option<String>,
     /// Always null: there is one index.
     shard_id: Option<String>,

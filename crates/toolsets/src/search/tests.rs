@@ -1,6 +1,7 @@
 //! Searching by meaning: what is found in a small corpus, and how fresh and how bounded it is.
 
 mod corpus;
+mod asked;
 mod fresh;
 
 use std::path::Path;

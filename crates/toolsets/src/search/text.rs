@@ -46,7 +46,8 @@ pub struct Input {
     multiline: bool,
     /// Which of the configured namespaces of files to search; without one, the whole workspace.
     namespace: Option<String>,
-    /// The directory (or the one file) to search, relative to the workspace root.
+    /// The directory (or the one file) to search, relative to the workspace, or to the root of its
+    /// namespace, where only the search tools read.
     #[serde(default = "here")]
     path: String,
     /// Only files whose name matches one of these, e.g. `*.rs`; with a `/`, whose path does, e.g.
@@ -108,7 +109,8 @@ pub struct Output {
 /// A file with matches.
 #[derive(Debug, Serialize, JsonSchema)]
 struct InFile {
-    /// Where it is, relative to the workspace root.
+    /// Where it is, relative to the workspace, or to the root of its namespace, where only the
+    /// search tools read.
     path: String,
     /// The language, if it is one we know.
     lang: Option<&'static str>,
@@ -245,17 +247,20 @@ impl InFile {
             (count, shown) => format!("{path} ({shown} of {count})\n"),
         };
         let mut last: Option<&Match> = None;
+        let mut is_headed = false;
         for found in matches {
-            if let Some(symbol) = &found.symbol
-                && !found.definition
-                && last.is_none_or(|last| last.symbol.as_ref() != Some(symbol))
-            {
-                let container: String =
-                    symbol.container.iter().map(|it| format!("{it}.")).collect();
-                *body += &format!(
-                    " in {} {container}{}, line {}\n",
-                    symbol.kind, symbol.name, symbol.line
-                );
+            let is_same = last.is_some_and(|last| last.symbol == found.symbol);
+            match &found.symbol {
+                // A definition says itself what it is, but not that what is above ends before it.
+                Some(symbol) if !is_same && (is_headed || !found.definition) => {
+                    *body += &symbol.head();
+                    is_headed = true;
+                }
+                None if !is_same && is_headed => {
+                    *body += " at the top level\n";
+                    is_headed = false;
+                }
+                Some(_) | None => {}
             }
             let apart = last.is_some_and(|last| !found.follows(last));
             if apart && !(found.before.is_empty() && found.after.is_empty()) {
@@ -264,6 +269,15 @@ impl InFile {
             found.write(body);
             last = Some(found);
         }
+    }
+}
+
+impl Within {
+    /// Above what is in it.
+    fn head(&self) -> String {
+        let Self { name, kind, container, line } = self;
+        let container: String = container.iter().map(|it| format!("{it}.")).collect();
+        format!(" in {kind} {container}{name}, line {line}\n")
     }
 }
 

@@ -36,7 +36,8 @@ pub struct Input {
     /// What is put, each in place of the document that has its id.
     #[serde(default)]
     documents: Vec<Given>,
-    /// The ids of documents to be taken out; one that is not there is no failure.
+    /// The ids of documents to be taken out; one that is not there, or is named twice, is no
+    /// failure.
     #[serde(default)]
     remove: Vec<String>,
 }
@@ -105,6 +106,8 @@ impl Tool for Upsert {
             let message = format!("there are more than {REMOVE_MAX}; pass fewer at a time");
             return Err(ToolError::invalid("/remove", message));
         }
+        // One that is named again is counted once.
+        let remove: BTreeSet<String> = remove.into_iter().collect();
         let mut ids = BTreeSet::new();
         let mut put = Vec::with_capacity(documents.len());
         for (at, given) in documents.into_iter().enumerate() {
@@ -116,7 +119,7 @@ impl Tool for Upsert {
             put.push(document);
         }
         let upserted = tokio::select! {
-            upserted = self.service.upsert(&namespace, put, remove) => upserted?,
+            upserted = self.service.upsert(&namespace, put, remove.into_iter().collect()) => upserted?,
             () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
         };
         let Upserted { added, replaced, removed, documents } = upserted;

@@ -117,7 +117,7 @@ fn another_version_is_made_anew_and_said_so() {
     fill(folder.path());
     let header = folder.path().join("index.json");
     let ours = fs::read_to_string(&header).unwrap();
-    for (from, to) in [("\"format\":2", "\"format\":99"), ("\"words\":\"", "\"words\":\"x")] {
+    for (from, to) in [("\"format\":3", "\"format\":99"), ("\"words\":\"", "\"words\":\"x")] {
         assert!(ours.contains(from));
         fs::write(&header, ours.replace(from, to)).unwrap();
         let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
@@ -179,7 +179,11 @@ fn files_cut_short_under_an_open_index_are_damage_and_no_crash() {
         }
     }
     assert!(damaged > 0, "nothing was read from the files");
-    assert!(matches!(now.documents(), Err(IndexError::Damaged(_))));
+    match now.documents() {
+        // What is small is held, not read again.
+        Ok(documents) => assert_eq!(documents.len(), 4_000),
+        Err(err) => assert!(matches!(err, IndexError::Damaged(_)), "{err}"),
+    }
     drop((now, index));
     Index::remove(Place::Folder(folder.path())).unwrap();
     let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();

@@ -7,6 +7,7 @@ mod names;
 mod processes;
 mod ranking;
 mod speed;
+mod writing;
 
 use toolgate_chunks::{Chunk, ChunkKind};
 

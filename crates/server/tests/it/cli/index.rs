@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{Done, Line};
-use crate::support::{Client, Launch, MODERN, Workspace, binary, path, wait_long_for};
+use crate::support::{Client, Launch, MODERN, Wire, Workspace, binary, path, wait_long_for};
 use crate::toolsets_search::{found, large, paths};
 
 /// `toolgate index` of `workspace`, with its index in `cache`.
@@ -63,6 +63,39 @@ fn another_namespace_is_indexed_by_its_name_and_what_is_no_folder_is_said() {
         assert_eq!((done.code, done.out.as_str()), (code, ""), "{words:?}: {done:?}");
         assert!(done.err.contains(said), "{words:?}: {done:?}");
     }
+}
+
+#[test]
+fn an_index_that_another_server_is_building_is_waited_for() {
+    let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
+    let mut client = Client::stdio(launch, MODERN);
+    let signal = |client: &Client, signal: Signal| {
+        let Wire::Stdio(server) = &client.wire else { unreachable!() };
+        kill_process(Pid::from_raw(server.pid.try_into().unwrap()).unwrap(), signal).unwrap();
+    };
+    // It stands still in the middle.
+    let ask = serde_json::json!({ "name": "search_semantic", "arguments": { "query": "zebra" } });
+    let mut message = client.request("tools/call", ask);
+    message["params"]["_meta"]["progressToken"] = Value::from("how far");
+    let Wire::Stdio(server) = &mut client.wire else { unreachable!() };
+    server.send(&message);
+    assert_eq!(server.receive()["params"]["progressToken"], "how far");
+    signal(&client, Signal::STOP);
+    let mut command = Command::new(binary());
+    command.args(["index"]).current_dir(workspace.root()).env_clear().env("PATH", path());
+    command.env("HOME", home.path()).env("XDG_CACHE_HOME", cache.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("another server is building it") {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it did not wait");
+    }
+    signal(&client, Signal::CONT);
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert!(child.wait().unwrap().success() && out.contains("601 files"), "{out}");
 }
 
 #[test]

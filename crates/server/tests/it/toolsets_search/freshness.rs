@@ -56,8 +56,20 @@ fn a_function_that_was_just_saved_is_found_however_it_was_saved() {
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
         fs::remove_file(workspace.path(".gitignore")).unwrap();
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
-        fs::remove_dir_all(workspace.path("z")).unwrap();
+        // By a rule that is in no file of the workspace.
+        workspace.put(".git/info/exclude", "z/\n");
         assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), [""; 0]);
+        workspace.put(".git/info/exclude", "y/\n");
+        assert_eq!(paths(&found(client, json!({ "query": "nyala" }))), ["z/b/c/deep.rs"]);
+        fs::remove_dir_all(workspace.path(".git")).unwrap();
+        // A folder in place of a file.
+        let files = status(client, "workspace")["files"].clone();
+        fs::remove_file(workspace.path("z/b/c/deep.rs")).unwrap();
+        workspace.put("z/b/c/deep.rs/er.rs", "fn kudu() {}\n");
+        assert_eq!(paths(&found(client, json!({ "query": "kudu" }))), ["z/b/c/deep.rs/er.rs"]);
+        assert_eq!(status(client, "workspace")["files"], files);
+        fs::remove_dir_all(workspace.path("z")).unwrap();
+        assert_eq!(paths(&found(client, json!({ "query": "kudu" }))), [""; 0]);
     });
 }
 
@@ -205,7 +217,7 @@ fn of_two_servers_one_keeps_the_index_and_the_other_takes_over_when_it_is_killed
 }
 
 /// Every file beneath a folder.
-fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+pub(super) fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }

@@ -22,7 +22,7 @@ use toolgate_chunks::Chunk;
 use toolgate_search::rank::{Averages, Candidate, Question};
 use toolgate_search::{ChunkHash, Document, Filter};
 
-pub use toolgate_search::index::{Begun, Named};
+pub use toolgate_search::index::{Begun, Leader, Named};
 
 /// What an engine does. Dropping it ends what can be ended; nothing is left half done by that.
 pub type Doing<'e, T> = Pin<Box<dyn Future<Output = Result<T, EngineError>> + Send + 'e>>;
@@ -76,6 +76,11 @@ pub trait Engine: Send + Sync {
     /// [`Source::Documents`], which no file holds. `None` where there is none.
     fn kept(&self, path: String) -> Doing<'_, Option<Put>>;
 
+    /// Who has the right to write, where this engine knows.
+    fn leader(&self) -> Doing<'_, Option<Leader>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// Throws away all of this namespace that can be made again from files: it begins empty. What
     /// [`Engine::kept`] tells is not thrown away but put again.
     fn reset(&self) -> Doing<'_, ()>;
@@ -83,19 +88,32 @@ pub trait Engine: Send + Sync {
 
 /// The right to write into an engine. What is put, removed and given is found once it is committed.
 pub trait Writer: Send {
-    /// Takes in `documents`, each in place of what its path had.
+    /// Takes in `documents`, each in place of what its path had. One that cannot be taken in keeps
+    /// out no other: [`Writer::refused`] tells of it.
     fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()>;
+
+    /// What was put since this was asked last and cannot be taken in, each with why.
+    fn refused(&mut self) -> Vec<(Put, String)> {
+        Vec::new()
+    }
 
     /// Takes out the documents at `paths`; one that is not there is no failure.
     fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()>;
 
-    /// Makes durable and visible all that was done since the last time.
+    /// Makes durable and visible all that was done since the last time. Where it fails, none of it
+    /// is.
     fn commit(&mut self) -> Doing<'_, ()>;
 
     /// Takes in vectors by the model, each of length 1 and of the space that the engine was opened
     /// with, for every chunk that says this. One of another length, or with numbers that are not
     /// finite, is [`EngineError::Failed`].
     fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()>;
+
+    /// Tells other servers whether all is in it, and from then on that this one lives.
+    fn tell(&mut self, complete: bool) -> Doing<'_, ()> {
+        let _ = complete;
+        Box::pin(async { Ok(()) })
+    }
 
     /// Nothing is to come for a while: what is held only to be quick is let go.
     fn rest(&mut self) -> Doing<'_, ()> {

@@ -3,7 +3,10 @@
 
 mod address;
 mod connections;
+mod copying;
+mod documents;
 mod find;
+mod kept;
 mod rows;
 mod tables;
 mod trouble;
@@ -30,7 +33,7 @@ pub(super) use address::Address;
 use connections::{Connections, Shared};
 use tables::Tables;
 use upkeep::Upkeep;
-use write::{PostgresWriter, WRITE_WITHIN};
+use write::{PostgresWriter, Refused, WRITE_WITHIN};
 
 /// How long making tables ready may take.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -64,14 +67,18 @@ impl Server {
 
     /// The engine of the namespace `identity`, for vectors of the space `model`.
     pub fn engine(&self, identity: Identity, model: Option<Space>) -> Arc<dyn Engine> {
-        Arc::new(Postgres {
+        Arc::new(self.postgres(identity, model))
+    }
+
+    fn postgres(&self, identity: Identity, model: Option<Space>) -> Postgres {
+        Postgres {
             connections: self.connections.clone(),
             workspace: self.workspace(&identity.root),
             identity,
             model,
             upkeep: Arc::new(Upkeep::new(self.approximate_from)),
             tables: Mutex::default(),
-        })
+        }
     }
 
     /// The namespaces of documents that the workspace `root` has there.
@@ -87,7 +94,9 @@ impl Server {
 
     /// What the workspace `root` is called there.
     fn workspace(&self, root: &Path) -> String {
-        self.workspace.clone().unwrap_or_else(|| root.to_string_lossy().replace('\0', ""))
+        let workspace = self.workspace.clone();
+        let workspace = workspace.unwrap_or_else(|| root.to_string_lossy().into_owned());
+        rows::short(&workspace.replace('\0', ""))
     }
 }
 
@@ -141,10 +150,10 @@ impl Postgres {
                 None => tokio::time::sleep(GONE_WITHIN / 50).await,
             }
         };
-        let came = write::kept(&writer.connected.client, &writer.tables, None).await;
+        let came = kept::kept(&writer.connected.client, &writer.tables, None).await;
         let kept = came.map_err(|trouble| self.connections.told(&trouble))?;
         if !kept.is_empty() {
-            writer.put(kept).await?;
+            writer.put_as(kept, Refused::LeftOut).await?;
             writer.commit().await?;
         }
         Ok(())
@@ -227,7 +236,7 @@ impl Engine for Postgres {
 
     fn kept(&self, path: String) -> Doing<'_, Option<Put>> {
         asked!(self, |client, tables| async {
-            Ok(write::kept(client, &tables, Some(&path)).await?.pop())
+            Ok(kept::kept(client, &tables, Some(&path)).await?.pop())
         })
     }
 

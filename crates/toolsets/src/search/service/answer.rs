@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use toolgate_chunks::{ChunkKind, Kind, Sort};
+use toolgate_chunks::ChunkKind;
 use toolgate_contract::{Ctx, Fault, ToolError};
 use toolgate_search::embedder::Role;
 use toolgate_search::rank::{Candidate, RERANK, Ranked, rank};
@@ -17,10 +17,12 @@ use super::checkout;
 use super::collection::Collection;
 use super::embedding::NO_VECTORS;
 use super::progress::{Indexed, State};
-use crate::front_matter;
 use crate::search::engines::{By, EngineError, Matched, Put, Sought};
 use crate::world::Root;
 use crate::world::root::Watch;
+use title::title;
+
+mod title;
 
 /// How many are looked at more closely, by each way they are found.
 const CANDIDATES: usize = 150;
@@ -154,7 +156,13 @@ impl Answer<'_> {
             None => by_vectors(&candidates, top),
         };
         let ranked: Vec<Ranked> = ranked.into_iter().filter(|it| it.score > 0.0).collect();
-        let Some(shown) = self.shown(ctx, &ranked, &candidates).await? else { return Ok(None) };
+        let shown = match self.shown(ctx, &ranked, &candidates).await? {
+            Ok(shown) => shown,
+            Err(path) => {
+                self.collection.is_changed(path);
+                return Ok(None);
+            }
+        };
         let of: HashMap<usize, Vec<f64>> = if wanted.vectors {
             let keys = shown.iter().map(|(at, _)| candidates[*at].key).collect();
             let by = if self.embedder.is_some() { By::Model } else { By::Static };
@@ -209,18 +217,19 @@ impl Answer<'_> {
         }
     }
 
-    /// What is shown of the best, each with which candidate it is.
+    /// What is shown of the best, each with which candidate it is; else the path of a file that is
+    /// not any more as it was indexed.
     async fn shown(
         &self,
         ctx: &Ctx,
         ranked: &[Ranked],
         candidates: &[Candidate],
-    ) -> Result<Option<Vec<(usize, Hit)>>, Failure> {
+    ) -> Result<Result<Vec<(usize, Hit)>, String>, Failure> {
         let (top_k, is_last) = (self.asked.wanted.top_k, self.is_last);
         let wanted: Vec<(usize, f32, Shown)> =
             ranked.iter().map(|it| (it.at, it.score, candidates[it.at].shown.clone())).collect();
         let Some(root) = self.collection.root() else {
-            return Ok(Some(self.documents(wanted).await?));
+            return Ok(Ok(self.documents(wanted).await?));
         };
         let checkout = self.collection.checkout().cloned();
         let shown = root
@@ -234,16 +243,16 @@ impl Answer<'_> {
                     }
                     watch.check()?;
                     match reader.read(&shown)? {
-                        Some(Read { text, commit }) => {
-                            let commit = commit.clone();
+                        Some(Read { text, commit, title }) => {
+                            let (commit, title) = (commit.clone(), title.clone());
                             let hit = hit(score, shown, text, Map::new());
-                            hits.push((at, Hit { commit, ..hit }));
+                            hits.push((at, Hit { commit, title, ..hit }));
                         }
                         None if is_last => {}
-                        None => return Ok(None),
+                        None => return Ok(Err(shown.path)),
                     }
                 }
-                Ok(Some(hits))
+                Ok(Ok(hits))
             })
             .await?;
         Ok(shown)
@@ -253,7 +262,7 @@ impl Answer<'_> {
         &self,
         wanted: Vec<(usize, f32, Shown)>,
     ) -> Result<Vec<(usize, Hit)>, EngineError> {
-        let mut known: BTreeMap<String, Option<Put>> = BTreeMap::new();
+        let mut known: BTreeMap<String, Option<(Put, Option<String>)>> = BTreeMap::new();
         let mut hits = Vec::new();
         for (at, score, shown) in wanted {
             if hits.len() >= self.asked.wanted.top_k {
@@ -261,11 +270,17 @@ impl Answer<'_> {
             }
             if !known.contains_key(&shown.path) {
                 let put = self.collection.engine.kept(shown.path.clone()).await?;
-                known.insert(shown.path.clone(), put.filter(|put| put.etag == shown.etag));
+                let put = put.filter(|put| put.etag == shown.etag);
+                let titled = put.map(|put| {
+                    let title = title(&put.path, &put.text);
+                    (put, title)
+                });
+                known.insert(shown.path.clone(), titled);
             }
             // It may have been taken out, or put again, a moment ago.
-            if let Some(Some(put)) = known.get(&shown.path) {
-                hits.push((at, hit(score, shown, &put.text, put.metadata.clone())));
+            if let Some(Some((put, title))) = known.get(&shown.path) {
+                let hit = hit(score, shown, &put.text, put.metadata.clone());
+                hits.push((at, Hit { title: title.clone(), ..hit }));
             }
         }
         Ok(hits)
@@ -316,6 +331,7 @@ struct Read {
     text: String,
     /// The commit it is of.
     commit: Option<String>,
+    title: Option<String>,
 }
 
 impl Reader<'_> {
@@ -335,7 +351,8 @@ impl Reader<'_> {
             let Ok(text) = String::from_utf8(content) else { return Ok(None) };
             let commit_of = |it: &checkout::Now| it.commit_of(path, file.meta(), text.as_bytes());
             let commit = self.checkout.as_ref().and_then(commit_of);
-            self.files.insert(path.clone(), Read { text, commit });
+            let title = title(path, &text);
+            self.files.insert(path.clone(), Read { text, commit, title });
         }
         Ok(self.files.get(path))
     }
@@ -359,7 +376,7 @@ fn hit(score: f32, shown: Shown, read: &str, metadata: Map<String, Value>) -> Hi
     Hit {
         id: format!("{path}:{first}-{last}"),
         score: rounded(score),
-        title: title(&path, read),
+        title: None,
         symbol: symbol.cloned(),
         path,
         first,
@@ -377,23 +394,4 @@ fn hit(score: f32, shown: Shown, read: &str, metadata: Map<String, Value>) -> Hi
 /// As many digits as tell anything.
 fn rounded(number: f32) -> f64 {
     (f64::from(number) * 1e6).round() / 1e6
-}
-
-/// What the document at `path`, which reads `read`, is called: as its front matter says, else by its
-/// first heading.
-fn title(path: &str, read: &str) -> Option<String> {
-    if Sort::of(path).kind != Kind::Docs {
-        return None;
-    }
-    let head = front_matter::split_if_any(read).map(|parts| parts.head).unwrap_or_default();
-    let said: Option<Map<String, Value>> = front_matter::parse(head, &[]).ok();
-    let said = said.as_ref().and_then(|it| it.get("title")?.as_str()).map(str::to_owned);
-    let heading = || {
-        let chunks = toolgate_chunks::chunks(path, read);
-        chunks.into_iter().find_map(|chunk| {
-            let is_section = chunk.kind == ChunkKind::Section;
-            chunk.within.into_iter().chain(chunk.names).next().filter(|_| is_section)
-        })
-    };
-    said.or_else(heading)
 }

@@ -122,15 +122,30 @@ pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<Str
     Ok(tags)
 }
 
-/// `prefix` as the paths of the workspace begin.
-pub(crate) fn beneath(root: &Root, prefix: &str) -> String {
-    let at = root
-        .path()
-        .to_str()
-        .and_then(|root| prefix.strip_prefix(root.trim_end_matches('/'))?.strip_prefix('/'));
-    let mut prefix = at.unwrap_or(prefix);
-    while let Some(rest) = prefix.strip_prefix("./") {
-        prefix = rest.trim_start_matches('/');
+/// `prefix` as the paths of files in `root` begin; empty for all of them.
+pub(crate) fn beneath(root: &Root, prefix: &str) -> Result<String, ToolError> {
+    let outside = || {
+        let message = format!(
+            "no path begins with `{prefix}`, which is not in {}; pass how paths begin there, e.g. \
+             `src/`, and leave it out for all",
+            root.path().display()
+        );
+        ToolError::invalid("/path_prefix", message)
+    };
+    let mut inner = prefix;
+    if prefix.starts_with('/') {
+        let root = root.path().to_str().map(|root| root.trim_end_matches('/'));
+        let after = root.and_then(|root| prefix.strip_prefix(root)).ok_or_else(outside)?;
+        inner = after.trim_start_matches('/');
+        if inner.len() == after.len() && !after.is_empty() {
+            return Err(outside());
+        }
     }
-    if prefix == "." { String::new() } else { prefix.to_owned() }
+    while let Some(rest) = inner.strip_prefix("./") {
+        inner = rest.trim_start_matches('/');
+    }
+    if inner.split('/').any(|part| part == "..") {
+        return Err(outside());
+    }
+    Ok(if inner == "." { String::new() } else { inner.to_owned() })
 }

@@ -4,10 +4,16 @@
 //! large it was, and the hash of what it said. One that is still so is as it is in the commit that
 //! is checked out, or as it is staged for the next one: those two are not told apart.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
 
@@ -20,6 +26,12 @@ const HEAD_BYTES_MAX: u64 = 4 << 10;
 const REFS_BYTES_MAX: u64 = 16 << 20;
 /// How large a list of files is; a million of them fit.
 const FILES_BYTES_MAX: u64 = 128 << 20;
+
+/// Git moves `HEAD` so soon after it has replaced its list of files: in half a millisecond mostly,
+/// in some on a machine that is busy.
+const MOVES_WITHIN: Duration = Duration::from_millis(50);
+/// How often it is looked whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// How much of an object's name is kept.
 const NAME_BYTES: usize = 8;
@@ -64,23 +76,52 @@ impl Checkout {
         Self { root: root.clone(), known: Mutex::default() }
     }
 
-    /// What is checked out now; `None` where there is no repository, or none that is understood.
+    /// What is checked out now; `None` where there is no repository, or none that is understood, and
+    /// while git changes what is checked out.
+    ///
+    /// Git replaces its list of files first and moves `HEAD` then, and holds no lock between. So a
+    /// list that is new is looked at again until `HEAD` has had time to move.
     pub(super) fn now(&self, watch: &Watch) -> Option<Now> {
-        let commit = self.commit(watch)?;
+        let begun = Instant::now();
+        loop {
+            let commit = self.commit(watch)?;
+            let (added, is_new) = self.added(commit.len() / 2, watch)?;
+            let is_free = |path: &str| matches!(self.root.exists(path), Ok(None));
+            let is_locked = !is_free(".git/index.lock") || !is_free(".git/HEAD.lock");
+            if is_locked || self.commit(watch)? != commit {
+                return None;
+            }
+            if !is_new {
+                return Some(Now { commit, added });
+            }
+            if begun.elapsed() > MOVES_WITHIN {
+                return None;
+            }
+            watch.check().ok()?;
+            #[allow(clippy::disallowed_methods, reason = "git tells nobody when it is done")]
+            sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// What git keeps of files, where names of objects have `name_bytes`, and whether that is so
+    /// new that `HEAD` may not have moved yet.
+    fn added(&self, name_bytes: usize, watch: &Watch) -> Option<(Arc<Added>, bool)> {
         let file = self.root.open_file(".git/index").ok()?;
         let stamp = file.meta().stamp();
+        // One of another machine's clock may be of the future.
+        let age = Duration::try_from(Timestamp::now().duration_since(file.meta().mtime()));
+        let is_new = age.is_ok_and(|age| age < MOVES_WITHIN);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, added)) = &*known
             && *before == stamp
         {
-            return Some(Now { commit, added: added.clone() });
+            return Some((added.clone(), is_new));
         }
         let written = State::of(file.meta())?.modified;
-        // Names of objects are as long as that of the commit.
-        let added = Added::read(&read(&file, FILES_BYTES_MAX, watch)?, commit.len() / 2, written)?;
+        let added = Added::read(&read(&file, FILES_BYTES_MAX, watch)?, name_bytes, written)?;
         let added = Arc::new(added);
         *known = Some((stamp, added.clone()));
-        Some(Now { commit, added })
+        Some((added, is_new))
     }
 
     /// The name of the commit that `HEAD` is at.
@@ -218,148 +259,4 @@ fn offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
         (last, rest) = (*next, after);
     }
     Some((value, rest))
-}
-
-#[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "the tests see to the repositories from outside")]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-    use std::process::Command;
-
-    use tempfile::TempDir;
-
-    use super::*;
-
-    fn git(folder: &Path, args: &[&str]) -> String {
-        let none = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(|name| (name, "/dev/null"));
-        let who = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"];
-        let mut command = Command::new("git");
-        let done = command.envs(none).args(who).args(args).current_dir(folder).output().unwrap();
-        assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
-    }
-
-    fn put(folder: &Path, path: &str, text: &str) {
-        let path = folder.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    fn repository(init: &[&str]) -> (TempDir, String) {
-        let folder = TempDir::new().unwrap();
-        git(folder.path(), &[&["init", "-q"], init].concat());
-        for path in ["a.rs", "src/deep/b.rs", "src/deep/bc.rs", "z.rs"] {
-            put(folder.path(), path, "fn a() {}\n");
-        }
-        git(folder.path(), &["add", "."]);
-        git(folder.path(), &["commit", "-q", "-m", "one"]);
-        let commit = git(folder.path(), &["rev-parse", "HEAD"]);
-        (folder, commit)
-    }
-
-    #[track_caller]
-    fn check(checkout: &Checkout, path: &str, expected: Option<&str>) {
-        let file = checkout.root.open_file(path).unwrap();
-        let now = checkout.now(&Watch::default());
-        let content = fs::read(checkout.root.path().join(path)).unwrap();
-        let told = now.and_then(|now| now.commit_of(path, file.meta(), &content));
-        assert_eq!(told.as_deref(), expected, "{path}");
-    }
-
-    #[test]
-    fn a_file_is_of_the_commit_that_is_checked_out_until_it_is_changed() {
-        for init in [&[][..], &["--object-format=sha256"]] {
-            let (folder, first) = repository(init);
-            let (folder, checkout) =
-                (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
-            put(folder, "new.rs", "fn new() {}\n");
-            put(folder, "z.rs", "fn b() {}\n");
-            for path in ["a.rs", "src/deep/b.rs", "src/deep/bc.rs"] {
-                check(&checkout, path, Some(&first));
-            }
-            for path in ["new.rs", "z.rs"] {
-                check(&checkout, path, None);
-            }
-            git(folder, &["commit", "-q", "-a", "-m", "two"]);
-            let second = git(folder, &["rev-parse", "HEAD"]);
-            check(&checkout, "z.rs", Some(&second));
-            check(&checkout, "a.rs", Some(&second));
-            check(&checkout, "new.rs", None);
-            // Another form of the list, refs in one file, and no branch.
-            for version in ["4", "3", "2"] {
-                git(folder, &["update-index", "--index-version", version]);
-                for path in ["a.rs", "src/deep/b.rs", "src/deep/bc.rs", "z.rs"] {
-                    check(&checkout, path, Some(&second));
-                }
-            }
-            git(folder, &["pack-refs", "--all"]);
-            assert!(!folder.join(".git/refs/heads/main").exists());
-            check(&checkout, "a.rs", Some(&second));
-            git(folder, &["checkout", "-q", &first]);
-            check(&checkout, "a.rs", Some(&first));
-        }
-    }
-
-    #[test]
-    fn a_file_that_was_only_touched_is_known_by_what_it_says() {
-        let (folder, commit) = repository(&[]);
-        let (folder, checkout) =
-            (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
-        // As long as before, and perhaps within the tick in which git wrote its list.
-        for _ in 0..20 {
-            put(folder, "a.rs", "fn b() {}\n");
-            check(&checkout, "a.rs", None);
-            put(folder, "a.rs", "fn a() {}\n");
-            check(&checkout, "a.rs", Some(&commit));
-            git(folder, &["checkout", "-q", "-f", "HEAD"]);
-        }
-    }
-
-    #[test]
-    fn a_file_changed_in_the_tick_in_which_git_looked_is_not_taken_for_the_same() {
-        let (folder, commit) = repository(&[]);
-        let (folder, checkout) =
-            (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
-        let modified = fs::metadata(folder.join("a.rs")).unwrap().modified().unwrap();
-        let stamp = |path: &str| {
-            let file = fs::OpenOptions::new().write(true).open(folder.join(path)).unwrap();
-            file.set_modified(modified).unwrap();
-        };
-        stamp(".git/index");
-        put(folder, "a.rs", "fn b() {}\n");
-        stamp("a.rs");
-        check(&checkout, "a.rs", None);
-        put(folder, "a.rs", "fn a() {}\n");
-        stamp("a.rs");
-        check(&checkout, "a.rs", Some(&commit));
-    }
-
-    #[test]
-    fn where_git_says_nothing_that_is_understood_no_commit_is_told() {
-        let (folder, commit) = repository(&[]);
-        let (folder, checkout) =
-            (folder.path(), Checkout::new(&Root::open(folder.path()).unwrap()));
-        check(&checkout, "a.rs", Some(&commit));
-        let index = folder.join(".git/index");
-        let whole = fs::read(&index).unwrap();
-        for cut in [0, 3, 11, 12, 40, 73, 80, whole.len() / 3] {
-            fs::write(&index, &whole[..cut]).unwrap();
-            check(&checkout, "a.rs", None);
-        }
-        let mut endless = whole.clone();
-        endless[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
-        fs::write(&index, &endless).unwrap();
-        check(&checkout, "a.rs", None);
-        fs::remove_file(&index).unwrap();
-        check(&checkout, "a.rs", None);
-        fs::write(&index, &whole).unwrap();
-        for head in ["", "ref: ../../x", "ref: refs/heads/../../HEAD", "ref: refs/heads/none", "x"]
-        {
-            fs::write(folder.join(".git/HEAD"), head).unwrap();
-            check(&checkout, "a.rs", None);
-        }
-        fs::remove_dir_all(folder.join(".git")).unwrap();
-        check(&checkout, "a.rs", None);
-    }
 }

@@ -1,5 +1,6 @@
 //! What has an index of its own: files of a root, or documents; with the task that keeps it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use super::checkout::Checkout;
 use super::documents::{self, Change, Changed, Librarian};
 use super::embedding::Embedding;
 use super::files::{Bounds, left_out};
-use super::keeper::{self, Keeper};
+use super::keeper::{self, Keeper, SoFar};
 use super::progress::{Indexed, Progress, State};
 use super::{Service, cannot};
 use crate::search::engines::{Engine, EngineError, Put};
@@ -79,8 +80,10 @@ impl Collection {
             told,
             asks: asked,
             waiting: Vec::new(),
+            changed: BTreeSet::new(),
             writes: 0,
             cancel,
+            so_far: SoFar::default(),
         };
         let keeper = AbortOnDropHandle::new(tokio::spawn(keeper.keep()));
         let checkout = Some(Arc::new(Checkout::new(&root)));
@@ -94,7 +97,16 @@ impl Collection {
         let (asks, asked) = mpsc::channel(ASKS_MAX);
         let cancel = CancellationToken::new();
         let embedding = Embedding::new(embedder, None, &cancel);
-        let librarian = Librarian { engine: engine.clone(), embedding, told, asks: asked, cancel };
+        let librarian = Librarian {
+            engine: engine.clone(),
+            embedding,
+            told,
+            asks: asked,
+            cancel,
+            waiting: Vec::new(),
+            interrupted: None,
+            rebuilt: None,
+        };
         let keeper = AbortOnDropHandle::new(tokio::spawn(librarian.keep()));
         let asks = Asks::Documents(asks);
         Self { engine, root: None, checkout: None, progress, asks, _keeper: keeper }
@@ -113,6 +125,12 @@ impl Collection {
     /// How far it is.
     pub(super) fn indexed(&self) -> Indexed {
         self.progress.borrow().told()
+    }
+
+    /// Why what was read could not be written, where it could not.
+    pub(super) fn unwritten(&self) -> Option<String> {
+        let progress = self.progress.borrow();
+        progress.note.clone().filter(|_| progress.unwritten)
     }
 
     /// How far it is, in a word.
@@ -176,11 +194,30 @@ impl Collection {
         }
     }
 
-    /// Has it looked at, since it seems damaged.
-    pub(super) async fn is_damaged(&self, why: String) {
-        match &self.asks {
-            Asks::Files(asks) => drop(asks.send(keeper::Ask::Damaged(why)).await),
-            Asks::Documents(asks) => drop(asks.send(documents::Ask::Damaged(why)).await),
+    /// Has the file at `path` looked at, which is not as it was indexed: nothing was heard of that.
+    pub(super) fn is_changed(&self, path: String) {
+        if let Asks::Files(asks) = &self.asks {
+            // Where too many wait already, the next search sees it, too.
+            let _ = asks.try_send(keeper::Ask::Changed(path));
+        }
+    }
+
+    /// Has it made anew where `err` says that it is damaged: asked again, it may answer.
+    ///
+    /// # Errors
+    /// `err`, where asking again is of no use.
+    pub(super) async fn renewed(&self, err: EngineError) -> Result<(), EngineError> {
+        match err {
+            EngineError::Damaged(why) => {
+                match &self.asks {
+                    Asks::Files(asks) => drop(asks.send(keeper::Ask::Damaged(why)).await),
+                    Asks::Documents(asks) => drop(asks.send(documents::Ask::Damaged(why)).await),
+                }
+                Ok(())
+            }
+            // It is being made anew just now.
+            EngineError::Away(_) if self.state().is_on_the_way() => Ok(()),
+            EngineError::Away(_) | EngineError::Failed(_) => Err(err),
         }
     }
 

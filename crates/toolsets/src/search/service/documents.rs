@@ -1,6 +1,7 @@
 //! Keeps the index of the documents that callers put into a namespace.
 
 use std::convert::Infallible;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,12 @@ pub(super) struct Librarian {
     pub(super) told: watch::Sender<Progress>,
     pub(super) asks: mpsc::Receiver<Ask>,
     pub(super) cancel: CancellationToken,
+    /// Who waits to be told that what can be done is done.
+    pub(super) waiting: Vec<oneshot::Sender<()>>,
+    /// A change that was asked for while the index turned out to be damaged.
+    pub(super) interrupted: Option<Change>,
+    /// When it was last made anew.
+    pub(super) rebuilt: Option<Instant>,
 }
 
 impl Librarian {
@@ -70,8 +77,11 @@ impl Librarian {
                     let rebuilding = Progress { state: State::Rebuilding, ..Progress::default() };
                     self.told.send_replace(rebuilding);
                     match self.engine.reset().await {
-                        Ok(()) if begun.elapsed() > AGAIN => continue,
-                        Ok(()) => why,
+                        Ok(()) if self.is_new() => why,
+                        Ok(()) => {
+                            self.rebuilt = Some(Instant::now());
+                            continue;
+                        }
                         Err(err) => err.to_string(),
                     }
                 }
@@ -82,6 +92,10 @@ impl Librarian {
                 it.state = State::Away;
                 it.note = Some(why.clone());
             });
+            self.answer();
+            if let Some(change) = self.interrupted.take() {
+                drop(change.done.send(Err(EngineError::Away(why.clone()))));
+            }
             // The first to ask learns what is wrong; by then it may be right again.
             let again = begun + AGAIN;
             loop {
@@ -100,12 +114,20 @@ impl Librarian {
         }
     }
 
+    /// Whether it was made anew just now: who says that it is damaged means the one before.
+    fn is_new(&self) -> bool {
+        self.rebuilt.is_some_and(|it| it.elapsed() < AGAIN)
+    }
+
     async fn run(&mut self) -> Result<Infallible, Option<EngineError>> {
         let rebuilt = match self.engine.open().await? {
             Begun::Rebuilt(why) => Some(format!("built anew: {why}")),
             Begun::New | Begun::Kept => None,
         };
         self.settle(rebuilt).await?;
+        if let Some(change) = self.interrupted.take() {
+            self.make(change).await?;
+        }
         loop {
             enum Next {
                 Ask(Option<Ask>),
@@ -120,25 +142,15 @@ impl Librarian {
                 Next::Ask(None) => return Err(None),
                 Next::Ask(Some(Ask::CatchUp(one))) => {
                     // Another process may have put some.
+                    self.waiting.push(one);
                     self.settle(None).await?;
-                    let _ = one.send(());
                 }
                 Next::Ask(Some(Ask::Damaged(why))) => {
-                    return Err(Some(EngineError::Damaged(why)));
-                }
-                Next::Ask(Some(Ask::Change(change))) => {
-                    let Change { put, remove, documents_max, done } = change;
-                    let changed = self.change(put, remove, documents_max).await;
-                    self.embedding.wake();
-                    let failed = changed.as_ref().err().cloned();
-                    let _ = done.send(changed);
-                    match failed {
-                        Some(EngineError::Failed(_)) | None => self.settle(None).await?,
-                        Some(err @ (EngineError::Away(_) | EngineError::Damaged(_))) => {
-                            return Err(Some(err));
-                        }
+                    if !self.is_new() {
+                        return Err(Some(EngineError::Damaged(why)));
                     }
                 }
+                Next::Ask(Some(Ask::Change(change))) => self.make(change).await?,
                 Next::Made(Made { vectors }) => {
                     if let Some(vectors) = vectors {
                         let mut writer = self.turn().await?;
@@ -151,13 +163,33 @@ impl Librarian {
         }
     }
 
+    async fn make(&mut self, change: Change) -> Result<(), EngineError> {
+        let writer = self.turn().await;
+        if let Err(err @ EngineError::Damaged(_)) = writer {
+            self.interrupted = Some(change);
+            return Err(err);
+        }
+        let Change { put, remove, documents_max, done } = change;
+        let changed = match writer {
+            Ok(mut writer) => self.change(&mut *writer, put, remove, documents_max).await,
+            Err(err) => Err(err),
+        };
+        self.embedding.wake();
+        let failed = changed.as_ref().err().cloned();
+        let _ = done.send(changed);
+        match failed {
+            Some(EngineError::Failed(_)) | None => self.settle(None).await,
+            Some(err @ (EngineError::Away(_) | EngineError::Damaged(_))) => Err(err),
+        }
+    }
+
     async fn change(
         &mut self,
+        writer: &mut dyn Writer,
         put: Vec<Put>,
         remove: Vec<String>,
         documents_max: u64,
     ) -> Result<Changed, EngineError> {
-        let mut writer = self.turn().await?;
         let known = self.engine.documents().await?;
         let replaced = put.iter().filter(|it| known.contains_key(&it.path)).count() as u64;
         let removed = remove.iter().filter(|path| known.contains_key(*path)).count() as u64;
@@ -171,8 +203,14 @@ impl Librarian {
         }
         writer.remove(remove).await?;
         writer.put(put).await?;
+        if let Some((put, why)) = writer.refused().pop() {
+            return Err(EngineError::Failed(format!("`{}` cannot be put: {why}", put.path)));
+        }
         writer.commit().await?;
-        writer.rest().await?;
+        // It is done, whatever becomes of what is held only to be quick.
+        if let Err(err) = writer.rest().await {
+            tracing::warn!("an index of documents does not come to rest: {err}");
+        }
         Ok(Changed { added, replaced, removed, documents })
     }
 
@@ -191,6 +229,13 @@ impl Librarian {
         }
     }
 
+    fn answer(&mut self) {
+        for one in take(&mut self.waiting) {
+            // They may have left.
+            let _ = one.send(());
+        }
+    }
+
     async fn settle(&mut self, note: Option<String>) -> Result<(), EngineError> {
         let Status { documents, chunks, with_vectors, .. } = self.engine.status().await?;
         let trouble = self.embedding.trouble();
@@ -205,8 +250,10 @@ impl Librarian {
                 vectors,
                 complete: true,
                 note: trouble.or(rebuilt),
+                unwritten: false,
             };
         });
+        self.answer();
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use toolgate_contract::{Fault, ToolError};
 use super::reading::{Stale, Taken, What};
 use crate::search::engines;
 use crate::world::Root;
-use crate::world::root::Watch;
+use crate::world::root::{Meta, Watch};
 use crate::world::watch::{Looked, News, Tracker};
 
 /// How many files are read before they are put into the index.
@@ -25,8 +25,8 @@ pub(super) struct Files {
     bounds: Bounds,
     texts: usize,
     bytes: u64,
-    /// Files were left out since there are too many.
-    cut: bool,
+    /// Files that are left out since there are too many, with their sizes.
+    cut: BTreeMap<String, u64>,
 }
 
 /// How much goes into an index.
@@ -58,13 +58,18 @@ pub(super) struct Batch {
 }
 
 impl Files {
-    /// The files of `root`, of which the index has `documents`.
+    /// The files of `root`, of which the index has `documents`, and what is to be done after
+    /// `first`, the look that `tracker` has taken at all of them.
+    ///
+    /// # Errors
+    /// When nobody wants to know any more.
     pub(super) fn new(
         root: &Root,
-        tracker: Tracker,
+        (tracker, first): (Tracker, Looked),
         documents: BTreeMap<String, engines::Known>,
         bounds: Bounds,
-    ) -> Self {
+        watch: &Watch,
+    ) -> Result<(Self, Todo), ToolError> {
         let texts = documents.len();
         let known = documents.into_iter().map(|(path, it)| {
             let engines::Known { stamp, etag } = it;
@@ -72,7 +77,12 @@ impl Files {
             (path, known)
         });
         let known = known.collect();
-        Self { root: root.clone(), tracker, known, bounds, texts, bytes: 0, cut: false }
+        let (root, cut) = (root.clone(), BTreeMap::new());
+        let mut files = Self { root, tracker, known, bounds, texts, bytes: 0, cut };
+        let mut todo = Todo::default();
+        files.compare(first, &mut todo, watch)?;
+        files.leave_excess(&mut todo);
+        Ok((files, todo))
     }
 
     /// How many files with text there are, beneath `prefix`.
@@ -82,64 +92,110 @@ impl Files {
 
     /// Whether every text file is in the index.
     pub(super) fn is_complete(&self) -> bool {
-        !self.cut && self.tracker.unread() == 0
+        self.cut.is_empty() && self.tracker.unread() == 0
     }
 
-    /// What is to be done, after all that happened since this was asked last.
+    /// What is to be done, after all that happened since this was asked last, and since what is at
+    /// the paths `changed` did.
     ///
     /// # Errors
     /// When the folder cannot be looked into, or nobody wants to know any more.
-    pub(super) fn news(&mut self, watch: &Watch) -> Result<Todo, ToolError> {
+    pub(super) fn news(
+        &mut self,
+        changed: BTreeSet<PathBuf>,
+        watch: &Watch,
+    ) -> Result<Todo, ToolError> {
         // The kernel does not say that a folder is gone which is held open.
         if self.root.is_gone() {
             let why = "the workspace is not there any more";
             return Err(ToolError::new(Fault::Unavailable, why));
         }
+        let mut todo = Todo::default();
         match self.tracker.news() {
-            News::Everything => self.look_through(watch),
-            News::In(folders) => {
-                let mut todo = Todo::default();
+            News::Everything => {
+                let looked = self.tracker.look_through(watch)?;
+                self.compare(looked, &mut todo, watch)?;
+            }
+            News::In(mut folders) => {
+                for path in changed {
+                    let (folder, name) = (path.parent(), path.file_name());
+                    if let (Some(folder), Some(name)) = (folder, name) {
+                        folders.entry(folder.into()).or_default().insert(name.into());
+                    }
+                }
                 for (folder, names) in folders {
                     let looked = self.tracker.look_into(&folder, &names, watch)?;
                     self.compare(looked, &mut todo, watch)?;
                 }
-                Ok(todo)
             }
         }
+        self.take_back(&mut todo);
+        Ok(todo)
     }
 
-    /// What is to be done, after a look at every file.
-    ///
-    /// # Errors
-    /// When the folder cannot be looked into, or nobody wants to know any more.
-    pub(super) fn look_through(&mut self, watch: &Watch) -> Result<Todo, ToolError> {
-        let looked = self.tracker.look_through(watch)?;
-        self.cut = false;
-        let mut todo = Todo::default();
-        self.compare(looked, &mut todo, watch)?;
-        Ok(todo)
+    /// Whether a further text file of `bytes` is not too much.
+    fn has_room(&self, bytes: u64) -> bool {
+        self.texts < self.bounds.files_max && self.bytes + bytes <= self.bounds.bytes_max
+    }
+
+    /// Has those read that were left out, as far as there is room by now.
+    fn take_back(&mut self, todo: &mut Todo) {
+        if self.cut.is_empty() {
+            return;
+        }
+        let Bounds { files_max, bytes_max } = self.bounds;
+        let (mut texts, mut bytes) = (self.texts, self.bytes);
+        let leaves = todo.gone.iter().filter_map(|path| self.known.get(path));
+        for known in leaves.filter(|known| known.etag.is_some()) {
+            (texts, bytes) = (texts - 1, bytes - known.bytes);
+        }
+        let mut back = Vec::new();
+        for (path, size) in &self.cut {
+            if texts >= files_max {
+                break;
+            }
+            if bytes + size <= bytes_max {
+                (texts, bytes) = (texts + 1, bytes + size);
+                back.push(Stale { path: path.clone(), etag: None, size: *size });
+            }
+        }
+        for stale in &back {
+            self.cut.remove(&stale.path);
+        }
+        todo.read.extend(back);
+    }
+
+    /// Has those taken out that are too many, since the bounds were others once.
+    fn leave_excess(&mut self, todo: &mut Todo) {
+        let (mut texts, mut bytes) = (self.texts, self.bytes);
+        let in_it = self.known.iter().rev().filter(|(_, known)| known.etag.is_some());
+        for (path, known) in in_it {
+            if texts <= self.bounds.files_max && bytes <= self.bounds.bytes_max {
+                break;
+            }
+            (texts, bytes) = (texts - 1, bytes - known.bytes);
+            todo.read.retain(|stale| stale.path != *path);
+            todo.gone.push(path.clone());
+            self.cut.insert(path.clone(), known.bytes);
+        }
     }
 
     fn compare(&mut self, looked: Looked, todo: &mut Todo, watch: &Watch) -> Result<(), ToolError> {
         let Looked { files, whole, gone } = looked;
         // A name that is no text could not be told to anybody.
-        let files: BTreeSet<String> =
-            files.into_iter().filter_map(|path| path.into_os_string().into_string().ok()).collect();
+        let named =
+            |(path, meta): (PathBuf, Meta)| Some((path.into_os_string().into_string().ok()?, meta));
+        let files: BTreeMap<String, Meta> = files.into_iter().filter_map(named).collect();
         for folder in &whole {
-            todo.gone.extend(self.beneath(folder).filter(|path| !files.contains(*path)).cloned());
+            todo.gone
+                .extend(self.beneath(folder).filter(|path| !files.contains_key(*path)).cloned());
         }
         for path in &gone {
-            todo.gone.extend(self.beneath(path).filter(|path| !files.contains(*path)).cloned());
+            todo.gone.extend(self.beneath(path).filter(|path| !files.contains_key(*path)).cloned());
         }
-        for path in files {
+        for (path, meta) in files {
             watch.check()?;
-            let Ok(file) = self.root.open_walked(Path::new(&path)) else {
-                if self.known.contains_key(&path) {
-                    todo.gone.push(path);
-                }
-                continue;
-            };
-            let (stamp, size) = (file.meta().stamp().bytes(), file.meta().size());
+            let (stamp, size) = (meta.stamp().bytes(), meta.size());
             match self.known.get_mut(&path) {
                 Some(known) if *known.stamp == stamp => {
                     if known.etag.is_some() {
@@ -149,11 +205,17 @@ impl Files {
                 }
                 known => {
                     let etag = known.and_then(|it| it.etag.as_deref()).map(str::to_owned);
-                    todo.read.push(Stale { path, etag, size });
+                    self.cut.remove(&path);
+                    if etag.is_none() && !self.has_room(size) {
+                        self.leave_out(path, stamp.into(), size);
+                    } else {
+                        todo.read.push(Stale { path, etag, size });
+                    }
                 }
             }
         }
         for path in &todo.gone {
+            self.cut.remove(path);
             if !self.known.contains_key(path) {
                 continue;
             }
@@ -188,8 +250,8 @@ impl Files {
                     let (texts, before) = was.map_or((0, 0), |it| (1, it.bytes));
                     let all = self.bytes - before + bytes;
                     if self.texts - texts >= self.bounds.files_max || all > self.bounds.bytes_max {
-                        self.cut = true;
-                        self.forget(path, &mut batch);
+                        self.forget(path.clone(), &mut batch);
+                        self.leave_out(path, stamp, bytes);
                         continue;
                     }
                     self.texts += 1 - texts;
@@ -216,8 +278,21 @@ impl Files {
     /// Takes `paths` out.
     pub(super) fn removed(&mut self, paths: Vec<String>) -> Batch {
         let mut batch = Batch::default();
-        paths.into_iter().for_each(|path| self.forget(path, &mut batch));
+        for path in paths {
+            let stamp = self.known.get(&path).map(|it| it.stamp.clone());
+            let left_out = self.cut.get(&path).copied().zip(stamp);
+            self.forget(path.clone(), &mut batch);
+            if let Some((bytes, stamp)) = left_out {
+                self.leave_out(path, stamp, bytes);
+            }
+        }
         batch
+    }
+
+    /// Remembers that the file at `path` is left out: it is not read until there is room for it.
+    fn leave_out(&mut self, path: String, stamp: Box<[u8]>, bytes: u64) {
+        self.cut.insert(path.clone(), bytes);
+        self.known.insert(path, Known { stamp, etag: None, bytes: 0 });
     }
 
     fn forget(&mut self, path: String, batch: &mut Batch) {

@@ -3,6 +3,12 @@
 //! One task does, for all who search. Where another process keeps the index already, it waits for
 //! its turn and lets searches read what that one writes.
 
+mod look;
+mod turn;
+mod taking;
+mod telling;
+
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::future::pending;
 use std::mem::take;
@@ -13,19 +19,17 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::ToolError;
 
 use super::embedding::{Embedding, Made};
-use super::files::{Batch, Bounds, Files, Todo, batches};
+use super::files::{Bounds, Files};
 use super::progress::{Progress, State};
-use super::reading::{Stale, Taken, read_all};
 use crate::search::engines::{Begun, Engine, EngineError, Writer};
 use crate::world::Root;
 use crate::world::root::Watch;
-use crate::world::watch::Tracker;
 
 /// How long what happens is gathered before files are looked at, where nobody asks.
 const GATHERED: Duration = Duration::from_millis(50);
@@ -36,10 +40,6 @@ const RESTS: u32 = 3;
 const RESTS_MAX: Duration = Duration::from_secs(2);
 /// How long nothing happens before what is held only to write quickly is let go.
 const QUIET: Duration = Duration::from_secs(2);
-/// While an index is being built, what was read is shown to searches at least this often.
-const SHOWN_EVERY: Duration = Duration::from_secs(5);
-/// How often it is tried to become the one that writes.
-const TURN_EVERY: Duration = Duration::from_millis(500);
 /// How long it rests after something failed, before it tries again unasked.
 const AGAIN: Duration = Duration::from_secs(10);
 /// And how long if it is asked.
@@ -49,10 +49,15 @@ const RETRIES_MAX: u32 = 5;
 /// And as often again when it went well for so long.
 const WENT_WELL: Duration = Duration::from_secs(30);
 
+/// So many files are looked at because they were seen to have changed; others are seen again.
+const CHANGED_MAX: usize = 1024;
+
 /// What is asked of a keeper.
 pub(super) enum Ask {
     /// That what happened up to now is in the index; answered when it is.
     CatchUp(oneshot::Sender<()>),
+    /// That the file at this path is looked at, which is not as it was indexed.
+    Changed(String),
     /// That what it keeps is looked at, since it seems damaged.
     Damaged(String),
 }
@@ -68,14 +73,31 @@ pub(super) struct Keeper {
     pub(super) asks: mpsc::Receiver<Ask>,
     /// Who waits to be told that it has caught up.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
+    /// Files that changed though nothing was heard of it.
+    pub(super) changed: BTreeSet<PathBuf>,
     /// How often something was committed.
     pub(super) writes: u64,
     pub(super) cancel: CancellationToken,
+    /// What has become of it so far.
+    pub(super) so_far: SoFar,
+}
+
+/// What a keeper remembers from one attempt to the next.
+#[derive(Debug, Default)]
+pub(super) struct SoFar {
+    /// When it was last made anew, since it was damaged.
+    rebuilt: Option<Instant>,
+    /// Files that the engine does not take.
+    refused: BTreeSet<String>,
+    /// What other servers were last told: whether all is in it.
+    told: Option<bool>,
 }
 
 /// Why an index is not kept any more, for now.
 enum Stopped {
     Engine(EngineError),
+    /// What was read could not be written; what is there already is found.
+    Unwritten(String),
     Root(ToolError),
     /// Nobody is left to ask.
     Unwanted,
@@ -101,9 +123,10 @@ impl Keeper {
         loop {
             let begun = Instant::now();
             let Err(stopped) = self.run().await;
+            let unwritten = matches!(stopped, Stopped::Unwritten(_));
             let why = match stopped {
                 Stopped::Unwanted => return,
-                Stopped::Engine(EngineError::Failed(why)) => {
+                Stopped::Unwritten(why) | Stopped::Engine(EngineError::Failed(why)) => {
                     failures = if failed.elapsed() > WENT_WELL { 1 } else { failures + 1 };
                     failed = Instant::now();
                     if failures <= RETRIES_MAX {
@@ -113,23 +136,27 @@ impl Keeper {
                     }
                     why
                 }
-                Stopped::Engine(EngineError::Damaged(why)) => match self.engine.reset().await {
-                    Ok(()) if begun.elapsed() > AGAIN_ASKED => {
-                        self.say_rebuilt(&why);
-                        continue;
+                Stopped::Engine(EngineError::Damaged(why)) => {
+                    self.say_rebuilt(&why);
+                    let is_again = self.is_new();
+                    match self.engine.reset().await {
+                        Ok(()) if is_again => why,
+                        Ok(()) => {
+                            self.so_far.rebuilt = Some(Instant::now());
+                            continue;
+                        }
+                        Err(err) => err.to_string(),
                     }
-                    Ok(()) => {
-                        self.say_rebuilt(&why);
-                        why
-                    }
-                    Err(err) => err.to_string(),
-                },
+                }
                 Stopped::Engine(EngineError::Away(why)) => why,
                 Stopped::Root(err) => err.message,
             };
             tracing::warn!("an index for searching is not kept now: {why}");
             self.told.send_modify(|it| {
-                it.state = State::Away;
+                // It is tried again by itself; until then what is there is found.
+                it.state = if unwritten { State::Building } else { State::Away };
+                it.complete = false;
+                it.unwritten = unwritten;
                 it.note = Some(why);
             });
             if self.rest(begun).await.is_none() {
@@ -142,6 +169,11 @@ impl Keeper {
         tracing::warn!("an index for searching is built anew: {why}");
         let note = Some(format!("built anew: {why}"));
         self.told.send_replace(Progress { state: State::Rebuilding, note, ..Progress::default() });
+    }
+
+    /// Whether it was made anew just now: who says that it is damaged means the one before.
+    fn is_new(&self) -> bool {
+        self.so_far.rebuilt.is_some_and(|it| it.elapsed() < AGAIN_ASKED)
     }
 
     /// Rests after a failure; `None` if nobody is left to ask.
@@ -172,35 +204,46 @@ impl Keeper {
                 self.waiting.push(one);
                 None
             }
-            Ask::Damaged(why) => Some(why),
+            Ask::Changed(path) => {
+                if self.changed.len() < CHANGED_MAX {
+                    self.changed.insert(path.into());
+                }
+                None
+            }
+            Ask::Damaged(why) => Some(why).filter(|_| !self.is_new()),
         }
     }
 
     async fn run(&mut self) -> Result<Infallible, Stopped> {
+        // The files are looked at while the index is opened: the first search waits for both.
+        let mut first = self.look_through();
         if let Begun::Rebuilt(why) = self.engine.open().await? {
             self.say_rebuilt(&why);
         }
-        let mut writer = self.turn().await?;
-        let note = self.told.borrow().note.clone().filter(|note| note.starts_with("built anew"));
-        let state = if note.is_some() { State::Rebuilding } else { State::Building };
+        let mut writer = match written(self.engine.writer().await)? {
+            Some(writer) => writer,
+            None => {
+                drop(first);
+                let writer = self.turn().await?;
+                first = self.look_through();
+                writer
+            }
+        };
+        (self.so_far.told, self.so_far.refused) = (None, BTreeSet::new());
+        self.tell(&mut *writer, false).await;
+        let is_rebuilt = self.told.borrow().is_rebuilt();
         self.told.send_modify(|it| {
-            it.state = state;
-            it.note = note;
+            it.state = if is_rebuilt { State::Rebuilding } else { State::Building };
+            it.note = it.note.take().filter(|_| is_rebuilt || it.unwritten);
         });
         self.count(None).await?;
         let documents = self.engine.documents().await?;
-        let (root, left_out, bounds) = (self.root.clone(), self.left_out.clone(), self.bounds);
-        let (files, todo) = self
-            .blocking(move |watch| {
-                // A file system that others change says nothing of it.
-                let tracker = Tracker::new(&root, left_out, root.is_local());
-                let mut files = Files::new(&root, tracker, documents, bounds);
-                let todo = files.look_through(watch)?;
-                Ok((files, todo))
-            })
-            .await?;
+        let first = joined(first.taken.await)?;
+        let (root, bounds) = (self.root.clone(), self.bounds);
+        let (files, todo) =
+            self.blocking(move |watch| Files::new(&root, first, documents, bounds, watch)).await?;
         let mut files = self.take(files, todo, &mut *writer).await?;
-        self.settle(&files).await?;
+        self.settle(&files, &mut *writer).await?;
         let queue = files.tracker.queue().map_err(|err| {
             Stopped::Root(ToolError::because("changes of files cannot be heard of", err))
         })?;
@@ -242,51 +285,20 @@ impl Keeper {
                 }
                 Next::Heard => due = Some(Instant::now() + GATHERED),
                 Next::Quiet => {
-                    writer.rest().await?;
+                    written(writer.rest().await)?;
                     quiet_at = None;
                 }
                 Next::Made(made) => {
                     if let Some(vectors) = made.vectors {
-                        writer.give(vectors).await?;
-                        writer.commit().await?;
+                        written(writer.give(vectors).await)?;
+                        written(writer.commit().await)?;
                         self.writes += 1;
                     }
-                    self.settle(&files).await?;
+                    self.settle(&files, &mut *writer).await?;
                 }
             }
             if self.writes != wrote {
                 quiet_at = Some(Instant::now() + QUIET);
-            }
-        }
-    }
-
-    /// Waits until this process is the one that writes.
-    async fn turn(&mut self) -> Result<Box<dyn Writer>, Stopped> {
-        loop {
-            if let Some(writer) = self.engine.writer().await? {
-                return Ok(writer);
-            }
-            let status = self.engine.status().await?;
-            let vectors = self.embedding.is_wanted().then_some(status.with_vectors);
-            self.told.send_modify(|it| {
-                it.state = State::Following;
-                it.files = status.documents;
-                it.chunks = status.chunks;
-                it.vectors = vectors;
-                it.total = None;
-                it.complete = status.documents > 0;
-                it.note = Some("another server of this workspace keeps the index".to_owned());
-            });
-            self.answer();
-            let next = Instant::now() + TURN_EVERY;
-            tokio::select! {
-                ask = self.asks.recv() => match ask {
-                    None => return Err(Stopped::Unwanted),
-                    Some(ask) => if let Some(why) = self.wait(ask) {
-                        return Err(Stopped::Engine(EngineError::Away(why)));
-                    }
-                },
-                () = sleep_until(next) => {}
             }
         }
     }
@@ -304,14 +316,15 @@ impl Keeper {
         }
         // Who asks from here on is answered after the next look: this one may have passed by.
         let asked = take(&mut self.waiting);
+        let changed = take(&mut self.changed);
         let looked = self.blocking(move |watch| {
-            let todo = files.news(watch)?;
+            let todo = files.news(changed, watch)?;
             Ok((files, todo))
         });
         let outcome = match looked.await {
             Ok((files, todo)) if todo.read.is_empty() && todo.gone.is_empty() => Ok(files),
             Ok((files, todo)) => match self.take(files, todo, writer).await {
-                Ok(files) => self.settle(&files).await.map(|()| files),
+                Ok(files) => self.settle(&files, writer).await.map(|()| files),
                 Err(err) => Err(err),
             },
             Err(err) => Err(err),
@@ -322,86 +335,6 @@ impl Keeper {
             Err(_) => self.waiting.extend(asked),
         }
         outcome
-    }
-
-    /// Reads what is to be read and puts it into the index, two batches at a time: one is put while
-    /// the next is read.
-    async fn take(
-        &mut self,
-        mut files: Files,
-        todo: Todo,
-        writer: &mut dyn Writer,
-    ) -> Result<Files, Stopped> {
-        let Todo { read, gone } = todo;
-        let total = (files.texts() + read.iter().filter(|it| it.etag.is_none()).count()) as u64;
-        let is_built = self.told.borrow().state.is_on_the_way();
-        let mut batches = batches(read).into_iter();
-        let mut reading = batches.next().map(|batch| self.read(batch));
-        let removed = files.removed(gone);
-        let mut open = !removed.remove.is_empty();
-        put(writer, removed).await?;
-        let mut shown = Instant::now();
-        let mut first = true;
-        while let Some(now) = reading {
-            let taken = joined(now.await)?;
-            reading = batches.next().map(|batch| self.read(batch));
-            let batch = files.took(taken);
-            open |= !(batch.put.is_empty() && batch.remove.is_empty());
-            put(writer, batch).await?;
-            if is_built && (first || shown.elapsed() > SHOWN_EVERY) {
-                (first, open) = (false, false);
-                writer.commit().await?;
-                self.count(Some((files.texts() as u64, total))).await?;
-                shown = Instant::now();
-            } else if is_built {
-                let texts = files.texts() as u64;
-                self.told.send_modify(|it| {
-                    it.files = texts;
-                    it.total = Some(total);
-                });
-            }
-        }
-        if open {
-            writer.commit().await?;
-            self.writes += 1;
-            self.embedding.wake();
-        }
-        Ok(files)
-    }
-
-    fn read(&self, batch: Vec<Stale>) -> JoinHandle<Result<Vec<Taken>, ToolError>> {
-        let (root, watch) = (self.root.clone(), self.watch());
-        spawn_blocking(move || read_all(&root, batch, &watch))
-    }
-
-    /// Says that the index is as the folder is.
-    async fn settle(&mut self, files: &Files) -> Result<(), Stopped> {
-        self.count(None).await?;
-        let (texts, complete) = (files.texts() as u64, files.is_complete());
-        let trouble = self.embedding.trouble();
-        self.told.send_modify(|it| {
-            let rebuilt = it.note.take().filter(|note| note.starts_with("built anew"));
-            it.state = State::Ready;
-            it.files = texts;
-            it.total = None;
-            it.complete = complete;
-            it.note = trouble.or(rebuilt);
-        });
-        self.answer();
-        Ok(())
-    }
-
-    /// Tells how much is in the index, and how much of how much was read.
-    async fn count(&mut self, read: Option<(u64, u64)>) -> Result<(), Stopped> {
-        let status = self.engine.status().await?;
-        let vectors = self.embedding.is_wanted().then_some(status.with_vectors);
-        self.told.send_modify(|it| {
-            it.files = read.map_or(status.documents, |(files, _)| files);
-            it.total = read.map(|(_, total)| total);
-            it.chunks = status.chunks;
-            it.vectors = vectors;
-        });
-        Ok(())
     }
 
     fn watch(&self) -> Watch {
@@ -429,15 +362,12 @@ fn joined<T>(done: Result<Result<T, ToolError>, tokio::task::JoinError>) -> Resu
     Ok(done.map_err(broken)??)
 }
 
-async fn put(writer: &mut dyn Writer, batch: Batch) -> Result<(), EngineError> {
-    let Batch { put, remove } = batch;
-    if !remove.is_empty() {
-        writer.remove(remove).await?;
-    }
-    if !put.is_empty() {
-        writer.put(put).await?;
-    }
-    Ok(())
+/// What came of writing: where it failed the index can still be read.
+fn written<T>(done: Result<T, EngineError>) -> Result<T, Stopped> {
+    done.map_err(|err| match err {
+        EngineError::Failed(why) => Stopped::Unwritten(why),
+        EngineError::Away(_) | EngineError::Damaged(_) => Stopped::Engine(err),
+    })
 }
 
 async fn at(moment: Option<Instant>) {

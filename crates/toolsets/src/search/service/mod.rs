@@ -127,6 +127,7 @@ impl Service {
         let name = asked.wanted.namespace.clone().unwrap_or_else(|| WORKSPACE.to_owned());
         let place = self.find(&name).await?;
         let collection = self.collection(&place.key, &name).await?;
+        let filter = Self::filter(&collection, &place, &asked.wanted)?;
         let now = Instant::now();
         let until = now + FRESH_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
         let mut direction = None;
@@ -136,7 +137,7 @@ impl Service {
                 collection: &collection,
                 embedder: self.embedder.as_ref(),
                 asked: &asked,
-                filter: self.filter(&collection, &place, &asked.wanted),
+                filter: filter.clone(),
                 indexed,
                 is_last: left == 0,
             };
@@ -153,8 +154,8 @@ impl Service {
                     }
                 }
                 Err(answer::Failure::Tool(err)) => return Err(err),
-                Err(answer::Failure::Engine(EngineError::Damaged(why))) if left > 0 => {
-                    collection.is_damaged(why).await;
+                Err(answer::Failure::Engine(err)) if left > 0 => {
+                    collection.renewed(err).await.map_err(|err| unavailable(&name, &err))?;
                 }
                 Err(answer::Failure::Engine(err)) => return Err(unavailable(&name, &err)),
             }
@@ -178,14 +179,24 @@ impl Service {
         let collection = self.collection(&place.key, name).await?;
         let now = Instant::now();
         let until = now + FRESH_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
-        let indexed = collection.fresh(ctx, name, until).await?;
-        let filter = within(filter, &place).filter(|_| indexed.state != State::Absent);
-        let Some(filter) = filter else { return Ok((Vec::new(), indexed)) };
-        let named = tokio::select! {
-            named = collection.engine.named(query.to_owned(), filter, limit) => named,
-            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
-        };
-        Ok((named.map_err(|err| unavailable(name, &err))?, indexed))
+        let filter = within(filter, &place);
+        let mut left = AGAIN_MAX;
+        loop {
+            left -= 1;
+            let indexed = collection.fresh(ctx, name, until).await?;
+            let filter = filter.clone().filter(|_| indexed.state != State::Absent);
+            let Some(filter) = filter else { return Ok((Vec::new(), indexed)) };
+            let named = tokio::select! {
+                named = collection.engine.named(query.to_owned(), filter, limit) => named,
+                () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+            };
+            let again = match named {
+                Ok(named) => return Ok((named, indexed)),
+                Err(err) if left > 0 => collection.renewed(err).await,
+                Err(err) => Err(err),
+            };
+            again.map_err(|err| unavailable(name, &err))?;
+        }
     }
 
     /// The root and the folder in it that a namespace of files is of.
@@ -229,7 +240,12 @@ impl Service {
         until: Instant,
     ) -> Result<Indexed, ToolError> {
         let place = self.find(namespace).await?;
-        self.collection(&place.key, namespace).await?.fresh(ctx, namespace, until).await
+        let collection = self.collection(&place.key, namespace).await?;
+        let indexed = collection.fresh(ctx, namespace, until).await?;
+        match collection.unwritten() {
+            Some(why) => Err(unavailable(namespace, &EngineError::Away(why))),
+            None => Ok(indexed),
+        }
     }
 
     /// Puts `documents` into `namespace`, which is made where there is none, and takes those with
@@ -436,11 +452,19 @@ impl Service {
     }
 
     /// Where `wanted` is looked for; `None` for nowhere.
-    fn filter(&self, collection: &Collection, place: &Place, wanted: &Wanted) -> Option<Filter> {
-        let root = collection.root().unwrap_or(&self.root);
-        let prefix = wanted.path_prefix.as_deref().map(|it| beneath(root, it));
+    fn filter(
+        collection: &Collection,
+        place: &Place,
+        wanted: &Wanted,
+    ) -> Result<Option<Filter>, ToolError> {
+        let prefix = match (&wanted.path_prefix, collection.root()) {
+            (Some(prefix), Some(root)) => Some(beneath(root, prefix)?),
+            // An id may be any text.
+            (Some(prefix), None) => Some(prefix.clone()),
+            (None, _) => None,
+        };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
-        within(Filter { prefixes, tags: wanted.tags.clone() }, place)
+        Ok(within(Filter { prefixes, tags: wanted.tags.clone() }, place))
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Progress {
     pub(super) vectors: Option<u64>,
     pub(super) complete: bool,
     pub(super) note: Option<String>,
+    /// What was read could not be written; the note says why. What is there already is found.
+    pub(super) unwritten: bool,
 }
 
 impl Default for Progress {
@@ -65,14 +67,21 @@ impl Default for Progress {
             vectors: None,
             complete: false,
             note: None,
+            unwritten: false,
         }
     }
 }
 
 impl Progress {
+    /// Whether it was made anew since it was damaged, and says so.
+    pub(super) fn is_rebuilt(&self) -> bool {
+        self.note.as_ref().is_some_and(|note| note.starts_with("built anew"))
+    }
+
     /// The same, as it is told.
     pub(super) fn told(&self) -> Indexed {
-        let Self { state, files, total, chunks, vectors, complete, note } = self.clone();
+        let Self { state, files, total, chunks, vectors, complete, note, unwritten: _ } =
+            self.clone();
         Indexed { state, files, files_total: total, chunks, vectors, complete, note }
     }
 }

@@ -1,9 +1,10 @@
 //! Files read and cut into chunks, each as it is now.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use serde_json::Map;
-use toolgate_chunks::{Sort, chunks, is_generated, is_generated_text, is_vendored};
+use toolgate_chunks::{Chunk, Sort, chunks, is_generated, is_generated_text, is_vendored};
 use toolgate_contract::{Fault, ToolError};
 
 use crate::search::engines::Put;
@@ -59,10 +60,13 @@ pub(super) fn read_all(
     files: Vec<Stale>,
     watch: &Watch,
 ) -> Result<Vec<Taken>, ToolError> {
-    files.into_iter().map(|stale| read(root, stale, watch)).collect()
+    files.into_iter().map(|stale| read(root, stale, watch, chunks)).collect()
 }
 
-fn read(root: &Root, stale: Stale, watch: &Watch) -> Result<Taken, ToolError> {
+/// How a text at a path is cut.
+type Cut = fn(&str, &str) -> Vec<Chunk>;
+
+fn read(root: &Root, stale: Stale, watch: &Watch, cut: Cut) -> Result<Taken, ToolError> {
     let Stale { path, etag, .. } = stale;
     let gone = |path| Taken { path, stamp: Vec::new(), what: What::Gone };
     for again in (0..AGAIN_MAX).rev() {
@@ -89,8 +93,16 @@ fn read(root: &Root, stale: Stale, watch: &Watch) -> Result<Taken, ToolError> {
         if etag.as_deref() == Some(now.as_str()) {
             return Ok(Taken { path, stamp, what: What::Same });
         }
-        let put = document(&path, content, &stamp, &now);
-        let what = if put.chunks.is_empty() { What::Other } else { What::Text(Box::new(put)) };
+        // What cannot be cut keeps no other file from being found.
+        let put = catch_unwind(AssertUnwindSafe(|| document(&path, content, &stamp, &now, cut)));
+        let what = match put {
+            Ok(put) if !put.chunks.is_empty() => What::Text(Box::new(put)),
+            Ok(_) => What::Other,
+            Err(_) => {
+                tracing::error!("`{path}` is not searched: cutting it into passages broke off");
+                What::Other
+            }
+        };
         return Ok(Taken { path, stamp, what });
     }
     Ok(gone(path))
@@ -115,10 +127,10 @@ fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, Too
     Ok((!is_long && !is_generated_text(&text)).then_some(text))
 }
 
-fn document(path: &str, text: String, stamp: &[u8], etag: &Etag) -> Put {
+fn document(path: &str, text: String, stamp: &[u8], etag: &Etag, cut: Cut) -> Put {
     let sort = Sort::of(path);
     Put {
-        chunks: chunks(path, &text),
+        chunks: cut(path, &text),
         path: path.to_owned(),
         stamp: stamp.to_vec(),
         etag: etag.to_string(),
@@ -138,6 +150,27 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    fn a_file_over_which_cutting_panics_is_left_out_alone_and_known_again() {
+        let folder = TempDir::new().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let cut = |path: &str, text: &str| {
+            assert!(path != "bad.rs", "a fault in a parser");
+            chunks(path, text)
+        };
+        let take = |path: &str| {
+            std::fs::write(folder.path().join(path), "fn okapi() {}\n").unwrap();
+            // Its time is in no doubt any more.
+            sleep(Duration::from_millis(50));
+            let stale = Stale { path: path.to_owned(), etag: None, size: 14 };
+            read(&root, stale, &Watch::default(), cut).unwrap()
+        };
+        let (bad, good) = (take("bad.rs"), take("good.rs"));
+        assert!(matches!(bad.what, What::Other) && !bad.stamp.is_empty(), "{bad:?}");
+        assert!(matches!(good.what, What::Text(_)), "{good:?}");
+    }
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]

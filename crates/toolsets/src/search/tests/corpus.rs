@@ -77,7 +77,7 @@ async fn filters_leave_in_what_they_name_and_nothing_else() {
         assert!(!found.hits.is_empty(), "{prefix}");
         assert!(found.hits.iter().all(|hit| hit.path.starts_with(bare)), "{prefix}");
     }
-    for prefix in ["../", "http", "/src", "nowhere"] {
+    for prefix in ["http", "nowhere", "..src"] {
         assert_eq!(search(&service, under(prefix)).await.total, 0, "{prefix}");
     }
     let tagged = |tags: &[&str]| Wanted {

@@ -1,6 +1,7 @@
 //! How fresh an index is, what stays out of it, and what bounds it.
 
 use std::fs;
+use std::io::Write;
 
 use tempfile::TempDir;
 
@@ -84,20 +85,44 @@ async fn an_index_that_lies_in_the_workspace_is_no_part_of_it() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_full_says_so_and_answers() {
-    let folder = TempDir::new().unwrap();
-    for at in 0..10 {
-        put(&folder, &format!("{at}.rs"), "fn zebra() {}\n");
-    }
+#[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+async fn an_index_that_is_full_says_so_and_takes_in_others_once_there_is_room() {
     for settings in [
         Settings { files_max: 4, ..Settings::default() },
         Settings { text_bytes_max: 4 * 14, ..Settings::default() },
     ] {
+        let folder = TempDir::new().unwrap();
+        for at in 0..6 {
+            put(&folder, &format!("{at}.rs"), "fn zebra() {}\n");
+        }
         let service = service(folder.path(), &settings);
         let found = search(&service, wanted("zebra")).await;
-        assert_eq!((found.index.files, found.index.complete), (4, false));
-        assert_eq!(found.total, 4);
+        assert_eq!((found.total, found.index.files, found.index.complete), (4, 4, false));
+        fs::remove_file(folder.path().join("0.rs")).unwrap();
+        let found = search(&service, wanted("zebra")).await;
+        assert_eq!((found.total, found.index.files, found.index.complete), (4, 4, false));
+        // One that is left out may go, too.
+        for at in [1, 5] {
+            fs::remove_file(folder.path().join(format!("{at}.rs"))).unwrap();
+        }
+        let found = search(&service, wanted("zebra")).await;
+        assert_eq!((found.total, found.index.files, found.index.complete), (3, 3, true));
     }
+}
+
+#[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+async fn a_change_that_nothing_was_heard_of_is_taken_in_once_it_is_seen() {
+    let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    put(&elsewhere, "a.rs", "fn zebra() {}\n");
+    fs::hard_link(elsewhere.path().join("a.rs"), folder.path().join("a.rs")).unwrap();
+    let service = service(folder.path(), &Settings::default());
+    assert_eq!(found(&service, "zebra").await, ["a.rs"]);
+    let mut there =
+        fs::OpenOptions::new().append(true).open(elsewhere.path().join("a.rs")).unwrap();
+    there.write_all(b"fn okapi() {}\n").unwrap();
+    assert_eq!(found(&service, "zebra").await, ["a.rs"]);
+    assert_eq!(found(&service, "okapi").await, ["a.rs"]);
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use crate::world::root::{Found, Sight, Start, Watch};
 
 /// So much text of the files shown is parsed to tell what matches are in; of the rest it is told by
 /// the lines alone.
-const PARSED_BYTES_MAX: u64 = 512 << 10;
+const PARSED_BYTES_MAX: u64 = 32 << 10;
 /// So many lines of a file are looked at to tell which of them define something.
 const ROLES_MAX: u64 = 4096;
 /// So many lines of one match are shown.

@@ -6,8 +6,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use memchr::memrchr;
 use rustix::fs::{OFlags, fstat};
@@ -21,19 +21,35 @@ const RULES_BYTES_MAX: u64 = 64 << 10;
 /// A list of more lines is cut, too.
 const RULES_MAX: usize = 2000;
 
+/// So many rules are held against a path at a time: what that costs grows with their square.
+const AT_A_TIME: usize = 64;
+/// So many rules with wildcards are held in all; of what comes then only those without hold.
+const WILD_MAX: usize = 20_000;
+
+/// How many rules with wildcards this process holds.
+static WILD: AtomicUsize = AtomicUsize::new(0);
+
 /// The rules that hold in a directory: its own, then those of the ones above.
 pub(super) struct Ignores {
-    own: Gitignore,
+    /// The last rules of the list first: the last that matches decides.
+    own: Vec<Gitignore>,
+    wild: usize,
     above: Option<Arc<Ignores>>,
+}
+
+impl Drop for Ignores {
+    fn drop(&mut self) {
+        WILD.fetch_sub(self.wild, Ordering::Relaxed);
+    }
 }
 
 impl Ignores {
     /// Whether the entry at `path`, relative to the root, is ignored.
     pub(super) fn ignore(&self, path: &Path, kind: Kind) -> bool {
-        match self.own.matched(path, kind == Kind::Dir) {
-            Match::Ignore(_) => true,
-            Match::Whitelist(_) => false,
-            Match::None => self.above.as_ref().is_some_and(|above| above.ignore(path, kind)),
+        let said = self.own.iter().map(|own| own.matched(path, kind == Kind::Dir));
+        match said.into_iter().find(|said| !said.is_none()) {
+            Some(said) => said.is_ignore(),
+            None => self.above.as_ref().is_some_and(|above| above.ignore(path, kind)),
         }
     }
 
@@ -62,19 +78,44 @@ impl Ignores {
         above: Option<Arc<Self>>,
         files: &[&str],
     ) -> Option<Arc<Self>> {
-        let mut builder = GitignoreBuilder::new(path);
-        for file in files {
-            let text = read(dir, file).unwrap_or_default();
-            for line in text.trim_start_matches('\u{feff}').lines().take(RULES_MAX) {
+        let texts: Vec<String> = files.iter().filter_map(|file| read(dir, file)).collect();
+        let rules: Vec<&str> = texts
+            .iter()
+            .flat_map(|text| text.trim_start_matches('\u{feff}').lines().take(RULES_MAX))
+            .filter(|line| is_rule(line))
+            .collect();
+        let wild = rules.iter().filter(|rule| is_wild(rule)).count();
+        let held = WILD.fetch_add(wild, Ordering::Relaxed);
+        // From here on it is counted, whatever becomes of it.
+        let mut all = Self { own: Vec::new(), wild, above };
+        let too_many = held + wild > WILD_MAX;
+        if too_many {
+            let path = path.display();
+            tracing::warn!("too many rules with wildcards: those in `{path}` are passed over");
+        }
+        let held: Vec<&str> =
+            rules.into_iter().filter(|rule| !(too_many && is_wild(rule))).collect();
+        for rules in held.chunks(AT_A_TIME).rev() {
+            let mut builder = GitignoreBuilder::new(path);
+            for rule in rules {
                 // Git, too, passes over a line it cannot read.
-                let _ = builder.add_line(None, line);
+                let _ = builder.add_line(None, rule);
             }
+            all.own.extend(builder.build().ok().filter(|own| !own.is_empty()));
         }
-        match builder.build() {
-            Ok(own) if !own.is_empty() => Some(Arc::new(Self { own, above })),
-            Ok(_) | Err(_) => above,
-        }
+        if all.own.is_empty() { all.above.take() } else { Some(Arc::new(all)) }
     }
+}
+
+/// Whether `line` says anything.
+fn is_rule(line: &str) -> bool {
+    !line.starts_with('#') && !line.trim().is_empty()
+}
+
+/// Whether more is to be done to match `rule` than to look up a name.
+fn is_wild(rule: &str) -> bool {
+    let rule = rule.strip_prefix('!').unwrap_or(rule);
+    rule.strip_prefix("*.").unwrap_or(rule).contains(['*', '?', '[', '{'])
 }
 
 /// Which files that hold rules a directory has.
@@ -99,4 +140,44 @@ fn read(dir: &OwnedFd, file: &str) -> Option<String> {
         bytes.truncate(memrchr(b'\n', &bytes).map_or(0, |at| at + 1));
     }
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The rules of a folder that has `list` for its `.gitignore`.
+    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    fn rules(list: &str) -> Option<Arc<Ignores>> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(".gitignore"), list).unwrap();
+        let dir = fs::File::open(folder.path()).unwrap().into();
+        Ignores::of(&dir, Path::new(""), None, RuleFiles { git: false, ignore: true })
+    }
+
+    #[test]
+    fn of_many_rules_the_last_that_matches_decides() {
+        let many: String = (0..500).map(|at| format!("*x{at}*/y*z\n")).collect();
+        let list = format!("a*\n{many}!ab\n{many}abc\n{many}# of nothing\n\n");
+        let rules = rules(&list).unwrap();
+        for (path, expected) in [("a", true), ("ab", false), ("abc", true), ("b", false)] {
+            assert_eq!(rules.ignore(Path::new(path), Kind::File), expected, "{path}");
+        }
+        assert!(rules.ignore(Path::new("ax7b/yz"), Kind::File));
+    }
+
+    #[test]
+    fn rules_with_wildcards_are_bounded_in_all_and_others_go_on_to_hold() {
+        let list: String =
+            (0..1500).map(|at| format!("w*{at}*x\n")).collect::<String>() + "plain\n";
+        let held: Vec<_> = (0..WILD_MAX / 1500 + 3).map(|_| rules(&list).unwrap()).collect();
+        let ignores = |at: usize, path: &str| held[at].ignore(Path::new(path), Kind::File);
+        assert!(ignores(0, "w--7--x"));
+        let last = held.len() - 1;
+        assert!(!ignores(last, "w--7--x") && ignores(last, "plain"));
+        drop(held);
+        assert!(rules(&list).unwrap().ignore(Path::new("w--7--x"), Kind::File));
+    }
 }

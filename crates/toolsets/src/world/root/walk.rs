@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, statat};
 use toolgate_contract::{Fault, ToolError};
 
 use super::Root;
@@ -14,7 +14,7 @@ use super::beneath::{self, Symlinks};
 use super::entries::each;
 use super::file::File;
 use super::ignores::{Ignores, RuleFiles};
-use super::meta::Kind;
+use super::meta::{Kind, Meta};
 use super::place::dot;
 use super::refusal::{Stopped, refusal};
 use super::work::Watch;
@@ -39,6 +39,8 @@ pub(crate) struct Folder {
 /// A directory held open, and what is in it.
 pub(crate) struct Looked {
     dir: OwnedFd,
+    /// Whether there is a `.git` in it, which is no entry.
+    pub(crate) has_git: bool,
     /// In order of name.
     pub(crate) entries: Vec<(OsString, Kind)>,
 }
@@ -63,7 +65,7 @@ impl Root {
         let path = self.relative(path)?;
         let fail = |err| self.refusal(path, err);
         let fd = self.resolve(path, OFlags::PATH).map_err(fail)?;
-        let meta = super::Meta::from(rustix::fs::fstat(&fd).map_err(fail)?);
+        let meta = Meta::from(rustix::fs::fstat(&fd).map_err(fail)?);
         let at = self.real(&fd).map_err(fail)?;
         if meta.kind() != Kind::Dir {
             super::file::regular(&meta, path)?;
@@ -111,11 +113,27 @@ impl Folder {
         sight: Sight,
         watch: &Watch,
     ) -> Result<Looked, ToolError> {
-        self.read(root, sight, watch).map_err(|err| err.at(&self.path.to_string_lossy()))
+        let dir = self.handle(root)?;
+        self.open_at(dir, sight, watch)
     }
 
-    fn read(&mut self, root: &Root, sight: Sight, watch: &Watch) -> Result<Looked, Stopped> {
-        let dir = root.open_found(&self.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    /// The directory itself, held open: for [`Folder::open_at`].
+    pub(crate) fn handle(&self, root: &Root) -> Result<OwnedFd, ToolError> {
+        let dir = root.open_found(&self.path, OFlags::RDONLY | OFlags::DIRECTORY);
+        dir.map_err(|err| refusal(&self.path.to_string_lossy(), err))
+    }
+
+    /// [`Folder::open`] of what is held open already: `dir`.
+    pub(crate) fn open_at(
+        &mut self,
+        dir: OwnedFd,
+        sight: Sight,
+        watch: &Watch,
+    ) -> Result<Looked, ToolError> {
+        self.read(dir, sight, watch).map_err(|err| err.at(&self.path.to_string_lossy()))
+    }
+
+    fn read(&mut self, dir: OwnedFd, sight: Sight, watch: &Watch) -> Result<Looked, Stopped> {
         let mut entries = Vec::new();
         let mut names = RuleFiles::default();
         each(dir.as_fd(), watch, |name, kind| {
@@ -134,7 +152,7 @@ impl Folder {
             }
         }
         entries.sort_unstable();
-        Ok(Looked { dir, entries })
+        Ok(Looked { dir, has_git: names.git, entries })
     }
 
     /// The directory `name` in it. To be called after [`Folder::look`].
@@ -144,6 +162,11 @@ impl Folder {
 }
 
 impl Looked {
+    /// What is known of the entry `name` in it, without opening it; `None` if it is gone.
+    pub(crate) fn meta(&self, name: &OsString) -> Option<Meta> {
+        statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(Meta::from)
+    }
+
     /// Opens the file `name` in it, which is at `path`, if that is still what it is.
     pub(crate) fn file(&self, name: &OsString, path: &Path) -> Result<File, ToolError> {
         let shown = path.to_string_lossy();

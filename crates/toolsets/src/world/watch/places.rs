@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,19 +84,38 @@ impl Places {
         path: &Path,
         keen: Keen,
     ) -> Result<OwnedFd, Unwatched> {
-        let watched = self.try_watch(root, path, keen);
+        let opened = path.to_str().and_then(|shown| root.open_dir(&format!("./{shown}")).ok());
+        let Some(folder) = opened else {
+            self.leave(path);
+            return Err(Unwatched::Absent);
+        };
+        self.watch_open(folder.as_fd(), path, keen)?;
+        Ok(folder)
+    }
+
+    /// The same of the folder at `path` that is held open as `folder`.
+    pub(super) fn watch_open(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        keen: Keen,
+    ) -> Result<(), Unwatched> {
+        let watched = self.try_watch(folder, path, keen);
         if watched.is_err() {
             self.leave(path);
         }
         watched
     }
 
-    fn try_watch(&mut self, root: &Root, path: &Path, keen: Keen) -> Result<OwnedFd, Unwatched> {
-        let shown = path.to_str().ok_or(Unwatched::Absent)?;
+    fn try_watch(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        keen: Keen,
+    ) -> Result<(), Unwatched> {
         if !self.by_path.contains_key(path) && self.by_path.len() >= PLACES_MAX {
             return Err(Unwatched::Full);
         }
-        let folder = root.open_dir(&format!("./{shown}")).map_err(|_| Unwatched::Absent)?;
         let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
         let number = match add_watch(&self.queue, handle, keen.flags()) {
             Ok(number) => number,
@@ -108,7 +127,7 @@ impl Places {
             self.by_path.insert(path.to_owned(), number);
             self.by_number.entry(number).or_default().insert(path.to_owned());
         }
-        Ok(folder)
+        Ok(())
     }
 
     /// Watches the folder at `path` no more.

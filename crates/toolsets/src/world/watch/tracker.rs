@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Bound;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,11 +14,14 @@ use toolgate_contract::{Fault, ToolError};
 
 use super::places::{Keen, Places, Unwatched};
 use super::readable;
-use crate::world::Root;
-use crate::world::root::{Folder, Kind, Sight, Start, Watch};
+use crate::world::root::{Folder, Kind, Meta, Sight, Start, Watch};
+use crate::world::{Root, root};
 
 /// Everything that the workspace calls its own.
 const SIGHT: Sight = Sight { ignored: false, hidden: true };
+
+/// Where git keeps rules of a folder that are in no file of it.
+const RULES_OF_GIT: &str = ".git/info";
 
 /// The folders of a workspace, without what it ignores, watched as far as that goes.
 pub(crate) struct Tracker {
@@ -30,6 +33,8 @@ pub(crate) struct Tracker {
     /// What is not looked into, whoever made it: what is made of the files lies there.
     left_out: Vec<PathBuf>,
     is_whole: bool,
+    /// Whether it was said that not all can be watched.
+    is_told: bool,
     /// Folders that could not be looked into.
     unread: BTreeSet<PathBuf>,
 }
@@ -47,11 +52,19 @@ pub(crate) enum News {
 #[derive(Debug, Default)]
 pub(crate) struct Looked {
     /// The files in it and, where it is new or has other rules, in all beneath.
-    pub(crate) files: Vec<PathBuf>,
+    pub(crate) files: Vec<(PathBuf, Meta)>,
     /// Folders whose files are all among `files`: whatever else was known beneath them is gone.
     pub(crate) whole: Vec<PathBuf>,
     /// Files and folders that are there no more, with all beneath.
     pub(crate) gone: Vec<PathBuf>,
+}
+
+impl Looked {
+    /// Adds the file `name` of `folder`, which is at `path`, if it still is one.
+    fn add(&mut self, folder: &root::Looked, name: &OsString, path: PathBuf) {
+        let meta = folder.meta(name).filter(|meta| meta.kind() == Kind::File);
+        self.files.extend(meta.map(|meta| (path, meta)));
+    }
 }
 
 impl Tracker {
@@ -67,6 +80,7 @@ impl Tracker {
             folders: BTreeMap::new(),
             left_out,
             is_whole: true,
+            is_told: false,
             unread: BTreeSet::new(),
         }
     }
@@ -93,6 +107,12 @@ impl Tracker {
         }
         let mut stale: BTreeMap<PathBuf, BTreeSet<OsString>> = BTreeMap::new();
         for (folder, name, _) in news.entries {
+            if let Some(ruled) = ruled_from(&folder) {
+                if name == "exclude" && self.folders.contains_key(ruled) {
+                    stale.entry(ruled.to_owned()).or_default().insert(".gitignore".into());
+                }
+                continue;
+            }
             if self.folders.contains_key(&folder) {
                 stale.entry(folder).or_default().insert(name);
             }
@@ -141,7 +161,7 @@ impl Tracker {
     ) -> Result<Looked, ToolError> {
         let mut looked = Looked::default();
         let Some(outer) = self.folders.get(path).cloned() else { return Ok(looked) };
-        if names.iter().any(|name| name == ".gitignore" || name == ".ignore") {
+        if names.iter().any(|name| name == ".gitignore" || name == ".ignore" || name == ".git") {
             // Another rule, other files.
             self.remove(path);
             looked.whole.push(path.to_owned());
@@ -150,8 +170,8 @@ impl Tracker {
             return Ok(looked);
         }
         let mut inner = outer;
-        let entries = match inner.look(&self.root, SIGHT, watch) {
-            Ok(entries) => entries,
+        let open = match inner.open(&self.root, SIGHT, watch) {
+            Ok(open) => open,
             Err(err) if err.fault == Fault::Canceled => return Err(err),
             Err(_) => {
                 self.remove(path);
@@ -161,10 +181,10 @@ impl Tracker {
             }
         };
         let mut folders = BTreeSet::new();
-        for (name, kind) in &entries {
+        for (name, kind) in &open.entries {
             let at = path.join(name);
             match kind {
-                Kind::File if names.contains(name) => looked.files.push(at),
+                Kind::File if names.contains(name) => looked.add(&open, name, at),
                 Kind::Dir => {
                     folders.insert(at);
                 }
@@ -185,13 +205,15 @@ impl Tracker {
                 false => looked.gone.push(folder),
             }
         }
-        let files: BTreeSet<PathBuf> = looked.files.iter().cloned().collect();
+        let files: BTreeSet<PathBuf> = looked.files.iter().map(|it| it.0.clone()).collect();
         let at = names.iter().map(|name| path.join(name));
         looked.gone.extend(at.filter(|at| !files.contains(at) && !folders.contains(at)));
         for folder in folders {
             if !self.folders.contains_key(&folder)
                 && let Some(name) = folder.file_name().map(OsStr::to_owned)
             {
+                // Even what bore its name before it came.
+                looked.whole.push(folder);
                 self.add(inner.enter(&name), &mut looked, watch)?;
             }
         }
@@ -207,35 +229,45 @@ impl Tracker {
             if self.left_out.contains(&folder.path) {
                 continue;
             }
+            // Nobody could be told of what is in it.
+            if folder.path.to_str().is_none() {
+                continue;
+            }
+            let Ok(handle) = folder.handle(&self.root) else {
+                self.unread.insert(folder.path);
+                continue;
+            };
             let watched = self
                 .places
                 .as_mut()
                 .filter(|_| self.is_whole)
-                .map(|places| places.watch(&self.root, &folder.path, Keen::Content));
-            match watched {
-                Some(Err(Unwatched::Full)) => {
-                    self.is_whole = false;
+                .map(|places| places.watch_open(handle.as_fd(), &folder.path, Keen::Content));
+            if let Some(Err(Unwatched::Full)) = watched {
+                self.is_whole = false;
+                if !std::mem::replace(&mut self.is_told, true) {
                     tracing::warn!(
                         "the workspace has more folders than can be watched: it is looked through \
                          before each search instead"
                     );
                 }
-                Some(Err(Unwatched::Absent)) if folder.path.to_str().is_none() => continue,
-                Some(Ok(_) | Err(Unwatched::Absent)) | None => {}
             }
             let mut inner = folder.clone();
-            let entries = match inner.look(&self.root, SIGHT, watch) {
-                Ok(entries) => entries,
+            let open = match inner.open_at(handle, SIGHT, watch) {
+                Ok(open) => open,
                 Err(err) if err.fault == Fault::Canceled => return Err(err),
                 Err(_) => {
                     self.unread.insert(folder.path);
                     continue;
                 }
             };
-            for (name, kind) in entries {
+            if let Some(places) = self.places.as_mut().filter(|_| open.has_git) {
+                // Not every repository has rules there.
+                let _ = places.watch(&self.root, &folder.path.join(RULES_OF_GIT), Keen::Names);
+            }
+            for (name, kind) in &open.entries {
                 match kind {
-                    Kind::File => looked.files.push(folder.path.join(name)),
-                    Kind::Dir => waiting.push(inner.enter(&name)),
+                    Kind::File => looked.add(&open, name, folder.path.join(name)),
+                    Kind::Dir => waiting.push(inner.enter(name)),
                     Kind::Symlink | Kind::Other => {}
                 }
             }
@@ -262,7 +294,12 @@ impl Tracker {
     fn leave_rest(&mut self) {
         let Self { places, folders, .. } = self;
         if let Some(places) = places {
-            places.keep(|path| folders.contains_key(path));
+            places.keep(|path| folders.contains_key(ruled_from(path).unwrap_or(path)));
         }
     }
+}
+
+/// The folder that the rules in `folder` are for, if that is where git keeps them.
+fn ruled_from(folder: &Path) -> Option<&Path> {
+    folder.ends_with(RULES_OF_GIT).then(|| folder.parent()?.parent()).flatten()
 }

@@ -150,6 +150,8 @@ fn s3_14_18_62_63_66_67_68_71_72_parameters_are_as_the_contract_says() {
             ("embedding", json!({ "embedding": [1, 2, 3] })),
             ("embedding", json!({ "embedding": [] })),
             ("namespace", json!({ "query": query, "namespace": "no-such" })),
+            ("filter.path_prefix", json!({ "query": query, "filter": { "path_prefix": "../x" } })),
+            ("filter.path_prefix", json!({ "query": query, "filter": { "path_prefix": "/else" } })),
         ] {
             mira.refused_about(1003, field, "vector/search", params);
         }
@@ -178,6 +180,9 @@ fn s3_64_65_a_namespace_and_a_filter_narrow_what_is_found() {
     within(&mut mira, json!({ "namespace": "web" }), "web/");
     within(&mut mira, json!({ "filter": { "path_prefix": "src/" } }), "src/");
     within(&mut mira, json!({ "filter": { "path_prefix": null, "tags": [] } }), "");
+    let root = workspace.root().to_str().unwrap();
+    within(&mut mira, json!({ "filter": { "path_prefix": root } }), "");
+    within(&mut mira, json!({ "filter": { "path_prefix": format!("{root}/src") } }), "src/");
     let all = within(&mut mira, json!({}), "");
     let tag = all[0]["metadata"]["tags"][0].clone();
     let tagged = within(&mut mira, json!({ "filter": { "tags": [tag] } }), "");

@@ -1,5 +1,8 @@
 //! Documents that callers put, kept as they were: a file for each in the user's state folder, or
 //! memory.
+//!
+//! While they are changed, what was there before lies in a folder beside them. Where that folder is
+//! found later, the change was broken off, and is undone.
 #![allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
 
 use std::collections::BTreeMap;
@@ -20,6 +23,14 @@ pub(super) enum Kept {
     Folder(PathBuf),
     Memory(Mutex<BTreeMap<String, Put>>),
 }
+
+/// What is to be kept at paths from now on.
+pub(super) type Changes = BTreeMap<String, Option<Put>>;
+
+/// Where files lie as they were before a change; an empty one where there was none.
+const BEFORE: &str = "before";
+/// What that is called once the change is done, until it is removed.
+const DONE: &str = "done";
 
 /// A document in its file.
 #[derive(Serialize, Deserialize)]
@@ -75,31 +86,98 @@ impl Kept {
         }
     }
 
-    /// Keeps `put`, in place of what its path had: all of it or, if that fails, nothing.
-    pub(super) fn put(&self, put: Put) -> Result<(), EngineError> {
+    /// Keeps at each path what `changes` says: all of it or, where that or `commit` fails, nothing.
+    /// Whoever does it has the right to write.
+    pub(super) fn change(
+        &self,
+        changes: Changes,
+        commit: impl FnOnce() -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
         match self {
             Self::Memory(kept) => {
+                commit()?;
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.insert(put.path.clone(), put);
+                for (path, put) in changes {
+                    match put {
+                        Some(put) => drop(kept.insert(path, put)),
+                        None => drop(kept.remove(&path)),
+                    }
+                }
                 Ok(())
             }
-            Self::Folder(folder) => write(folder, put).map_err(|err| unusable(folder, &err)),
+            Self::Folder(folder) => {
+                self.undo()?;
+                let changed = change(folder, changes).map_err(|err| unusable(folder, &err));
+                let done = changed.and_then(|()| commit()).and_then(|()| {
+                    let done = fs::rename(folder.join(BEFORE), folder.join(DONE));
+                    done.map_err(|err| unusable(folder, &err))
+                });
+                match &done {
+                    // What is left of it is removed the next time.
+                    Ok(()) => drop(fs::remove_dir_all(folder.join(DONE))),
+                    Err(_) => self.undo()?,
+                }
+                done
+            }
         }
     }
 
-    /// Keeps the document at `path` no more.
-    pub(super) fn remove(&self, path: &str) -> Result<(), EngineError> {
-        match self {
-            Self::Memory(kept) => {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
-                Ok(())
-            }
-            Self::Folder(folder) => match fs::remove_file(at(folder, path)) {
-                Err(err) if err.kind() != ErrorKind::NotFound => Err(unusable(folder, &err)),
-                Ok(()) | Err(_) => Ok(()),
-            },
+    /// Undoes a change that was broken off. Whoever does it has the right to write.
+    pub(super) fn undo(&self) -> Result<(), EngineError> {
+        let Self::Folder(folder) = self else { return Ok(()) };
+        undo(folder).map_err(|err| unusable(folder, &err))
+    }
+}
+
+fn change(folder: &Path, changes: Changes) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    gone(fs::remove_dir_all(folder.join(DONE)))?;
+    fs::create_dir(folder.join(BEFORE))?;
+    for (path, put) in changes {
+        let file = at(folder, &path);
+        remember(folder, &file)?;
+        match put {
+            Some(put) => write(folder, put)?,
+            None => gone(fs::remove_file(file))?,
         }
     }
+    Ok(())
+}
+
+/// Has `file` come back as it is now, where a change is undone.
+fn remember(folder: &Path, file: &Path) -> io::Result<()> {
+    let before = folder.join(BEFORE).join(file.file_name().unwrap_or_default());
+    match fs::hard_link(file, &before) {
+        Err(err) if err.kind() == ErrorKind::NotFound => fs::write(before, ""),
+        // Not every file system has links.
+        Err(_) => fs::copy(file, before).map(drop),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn undo(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder.join(BEFORE)) {
+        Err(err) if err.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let file = folder.join(entry.file_name());
+        if entry.metadata()?.len() > 0 {
+            fs::rename(entry.path(), &file)?;
+            // Of two links to one file the kernel moves none.
+            gone(fs::remove_file(entry.path()))?;
+        } else {
+            gone(fs::remove_file(file))?;
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(folder.join(BEFORE))
+}
+
+/// What is not there need not be removed.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    removed.or_else(|err| if err.kind() == ErrorKind::NotFound { Ok(()) } else { Err(err) })
 }
 
 /// The file of the document at `path`, which may be anything.
@@ -109,7 +187,6 @@ fn at(folder: &Path, path: &str) -> PathBuf {
 }
 
 fn write(folder: &Path, put: Put) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
     let to = at(folder, &put.path);
     let Put { path, etag, lang, tags, text, metadata, stamp, .. } = put;
     let sort = String::from_utf8(stamp).unwrap_or_default();

@@ -2,21 +2,23 @@
 //! memory.
 
 mod kept;
+mod pen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::spawn_blocking;
 use toolgate_search::index::{self, Index, IndexError, Place, Snapshot, Which};
-use toolgate_search::{ChunkHash, Filter, Space};
+use toolgate_search::{Filter, Space};
 
 use super::{
-    Begun, By, Doing, Engine, EngineError, Known, Matched, Named, Put, Sought, Source, Status,
-    Unembedded, Vectors, Writer,
+    Begun, By, Doing, Engine, EngineError, Known, Leader, Matched, Named, Put, Sought, Source,
+    Status, Unembedded, Vectors, Writer,
 };
 use kept::Kept;
+use pen::Pen;
 
 /// An index of this process's own, shared with others by its folder.
 pub struct Embedded {
@@ -37,6 +39,8 @@ impl Embedded {
         source: Source,
         documents: Option<PathBuf>,
     ) -> Self {
+        // What is kept in memory alone is nothing to others, and nothing to the next server.
+        let folder = folder.filter(|_| source == Source::Files || documents.is_some());
         let kept = match source {
             Source::Files => None,
             Source::Documents => Some(Arc::new(Kept::new(documents))),
@@ -113,18 +117,17 @@ impl Engine for Embedded {
                 return Ok(Begun::Kept);
             }
             let (index, begun) = open(folder.as_deref(), model.as_ref())?;
-            let kept = kept.map(|kept| kept.load()).transpose()?.unwrap_or_default();
-            fill(&index, kept)?;
+            kept.map_or(Ok(()), |kept| fill(&index, &kept))?;
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
             Ok(begun)
         }))
     }
 
     fn writer(&self) -> Doing<'_, Option<Box<dyn Writer>>> {
-        let kept = self.kept.clone();
+        let (kept, folder) = (self.kept.clone(), self.folder.clone());
         self.blocking(move |index, _| {
             let Some(writer) = index.writer()? else { return Ok(None) };
-            Ok(Some(Box::new(Pen { writer: Some(writer), kept }) as Box<dyn Writer>))
+            Ok(Some(Box::new(Pen::new(writer, kept, folder)) as Box<dyn Writer>))
         })
     }
 
@@ -179,6 +182,10 @@ impl Engine for Embedded {
         })
     }
 
+    fn leader(&self) -> Doing<'_, Option<Leader>> {
+        self.blocking(|index, _| Ok(index.leader()))
+    }
+
     fn kept(&self, path: String) -> Doing<'_, Option<Put>> {
         let kept = self.kept.clone();
         Box::pin(blocking(move |_| kept.map_or(Ok(None), |kept| kept.get(&path))))
@@ -190,12 +197,14 @@ impl Engine for Embedded {
         let kept = self.kept.clone();
         Box::pin(blocking(move |_| {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            if let Some(folder) = &folder {
-                Index::remove(Place::Folder(folder))?;
-            }
-            let (index, _) = open(folder.as_deref(), model.as_ref())?;
-            let kept = kept.map(|kept| kept.load()).transpose()?.unwrap_or_default();
-            fill(&index, kept)?;
+            let place = folder.as_deref().map_or(Place::Memory, Place::Folder);
+            let (index, _) = match Index::remove(place) {
+                Ok(()) => open(folder.as_deref(), model.as_ref())?,
+                // Another writes it, and may have made it anew.
+                Err(IndexError::Busy(_)) => Index::open(place, model.as_ref())?,
+                Err(err) => return Err(err.into()),
+            };
+            kept.map_or(Ok(()), |kept| fill(&index, &kept))?;
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(index);
             Ok(())
         }))
@@ -217,85 +226,24 @@ fn open(
     }
 }
 
-/// Puts what is `kept` and not as it is in `index`.
-fn fill(index: &Index, kept: Vec<Put>) -> Result<(), EngineError> {
-    let known = index.snapshot()?.documents()?;
-    let is_new = |put: &Put| known.get(&put.path).is_none_or(|it| it.etag != put.etag);
-    let new: Vec<Put> = kept.into_iter().filter(is_new).collect();
-    if new.is_empty() {
-        return Ok(());
-    }
-    // Another writes it: that one has put them.
+/// Makes `index` as the documents that are `kept`: an earlier server may have been killed between
+/// the two.
+fn fill(index: &Index, kept: &Kept) -> Result<(), EngineError> {
+    // Another writes it: that one has seen to it.
     let Some(mut writer) = index.writer()? else { return Ok(()) };
-    for put in new {
+    kept.undo()?;
+    let kept = kept.load()?;
+    let known = index.snapshot()?.documents()?;
+    let paths: BTreeSet<&str> = kept.iter().map(|put| put.path.as_str()).collect();
+    let gone = known.keys().filter(|path| !paths.contains(path.as_str()));
+    let is_new = |put: &&Put| known.get(&put.path).is_none_or(|it| it.etag != put.etag);
+    for path in gone {
+        writer.remove(path)?;
+    }
+    for put in kept.iter().filter(is_new) {
         writer.put(&put.document())?;
     }
     Ok(writer.commit()?)
-}
-
-/// The right to write.
-struct Pen {
-    /// Not there while it writes, and no more after that was broken off.
-    writer: Option<index::Writer>,
-    kept: Option<Arc<Kept>>,
-}
-
-impl Pen {
-    fn doing<'w, T: Send + 'static>(
-        &'w mut self,
-        work: impl FnOnce(&mut index::Writer, Option<&Kept>) -> Result<T, EngineError> + Send + 'static,
-    ) -> Doing<'w, T> {
-        Box::pin(async move {
-            let broken = || EngineError::Failed("what was being written was broken off".to_owned());
-            let mut writer = self.writer.take().ok_or_else(broken)?;
-            let kept = self.kept.clone();
-            let (writer, done) = blocking(move |_| {
-                let done = work(&mut writer, kept.as_deref());
-                Ok((writer, done))
-            })
-            .await?;
-            self.writer = Some(writer);
-            done
-        })
-    }
-}
-
-impl Writer for Pen {
-    fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()> {
-        self.doing(move |writer, kept| {
-            for put in documents {
-                writer.put(&put.document())?;
-                if let Some(kept) = kept {
-                    kept.put(put)?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()> {
-        self.doing(move |writer, kept| {
-            for path in paths {
-                writer.remove(&path)?;
-                if let Some(kept) = kept {
-                    kept.remove(&path)?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn commit(&mut self) -> Doing<'_, ()> {
-        self.doing(|writer, _| Ok(writer.commit()?))
-    }
-
-    fn give(&mut self, vectors: Vec<(ChunkHash, Vec<f32>)>) -> Doing<'_, ()> {
-        self.doing(move |writer, _| Ok(writer.give(&vectors)?))
-    }
-
-    fn rest(&mut self) -> Doing<'_, ()> {
-        self.doing(|writer, _| Ok(writer.rest()?))
-    }
 }
 
 /// One moment of an index.

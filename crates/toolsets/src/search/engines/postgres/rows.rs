@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use tokio::task::spawn_blocking;
 use toolgate_chunks::words::words;
 use toolgate_chunks::{Chunk, ChunkKind};
 use toolgate_search::document::borrowed;
@@ -10,15 +11,62 @@ use toolgate_search::rank::{FIELDS, Field, Texts};
 use toolgate_search::{ChunkHash, static_model};
 
 use super::super::Put;
+use super::trouble::Trouble;
 
 /// How many places of a word are kept: more of them count no more.
 const PLACES_MAX: usize = 12;
 /// A longer name is found by its beginning.
 const SYMBOL_BYTES_MAX: usize = 200;
 
+/// How many bytes of words a chunk has at most, as PostgreSQL counts them: what takes more than
+/// 1 MiB is no `tsvector`.
+const WORDS_BYTES_MAX: usize = 900_000;
+
+/// A longer workspace or model is not called by its whole name.
+const NAME_BYTES_MAX: usize = 800;
+
+/// A document as it is written.
+pub(super) struct Written {
+    pub(super) put: Put,
+    /// Those of its chunks, in order.
+    pub(super) rows: Vec<Row>,
+}
+
+impl Written {
+    pub(super) fn of(put: Put) -> Self {
+        let rows = put.chunks.iter().map(|chunk| Row::of(&put, chunk)).collect();
+        Self { put, rows }
+    }
+
+    /// The same with nothing to be found in it.
+    pub(super) fn bare(&self) -> Self {
+        Self { put: Put { chunks: Vec::new(), ..self.put.clone() }, rows: Vec::new() }
+    }
+}
+
+/// What `work` comes to, on a thread where thinking keeps nobody waiting.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Trouble> {
+    spawn_blocking(work).await.map_err(|err| Trouble::Refused(format!("it was given up: {err}")))
+}
+
+/// By what the document at `path` is known where a path may be too long for an index.
+pub(super) fn key(path: &str) -> Vec<u8> {
+    blake3::hash(path.as_bytes()).as_bytes()[..16].to_vec()
+}
+
+/// `name`, or of one that is too long for an index its beginning and a hash.
+pub(super) fn short(name: &str) -> String {
+    if name.len() <= NAME_BYTES_MAX {
+        return name.to_owned();
+    }
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    format!("{}… {hash}", &name[..name.floor_char_boundary(NAME_BYTES_MAX)])
+}
+
 /// A chunk as it is written.
-pub(super) struct Row<'p> {
-    pub(super) chunk: &'p Chunk,
+pub(super) struct Row {
     pub(super) hash: i64,
     pub(super) texts: Vec<String>,
     pub(super) lengths: Vec<i32>,
@@ -29,15 +77,14 @@ pub(super) struct Row<'p> {
     pub(super) near: Option<Vec<f32>>,
 }
 
-impl<'p> Row<'p> {
+impl Row {
     /// The row of `chunk`, which is of `put`.
-    pub(super) fn of(put: &'p Put, chunk: &'p Chunk) -> Self {
+    fn of(put: &Put, chunk: &Chunk) -> Self {
         let document = put.document();
         let texts = document.texts(chunk);
         let texts: Texts<'_> = borrowed(&texts);
         let (words, distinct, lengths) = counted(&texts);
         Self {
-            chunk,
             hash: ChunkHash::of(&texts).0.cast_signed(),
             texts: texts.iter().map(|text| clean(text).into_owned()).collect(),
             lengths: lengths.to_vec(),
@@ -109,14 +156,23 @@ fn counted(texts: &Texts<'_>) -> (Vec<u8>, Vec<String>, [i32; FIELDS]) {
     // In the order of their bytes, as PostgreSQL wants them.
     let mut places: BTreeMap<String, Vec<u16>> = BTreeMap::new();
     let mut lengths = [0_i32; FIELDS];
+    let mut bytes = 0;
     for (field, text) in texts.iter().enumerate() {
         words(text, |word| {
             lengths[field] = lengths[field].saturating_add(1);
+            if bytes > WORDS_BYTES_MAX {
+                return;
+            }
             let of_word = match places.get_mut(word) {
                 Some(of_word) => of_word,
-                None => places.entry(word.to_owned()).or_default(),
+                None => {
+                    // Beside it stand the number of its places, and a byte where it is odd.
+                    bytes += word.len() + 3;
+                    places.entry(word.to_owned()).or_default()
+                }
             };
             if of_word.len() < PLACES_MAX {
+                bytes += 2;
                 // Only their number and labels tell, so each word counts its own.
                 let place = u16::try_from(of_word.len() + 1).unwrap_or(u16::MAX);
                 of_word.push(label(field) | place);

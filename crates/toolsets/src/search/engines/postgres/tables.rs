@@ -3,15 +3,19 @@
 //! A namespace has tables of its own, so that what one holds slows no other. All that they hold can
 //! be made again but `kept`, where the documents are that no file holds.
 
+use std::time::Instant;
+
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
 use toolgate_search::{Space, static_model};
 
 use super::super::{Begun, Identity, Source};
+use super::GONE_WITHIN;
+use super::rows::short;
 use super::trouble::Trouble;
 
 /// The number of the schema that this server makes and knows.
-pub(super) const SCHEMA: i32 = 1;
+pub(super) const SCHEMA: i32 = 2;
 /// What advisory locks of ours have as their first key, that of the schema as their second.
 const LOCKS: i32 = 0x7467_7331;
 const SCHEMA_LOCK: i32 = 0;
@@ -99,7 +103,8 @@ impl Tables {
             "create sequence if not exists {ids};
             create table {documents} (
                 id bigint primary key,
-                path text collate \"C\" not null unique,
+                key bytea not null unique,
+                path text collate \"C\" not null,
                 stamp bytea not null,
                 etag text not null,
                 committed text,
@@ -109,7 +114,7 @@ impl Tables {
             );
             create table {chunks} (
                 id bigint primary key,
-                document bigint not null references {documents} (id) on delete cascade,
+                document bigint not null,
                 hash bigint not null,
                 first int not null,
                 last int not null,
@@ -125,7 +130,7 @@ impl Tables {
             create index chunks_hash_{id} on {chunks} (hash);
             create index chunks_words_{id} on {chunks} using gin (words);
             create table {names} (
-                chunk bigint not null references {chunks} (id) on delete cascade,
+                chunk bigint not null,
                 symbol text collate \"C\" not null,
                 primary key (symbol, chunk)
             );
@@ -220,6 +225,7 @@ pub(super) async fn ready(
     let vector = shared(client).await?;
     let work = client.transaction().await?;
     let Identity { namespace, source, .. } = identity;
+    let namespace = &short(namespace);
     let source = match source {
         Source::Files => "files",
         Source::Documents => "documents",
@@ -249,10 +255,7 @@ pub(super) async fn ready(
     let begun = if found == form() && tables.complete(&work).await? {
         Begun::Kept
     } else {
-        let (class, key) = tables.lock();
-        let free = "select pg_try_advisory_xact_lock($1, $2)";
-        let free = work.query_typed_one(free, &[(&class, Type::INT4), (&key, Type::INT4)]).await?;
-        if !free.get::<_, bool>(0) {
+        if !is_free(&work, &tables).await? {
             return Err(Trouble::Unfit(
                 "is written by a toolgate of another version; stop that one, update this one, or \
                  give this one another `workspace`"
@@ -270,6 +273,22 @@ pub(super) async fn ready(
     };
     work.commit().await?;
     Ok((tables, begun))
+}
+
+/// Whether nobody writes, and nobody will until the transaction `work` ends. Waits until the server
+/// has seen that a writer is gone.
+async fn is_free(work: &impl GenericClient, tables: &Tables) -> Result<bool, Trouble> {
+    let (class, key) = tables.lock();
+    let sql = "select pg_try_advisory_xact_lock($1, $2)";
+    let until = Instant::now() + GONE_WITHIN;
+    loop {
+        let given = [(&class as _, Type::INT4), (&key as _, Type::INT4)];
+        let is_free = work.query_typed_one(sql, &given).await?.get(0);
+        if is_free || Instant::now() > until {
+            return Ok(is_free);
+        }
+        tokio::time::sleep(GONE_WITHIN / 50).await;
+    }
 }
 
 /// The namespaces of documents of `workspace` that have any.
@@ -356,7 +375,8 @@ async fn space(client: &impl GenericClient, space: &Space) -> Result<Vectors, Tr
             space.model
         )));
     }
-    let named = [(&space.model as _, Type::TEXT), (&dimensions as _, Type::INT4)];
+    let model = short(&space.model);
+    let named = [(&model as _, Type::TEXT), (&dimensions as _, Type::INT4)];
     client
         .execute_typed(
             "insert into toolgate_search.spaces (model, dimensions) values ($1, $2)

@@ -10,6 +10,7 @@ use super::super::tests::{
 };
 use super::*;
 
+mod refused;
 #[path = "../../../../../../tests/postgres/server.rs"]
 mod server;
 
@@ -227,11 +228,11 @@ async fn another_version_s_index_is_made_anew_and_a_newer_one_is_left_alone() {
     let notes = engine_at(&server, "n", Source::Documents);
     assert!(matches!(notes.open().await.unwrap(), Begun::Rebuilt(_)));
     assert_eq!(found(&*notes, sought("quagga")).await[0].0, "note");
-    assert_eq!(server.run("select number from toolgate_search.version"), "1");
+    assert_eq!(server.run("select number from toolgate_search.version"), "2");
 
     server.run("update toolgate_search.version set number = 7");
     let why = away(engine_at(&server, "w", Source::Files).open().await.unwrap_err());
-    assert!(why.contains("newer toolgate (schema 7; this one knows 1)"), "{why}");
+    assert!(why.contains("newer toolgate (schema 7; this one knows 2)"), "{why}");
     assert_eq!(server.run("select count(*) from toolgate_search.documents_1"), "1");
 }
 
@@ -246,6 +247,20 @@ async fn tables_that_are_gone_are_damage_and_made_anew() {
     engine.reset().await.unwrap();
     fill(&*engine, vec![document("a.rs", "fn quagga() {}", &[])]).await;
     assert_eq!(found(&*engine, sought("quagga")).await[0].0, "a.rs");
+}
+
+#[tokio::test]
+async fn tables_are_made_anew_once_whoever_wrote_is_gone() {
+    let server = Postgres16::start();
+    let engine = engine_at(&server, "w", Source::Files);
+    let writer = engine.writer().await.unwrap().unwrap();
+    server.run("drop table toolgate_search.words_1");
+    let mut opening = engine.open();
+    // The lock is asked for, and held.
+    let waits = tokio::time::timeout(Duration::from_millis(300), &mut opening).await;
+    assert!(waits.is_err(), "{waits:?}");
+    drop(writer);
+    assert!(matches!(opening.await.unwrap(), Begun::Rebuilt(_)));
 }
 
 #[tokio::test]

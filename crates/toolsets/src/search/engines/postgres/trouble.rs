@@ -38,6 +38,16 @@ impl Trouble {
             Self::Postgres(err) => err.as_db_error().is_some() && !err.is_closed(),
         }
     }
+
+    /// Why the server refused what it was given, where the same with other documents may do.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let Self::Postgres(err) = self else { return None };
+        let said = err.as_db_error()?;
+        let code = said.code().code();
+        // Data that it does not take, a limit of its own, and what it did not foresee.
+        let is_of_data = code.starts_with("22") || code.starts_with("54") || code == "XX000";
+        is_of_data.then(|| format!("{} ({code})", said.message()))
+    }
 }
 
 /// What is said of `trouble` with the server `named`, which `user` logs in to.
@@ -96,7 +106,9 @@ fn by_code(
         "42P01" | "42703" | "3F000" => {
             EngineError::Damaged(format!("the index in {named} is not whole: {message}"))
         }
-        code if code.starts_with("XX") => {
+        // Broken data, and a broken index; of other `XX…` the server only was not ready for what it
+        // was given.
+        "XX001" | "XX002" => {
             EngineError::Damaged(format!("the index in {named} is broken: {message}"))
         }
         // Going down, coming up, out of disk or memory.

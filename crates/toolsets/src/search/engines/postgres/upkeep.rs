@@ -53,6 +53,11 @@ impl Upkeep {
         }));
     }
 
+    #[cfg(test)]
+    pub(super) fn is_under_way(&self) -> bool {
+        self.lock().is_some()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::task::Poll;
 use std::time::Instant;
 
 use tokio::task::JoinSet;
@@ -184,6 +185,66 @@ async fn a_collection_that_was_left_half_made_is_made_whole() {
     assert_eq!(again.open().await.unwrap(), Begun::New);
     assert_eq!(found(&*again, sought("quagga")).await[0].0, "note");
     assert_eq!(running.engine("notes", Source::Documents).open().await.unwrap(), Begun::Kept);
+}
+
+#[tokio::test]
+async fn a_removal_that_is_broken_off_is_found_and_done_again() {
+    let running = Running::start("removed");
+    let engine = running.engine("w", Source::Files);
+    let client = running.server().shared.client.clone();
+    let name = running.server().collection(&identity("w", Source::Files), None);
+    for polls in 1.. {
+        fill(&*engine, vec![document("a.rs", "fn quagga() {}", &[])]).await;
+        let mut writer = engine.writer().await.unwrap().unwrap();
+        writer.remove(vec!["a.rs".to_owned()]).await.unwrap();
+        let mut left = polls;
+        let mut removing = writer.commit();
+        let done = std::future::poll_fn(|context| {
+            left -= 1;
+            match removing.as_mut().poll(context) {
+                Poll::Pending if left == 0 => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(done) => Poll::Ready(done.is_ok()),
+            }
+        })
+        .await;
+        drop(removing);
+        // Whoever comes next takes out what is told of and is no file.
+        let chunks = counted(&client, &name, "chunk").await.unwrap();
+        let known = engine.documents().await.unwrap();
+        assert!(chunks == 0 || known.contains_key("a.rs"), "broken off at {polls}");
+        if done {
+            assert_eq!((chunks, known.len()), (0, 0));
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_is_thought_over_beside_the_runtime() {
+    let running = Running::start("beside");
+    let engine = running.engine("w", Source::Files);
+    engine.open().await.unwrap();
+    let text: String = (0..6_000).map(|at| format!("w{at:x}q ")).collect();
+    let document = |at: usize| document(&format!("{at}.txt"), &text, &[]);
+    let mut writer = engine.writer().await.unwrap().unwrap();
+    writer.put((0..6).map(document).collect()).await.unwrap();
+    let begun = Instant::now();
+    let put = document(0);
+    drop(points::row(&put, 0, &put.chunks[0]));
+    let one = begun.elapsed();
+    let mut longest = Duration::ZERO;
+    let mut writing = writer.commit();
+    // This runtime has one thread: how long a step of it takes is how long all others wait.
+    std::future::poll_fn(|context| {
+        let begun = Instant::now();
+        let polled = writing.as_mut().poll(context);
+        longest = longest.max(begun.elapsed());
+        polled
+    })
+    .await
+    .unwrap();
+    assert!(longest < 3 * one, "{longest:?} at once, and one of six takes {one:?}");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use qdrant_client::qdrant::{
     PointStruct, PointVectors, PointsIdsList, ScrollPointsBuilder, UpdatePointVectorsBuilder,
     UpsertPointsBuilder, Vector, Vectors as Both, VectorsSelector, vectors,
 };
+use tokio::task::spawn_blocking;
 use toolgate_search::{ChunkHash, Filter, Space};
 
 use super::super::{Doing, EngineError, Put, Writer};
@@ -35,7 +36,7 @@ pub(super) struct QdrantWriter {
     keeps: Option<(String, String)>,
     model: Option<Space>,
     /// By path what is there from now on.
-    gathered: BTreeMap<String, Option<Put>>,
+    gathered: BTreeMap<String, Option<Arc<Put>>>,
     given: HashMap<ChunkHash, Vec<f32>>,
     /// How often it is written until the sums are added up: at once at first, and where something
     /// may be half done.
@@ -56,7 +57,7 @@ impl QdrantWriter {
     }
 
     async fn flush_if_much(&mut self) -> Result<(), EngineError> {
-        let chunks = |put: &Option<Put>| put.as_ref().map_or(1, |put| 1 + put.chunks.len());
+        let chunks = |put: &Option<Arc<Put>>| put.as_ref().map_or(1, |put| 1 + put.chunks.len());
         let gathered: usize = self.gathered.values().map(chunks).sum();
         if gathered + self.given.len() < GATHERED_MAX {
             return Ok(());
@@ -100,14 +101,7 @@ impl QdrantWriter {
     async fn write_documents(&self, sum: bool) -> Result<usize, Trouble> {
         let Self { collection, gathered, .. } = self;
         let client = &self.shared.client;
-        let rows: Vec<(&Put, Vec<Row>)> = gathered
-            .values()
-            .flatten()
-            .map(|put| {
-                let rows = put.chunks.iter().enumerate();
-                (put, rows.map(|(at, chunk)| points::row(put, at, chunk)).collect())
-            })
-            .collect();
+        let rows = rows(gathered.values().flatten().cloned().collect()).await?;
         // What says the same keeps the vector it has.
         let vectors = self.known_vectors(&rows).await?;
         let mut sums = self.untold().await?;
@@ -122,7 +116,7 @@ impl QdrantWriter {
                 to_send.push(with_vector(row.point, vectors.get(&row.hash)));
             }
             sums.add(of_document, 1);
-            told.push(points::document(put, of_document));
+            told.push(points::document(&put, of_document));
         }
         // What is new is there before what is old goes: a document is never missing meanwhile.
         upsert(client, collection, to_send).await?;
@@ -130,6 +124,8 @@ impl QdrantWriter {
         if let Some((kept_in, namespace)) = &self.keeps {
             self.keep(kept_in, namespace).await?;
         }
+        // And of one that goes until nothing else is there: else nobody would take out the rest.
+        self.forget(|put| put.is_none()).await?;
         // A document is told of once all else is there.
         upsert(client, collection, told).await?;
         if sum {
@@ -152,13 +148,13 @@ impl QdrantWriter {
         Ok(sums)
     }
 
-    /// Tells of the documents at the paths no more; gives what the others have in sum.
+    /// Tells of the documents that are put no more until they are whole; gives what all but those
+    /// at the paths have in sum.
     async fn untold(&self) -> Result<Sums, Trouble> {
         let Self { collection, gathered, .. } = self;
         let client = &self.shared.client;
-        let documents: Vec<PointId> =
+        let mut ids: Vec<PointId> =
             gathered.keys().map(|path| points::document_id(path).into()).collect();
-        let mut ids = documents.clone();
         ids.push(Sums::id());
         let get = GetPointsBuilder::new(collection, ids).with_payload(true);
         let mut sums = Sums::default();
@@ -166,11 +162,21 @@ impl QdrantWriter {
             let is_all = point.id == Some(Sums::id());
             sums.add(Sums::of(&point.payload), if is_all { 1 } else { -1 });
         }
-        let delete = DeletePointsBuilder::new(collection)
-            .points(PointsIdsList { ids: documents })
-            .wait(true);
-        client.delete_points(delete).await?;
+        self.forget(|put| put.is_some()).await?;
         Ok(sums)
+    }
+
+    /// Takes out the points of those documents themselves that are `which`.
+    async fn forget(&self, which: impl Fn(&Option<Arc<Put>>) -> bool) -> Result<(), Trouble> {
+        let of_those = self.gathered.iter().filter(|(_, put)| which(put));
+        let ids: Vec<PointId> =
+            of_those.map(|(path, _)| points::document_id(path).into()).collect();
+        if !ids.is_empty() {
+            let points = PointsIdsList { ids };
+            let delete = DeletePointsBuilder::new(&self.collection).points(points).wait(true);
+            self.shared.client.delete_points(delete).await?;
+        }
+        Ok(())
     }
 
     /// Takes out the chunks at the paths but for those `but`, leaving the model's vectors behind;
@@ -229,7 +235,7 @@ impl QdrantWriter {
     /// The model's vectors of what says the same as `rows`.
     async fn known_vectors(
         &self,
-        rows: &[(&Put, Vec<Row>)],
+        rows: &[(Arc<Put>, Vec<Row>)],
     ) -> Result<HashMap<ChunkHash, Vec<f32>>, Trouble> {
         let mut found = HashMap::new();
         if self.model.is_none() {
@@ -311,6 +317,16 @@ impl QdrantWriter {
     }
 }
 
+/// The rows of `documents`, made where thinking keeps nobody waiting.
+async fn rows(documents: Vec<Arc<Put>>) -> Result<Vec<(Arc<Put>, Vec<Row>)>, Trouble> {
+    let rows = |put: Arc<Put>| {
+        let rows = put.chunks.iter().enumerate().map(|(at, chunk)| points::row(&put, at, chunk));
+        (put.clone(), rows.collect())
+    };
+    let made = spawn_blocking(move || documents.into_iter().map(rows).collect()).await;
+    made.map_err(|err| Trouble::Unfit(format!("was not asked: {err}")))
+}
+
 fn with_vector(mut point: PointStruct, vector: Option<&Vec<f32>>) -> PointStruct {
     let both = point.vectors.as_mut().and_then(|it: &mut Both| it.vectors_options.as_mut());
     if let (Some(vectors::VectorsOptions::Vectors(named)), Some(vector)) = (both, vector) {
@@ -335,7 +351,8 @@ async fn upsert(
 impl Writer for QdrantWriter {
     fn put(&mut self, documents: Vec<Put>) -> Doing<'_, ()> {
         Box::pin(async move {
-            self.gathered.extend(documents.into_iter().map(|put| (put.path.clone(), Some(put))));
+            let documents = documents.into_iter();
+            self.gathered.extend(documents.map(|put| (put.path.clone(), Some(Arc::new(put)))));
             self.flush_if_much().await
         })
     }

@@ -1,0 +1,87 @@
+//! The parse of a text, which is given up where it takes too much.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
+
+use crate::grammars::Grammar;
+use crate::memory::Memory;
+
+/// Code is told by its lines alone where its parse goes on after it was asked so often whether it
+/// may, which is within a second; a megabyte that people wrote asks some 7,000 times. Counted, not timed, so that the same
+/// text has the same chunks on a busy machine.
+const ASKS_MAX: usize = 25_000;
+/// So is code whose parse takes more memory; a megabyte that people wrote takes some 45 MiB.
+const MEMORY_MAX: usize = 64 << 20;
+/// A shorter text may take less: this,
+const MEMORY_LEAST: usize = 8 << 20;
+/// and so much for each of its bytes.
+const MEMORY_BY_BYTE: usize = 128;
+/// So is code that takes the processor longer even so: some grammars do much between two asks.
+const TIME_MAX: Duration = Duration::from_millis(1500);
+
+/// The tree of `text`, unless it is too hard to parse.
+pub(super) fn parse(text: &str, grammar: &Grammar, memory: &Memory) -> Option<Tree> {
+    let mut parser = Parser::new();
+    parser.set_language(&grammar.language).ok()?;
+    let memory_max = MEMORY_MAX.min(MEMORY_LEAST + MEMORY_BY_BYTE * text.len());
+    let begun = worked();
+    let mut asks = 0;
+    let mut watch = |_: &ParseState| {
+        asks += 1;
+        let is_over = asks > ASKS_MAX
+            || memory.held() > memory_max
+            || worked().saturating_sub(begun) > TIME_MAX;
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let options = ParseOptions::new().progress_callback(&mut watch);
+    let mut read = |at: usize, _| text.as_bytes().get(at..).unwrap_or_default();
+    parser.parse_with_options(&mut read, None, Some(options))
+}
+
+/// How long this thread had the processor.
+fn worked() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parse_that_takes_too_much_memory_is_given_up_and_leaves_none() {
+        for text in [
+            format!("{}\n{}", "<".repeat(300), format!("{}\n", "a<".repeat(100)).repeat(400)),
+            "template<class T> a<b<c<d<e<f<g(((((((\n".repeat(2_000),
+        ] {
+            let grammar = Grammar::of("cpp").expect("a grammar");
+            let memory = Memory::of(text.len());
+            assert!(parse(&text, grammar, &memory).is_none(), "{}", &text[..40]);
+            let most = MEMORY_LEAST + MEMORY_BY_BYTE * text.len();
+            assert!((most..most + most / 4).contains(&memory.most()), "{}", memory.most());
+            assert_eq!(memory.held(), 0);
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_tree_is_counted_until_it_is_gone() {
+        let text = "fn a() -> u8 {\n    b(c, d)\n}\n".repeat(1_000);
+        let memory = Memory::of(text.len());
+        let tree = parse(&text, Grammar::of("rust").expect("a grammar"), &memory);
+        assert!(tree.is_some() && memory.held() > text.len(), "{}", memory.held());
+        drop(tree);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn a_parse_that_takes_the_processor_too_long_is_given_up() {
+        let text = "cat <<A$(\n".repeat(40_000);
+        let begun = worked();
+        let memory = Memory::of(text.len());
+        assert!(parse(&text, Grammar::of("shell").expect("a grammar"), &memory).is_none());
+        let took = worked().saturating_sub(begun);
+        assert!(took < TIME_MAX * 2, "{took:?}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Pieces of a text joined: what is too little for a chunk of its own, with its neighbours.
+
+use std::ops::Range;
+
+use crate::chunk::ChunkKind;
+use crate::cut::{BYTES_MAX, LINES_MAX};
+use crate::lines::Lines;
+
+/// What is joined to a chunk because it is too little to stand alone makes it no longer than this.
+const JOINED_LINES_MAX: usize = LINES_MAX + 6;
+/// Small neighbours of one kind share a chunk of so many lines.
+const ALIKE_LINES_MAX: usize = 24;
+/// Those of several kinds share a smaller one.
+const MIXED_LINES_MAX: usize = 12;
+/// What defines nothing is cut less often.
+const LOOSE_LINES_MAX: usize = 40;
+/// A chunk tells no more names.
+pub(crate) const NAMES_MAX: usize = 8;
+/// A text has no more chunks.
+const PIECES_MAX: usize = 4000;
+
+/// What becomes a chunk, alone or with others.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+    pub(crate) kind: ChunkKind,
+    pub(crate) names: Vec<String>,
+    pub(crate) within: Vec<String>,
+    pub(crate) head: String,
+    pub(crate) doc: String,
+    pub(crate) doc_bytes: Vec<Range<usize>>,
+    pub(crate) join: Join,
+    /// What it stands in: only what stands in the same is merged.
+    pub(crate) group: Option<usize>,
+    /// Of what it is the beginning: constants and fields that come next are merged with it.
+    pub(crate) opens: Option<usize>,
+}
+
+impl Piece {
+    pub(crate) fn is_doc_inside(&self, lines: &Lines<'_>) -> bool {
+        let bytes = lines.bytes(self.first, self.last);
+        let (first, last) = (self.doc_bytes.first(), self.doc_bytes.last());
+        first.is_none_or(|doc| bytes.start <= doc.start)
+            && last.is_none_or(|doc| doc.end <= bytes.end)
+    }
+}
+
+/// With what a piece shares its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// With nothing.
+    Alone,
+    /// With pieces as small as it.
+    Neighbours,
+    /// With what comes after it, which it opens or speaks of.
+    Next,
+    /// With what comes before it, which it closes.
+    Previous,
+}
+
+/// `pieces` with those joined that are too little to stand alone.
+pub(crate) fn join(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
+    let fits = |first: usize, last: usize, most: usize| {
+        last - first < most && lines.end(last) - lines.start(first) <= BYTES_MAX
+    };
+    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+    let mut opening: Option<Piece> = None;
+    for mut piece in pieces {
+        if let Some(before) = opening.take() {
+            if fits(before.first, piece.last, JOINED_LINES_MAX) {
+                piece = open(before, piece);
+            } else {
+                joined.push(before);
+            }
+        }
+        match (piece.join, joined.last_mut()) {
+            // What follows the head of a file belongs to it: its imports.
+            (Join::Next, Some(last))
+                if last.names.is_empty()
+                    && is_neighbour(last, &piece)
+                    && fits(last.first, piece.last, MIXED_LINES_MAX) =>
+            {
+                merge(last, piece);
+            }
+            (Join::Next, _) => opening = Some(piece),
+            (Join::Previous, Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
+                last.last = piece.last;
+            }
+            (Join::Neighbours, Some(last)) if is_neighbour(last, &piece) => {
+                let most = lines_max(last, &piece);
+                if fits(last.first, piece.last, most) {
+                    merge(last, piece);
+                } else {
+                    joined.push(piece);
+                }
+            }
+            (Join::Alone | Join::Neighbours | Join::Previous, _) => joined.push(piece),
+        }
+    }
+    match (opening, joined.last_mut()) {
+        (Some(piece), Some(last)) if fits(last.first, piece.last, JOINED_LINES_MAX) => {
+            add_names(&mut last.names, &piece.names);
+            last.last = piece.last;
+        }
+        (Some(piece), _) => joined.push(piece),
+        (None, _) => {}
+    }
+    joined
+}
+
+/// `pieces`, and where they are more than people write into one file, each with some that come next.
+pub(crate) fn fewer(lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut pieces = pieces;
+    let mut together = pieces.len().div_ceil(PIECES_MAX);
+    while pieces.len() > PIECES_MAX {
+        pieces = by(together, lines, pieces);
+        together = 2;
+    }
+    pieces
+}
+
+/// `pieces`, so many of them `together`, but no more than make a long chunk.
+fn by(together: usize, lines: &Lines<'_>, pieces: Vec<Piece>) -> Vec<Piece> {
+    // Were all of them as long as this, there would be half as many as there may be.
+    let most = |of: usize, least: usize| least.max((of * 4).div_ceil(PIECES_MAX));
+    let (lines_max, bytes_max) = (most(lines.len(), LINES_MAX), most(lines.text.len(), BYTES_MAX));
+    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len().div_ceil(together));
+    let mut of_last = 0;
+    for piece in pieces {
+        let fits = |last: &&mut Piece| {
+            of_last < together
+                && piece.last - last.first < lines_max
+                && lines.end(piece.last) - lines.start(last.first) <= bytes_max
+        };
+        match joined.last_mut().filter(fits) {
+            Some(last) => {
+                let shared = last.within.iter().zip(&piece.within).take_while(|(a, b)| a == b);
+                last.within.truncate(shared.count());
+                merge(last, piece);
+                last.names.truncate(NAMES_MAX);
+                of_last += 1;
+            }
+            None => {
+                joined.push(piece);
+                of_last = 1;
+            }
+        }
+    }
+    joined
+}
+
+fn is_neighbour(last: &Piece, piece: &Piece) -> bool {
+    let are_beside = last.join == Join::Neighbours && last.group == piece.group;
+    let is_of_type = last.opens.is_some() && last.opens == piece.group;
+    (are_beside || is_of_type && piece.kind == ChunkKind::Code)
+        && last.names.len() + piece.names.len() <= NAMES_MAX
+}
+
+/// How many lines `last` and `piece` may have together.
+fn lines_max(last: &Piece, piece: &Piece) -> usize {
+    if last.opens.is_some() {
+        ALIKE_LINES_MAX
+    } else if last.names.is_empty() && piece.names.is_empty() {
+        LOOSE_LINES_MAX
+    } else if last.kind == piece.kind && last.names.is_empty() == piece.names.is_empty() {
+        ALIKE_LINES_MAX
+    } else {
+        MIXED_LINES_MAX
+    }
+}
+
+/// `piece` with `before`, which only opens it or speaks of it.
+fn open(before: Piece, mut piece: Piece) -> Piece {
+    if piece.names.is_empty() && !before.names.is_empty() {
+        (piece.kind, piece.head) = (before.kind, before.head);
+    }
+    add_names(&mut piece.names, &before.names);
+    piece.first = before.first;
+    let (doc, doc_bytes) = (std::mem::take(&mut piece.doc), std::mem::take(&mut piece.doc_bytes));
+    (piece.doc, piece.doc_bytes) = (before.doc, before.doc_bytes);
+    add_doc(&mut piece, &doc, &doc_bytes);
+    if piece.join == Join::Previous {
+        piece.join = before.join;
+    }
+    piece
+}
+
+/// Adds the lines of `piece` to `last`: the first function or type of them is what they are.
+fn merge(last: &mut Piece, piece: Piece) {
+    let defines = |kind| matches!(kind, ChunkKind::Function | ChunkKind::Type);
+    let is_main = defines(piece.kind) && !defines(last.kind)
+        || last.names.is_empty() && !piece.names.is_empty();
+    if is_main {
+        let others = std::mem::replace(&mut last.names, piece.names);
+        add_names(&mut last.names, &others);
+        (last.kind, last.head) = (piece.kind, piece.head);
+    } else {
+        add_names(&mut last.names, &piece.names);
+    }
+    last.last = piece.last;
+    add_doc(last, &piece.doc, &piece.doc_bytes);
+}
+
+pub(crate) fn add_names(names: &mut Vec<String>, more: &[String]) {
+    for name in more {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+}
+
+pub(crate) fn add_doc(piece: &mut Piece, doc: &str, doc_bytes: &[Range<usize>]) {
+    if !doc.is_empty() {
+        if !piece.doc.is_empty() {
+            piece.doc.push('\n');
+        }
+        piece.doc.push_str(doc);
+        piece.doc_bytes.extend_from_slice(doc_bytes);
+    }
+}

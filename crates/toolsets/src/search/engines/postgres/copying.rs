@@ -1,0 +1,65 @@
+//! Rows on their way into tables, and of which columns they are.
+
+use tokio_postgres::Client;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::trouble::Trouble;
+
+/// Rows on their way into a table.
+pub(super) struct Copying(std::pin::Pin<Box<BinaryCopyInWriter>>);
+
+impl Copying {
+    pub(super) async fn begin(
+        client: &Client,
+        table: &str,
+        columns: &Columns,
+    ) -> Result<Self, Trouble> {
+        let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        let sql = format!("copy {table} ({}) from stdin (format binary)", names.join(", "));
+        let types: Vec<Type> = columns.iter().map(|(_, of)| of.clone()).collect();
+        let sink = client.copy_in(&sql).await?;
+        Ok(Self(Box::pin(BinaryCopyInWriter::new(sink, &types))))
+    }
+
+    pub(super) async fn row(&mut self, values: &[&(dyn ToSql + Sync)]) -> Result<(), Trouble> {
+        Ok(self.0.as_mut().write(values).await?)
+    }
+
+    pub(super) async fn end(mut self) -> Result<(), Trouble> {
+        self.0.as_mut().finish().await?;
+        Ok(())
+    }
+}
+
+/// Columns, in order, and their types as they are sent. What has a type of PostgreSQL's own or of
+/// pgvector's is sent as the bytes that it is.
+type Columns = [(&'static str, Type)];
+
+pub(super) const DOCUMENT: [(&str, Type); 9] = [
+    ("id", Type::INT8),
+    ("key", Type::BYTEA),
+    ("path", Type::TEXT),
+    ("stamp", Type::BYTEA),
+    ("etag", Type::TEXT),
+    ("committed", Type::TEXT),
+    ("lang", Type::TEXT),
+    ("tags", Type::TEXT_ARRAY),
+    ("folded", Type::TEXT_ARRAY),
+];
+pub(super) const CHUNK: [(&str, Type); 12] = [
+    ("id", Type::INT8),
+    ("document", Type::INT8),
+    ("hash", Type::INT8),
+    ("first", Type::INT4),
+    ("last", Type::INT4),
+    ("kind", Type::INT2),
+    ("names", Type::TEXT_ARRAY),
+    ("within", Type::TEXT_ARRAY),
+    ("head", Type::TEXT),
+    ("lengths", Type::INT4_ARRAY),
+    ("texts", Type::TEXT_ARRAY),
+    ("words", Type::BYTEA),
+];
+pub(super) const NAME: [(&str, Type); 2] = [("chunk", Type::INT8), ("symbol", Type::TEXT)];
+pub(super) const VECTOR: [(&str, Type); 2] = [("hash", Type::INT8), ("vector", Type::BYTEA)];

@@ -1,0 +1,71 @@
+//! The documents that no file holds, as PostgreSQL keeps them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+use toolgate_chunks::chunks;
+
+use super::super::Put;
+use super::rows::{Written, blocking};
+use super::tables::Tables;
+use super::trouble::Trouble;
+
+/// A document as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    path: String,
+    stamp: Vec<u8>,
+    etag: String,
+    commit: Option<String>,
+    lang: Option<String>,
+    tags: Vec<String>,
+    text: String,
+    metadata: Map<String, Value>,
+}
+
+pub(super) async fn keep(
+    client: &Client,
+    tables: &Tables,
+    documents: &[Written],
+) -> Result<(), Trouble> {
+    let sql = "insert into toolgate_search.kept
+        select $1, * from unnest($2::text[], $3::bytea[])
+        on conflict (namespace, path) do update set document = excluded.document";
+    let written = |it: &Written| {
+        let Put { path, stamp, etag, commit, lang, tags, text, metadata, .. } = it.put.clone();
+        let kept = Kept { path, stamp, etag, commit, lang, tags, text, metadata };
+        serde_json::to_vec(&kept).map_err(|err| Trouble::Refused(err.to_string()))
+    };
+    let paths: Vec<&String> = documents.iter().map(|it| &it.put.path).collect();
+    let written: Vec<Vec<u8>> = documents.iter().map(written).collect::<Result<_, _>>()?;
+    let given: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&tables.namespace, Type::INT4),
+        (&paths, Type::TEXT_ARRAY),
+        (&written, Type::BYTEA_ARRAY),
+    ];
+    client.execute_typed(sql, &given).await?;
+    Ok(())
+}
+
+/// The documents that are kept: the one at `path`, or all.
+pub(super) async fn kept(
+    client: &Client,
+    tables: &Tables,
+    path: Option<&str>,
+) -> Result<Vec<Put>, Trouble> {
+    let sql = "select document from toolgate_search.kept
+        where namespace = $1 and path = coalesce($2, path)";
+    let given: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&tables.namespace, Type::INT4), (&path, Type::TEXT)];
+    let rows = client.query_typed(sql, &given).await?;
+    let rows: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
+    let read = |row: &Vec<u8>| {
+        let kept: Kept = serde_json::from_slice(row).ok()?;
+        let Kept { path, stamp, etag, commit, lang, tags, text, metadata } = kept;
+        // The stamp of such a document says as what its text is cut.
+        let chunks = chunks(&String::from_utf8_lossy(&stamp), &text);
+        Some(Put { path, stamp, etag, commit, lang, tags, text, chunks, metadata })
+    };
+    blocking(move || rows.iter().filter_map(read).collect()).await
+}

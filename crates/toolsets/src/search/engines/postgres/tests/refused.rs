@@ -1,0 +1,206 @@
+//! What a server takes not, and how little else that stops.
+
+use super::super::rows::Written;
+use super::*;
+
+/// A text of one line with so many different words of 192 letters.
+fn of_words(words: usize) -> String {
+    let word = |at: usize| {
+        let mut bytes = [0; 192];
+        blake3::Hasher::new().update(&at.to_le_bytes()).finalize_xof().fill(&mut bytes);
+        bytes.map(|byte| char::from(b'a' + byte % 26)).iter().collect::<String>() + " "
+    };
+    (0..words).map(word).collect()
+}
+
+fn paths(known: BTreeMap<String, Known>) -> Vec<String> {
+    known.into_keys().collect()
+}
+
+/// Has the server at `server` refuse each chunk that says `poison`, with `code`.
+fn refuse_poison(server: &Postgres16, code: &str) {
+    server.run(&format!(
+        "create or replace function refuse() returns trigger language plpgsql as $$ begin
+            if new::text like '%poison%' then
+                raise exception 'it does not agree' using errcode = '{code}';
+            end if;
+            return new;
+        end $$;
+        create or replace trigger refuse before insert on toolgate_search.chunks_1
+        for each row execute function refuse()"
+    ));
+}
+
+#[tokio::test]
+async fn a_text_of_more_words_than_a_tsvector_holds_is_found_by_those_that_fit() {
+    let server = Postgres16::start();
+    let notes = engine_at(&server, "notes", Source::Documents);
+    let text = of_words(6_000);
+    fill(&*notes, vec![document("kept", "about a quagga", &[])]).await;
+    fill(&*notes, vec![document("big", &text, &[])]).await;
+    assert_eq!(paths(notes.documents().await.unwrap()), ["big", "kept"]);
+    for (word, path) in [(text.split(' ').next().unwrap(), "big"), ("quagga", "kept")] {
+        let by_word = Sought { near: None, ..sought(word) };
+        assert_eq!(found(&*notes, by_word).await[0].0, path);
+    }
+    // What it counted going in, it counts going out.
+    let mut writer = next_writer(&*notes).await;
+    writer.remove(vec!["big".to_owned(), "kept".to_owned()]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(server.run("select count(*) from toolgate_search.words_1"), "0");
+    assert_eq!(server.run("select count(*) from toolgate_search.names_1"), "0");
+}
+
+#[tokio::test]
+async fn a_path_as_long_as_a_system_has_is_known_and_found() {
+    let server = Postgres16::start();
+    // Of long folders that nothing makes shorter, below one that is as long.
+    let folder = |seed: usize| {
+        let hash = |at: usize| blake3::hash(&(seed * 4 + at).to_le_bytes()).to_hex().to_string();
+        (0..4).map(hash).collect::<String>()[..240].to_owned()
+    };
+    let long = (0..13).map(folder).collect::<Vec<_>>().join("/");
+    let mut identity = identity("workspace", Source::Files);
+    identity.root = format!("/{long}").into();
+    let open = || engine(&settings(&server.url()), identity.clone(), None).unwrap();
+    let files = open();
+    let at = format!("{long}/a.rs");
+    let put = vec![document(&at, "fn quagga() {}", &[]), document("b.rs", "fn okapi() {}", &[])];
+    fill(&*files, put).await;
+    assert_eq!(found(&*files, sought("quagga")).await[0].0, at);
+    let again = open();
+    assert_eq!(again.open().await.unwrap(), Begun::Kept);
+    let mut writer = next_writer(&*again).await;
+    writer.put(vec![document(&at, "fn lemur() {}", &[])]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(again.status().await.unwrap().documents, 2);
+    writer.remove(vec![at]).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(paths(again.documents().await.unwrap()), ["b.rs"]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
+    let server = Postgres16::start();
+    let engine = engine_at(&server, "workspace", Source::Files);
+    fill(&*engine, vec![document("b.rs", "fn quagga() {}", &[])]).await;
+    refuse_poison(&server, "22000");
+    let mut writer = next_writer(&*engine).await;
+    writer.put(vec![document("first.rs", "fn zebra() {}", &[])]).await.unwrap();
+    let put = vec![
+        document("a.rs", "fn okapi() {}", &[]),
+        document("b.rs", "fn poison() {}", &[]),
+        document("c.rs", "fn lemur() {}", &[]),
+    ];
+    writer.put(put).await.unwrap();
+    writer.put(vec![document("b2.rs", "fn poison() {}", &[])]).await.unwrap();
+    writer.commit().await.unwrap();
+    for (word, path) in [("zebra", "first.rs"), ("okapi", "a.rs"), ("lemur", "c.rs")] {
+        assert_eq!(found(&*engine, sought(word)).await[0].0, path);
+    }
+    // It is known, so that it is not read again, and what it said before is gone.
+    let known = paths(engine.documents().await.unwrap());
+    assert_eq!(known, ["a.rs", "b.rs", "b2.rs", "c.rs", "first.rs"]);
+    assert!(!found(&*engine, sought("quagga")).await.iter().any(|(path, _)| path == "b.rs"));
+    assert_eq!(engine.status().await.unwrap().chunks, 3);
+    assert_eq!(server.run("select chunks from toolgate_search.namespaces"), "3");
+    let holding = "select count(*) from toolgate_search.words_1 where word in ('poison', 'quagga')";
+    assert_eq!(server.run(holding), "0");
+}
+
+#[tokio::test]
+async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
+    let server = Postgres16::start();
+    let notes = engine_at(&server, "notes", Source::Documents);
+    fill(&*notes, vec![document("a", "about poison", &[])]).await;
+    refuse_poison(&server, "54000");
+    let mut writer = next_writer(&*notes).await;
+    let put = ["a quagga", "the poison"].map(|text| document(text, text, &[]));
+    let EngineError::Failed(why) = writer.put(put.into()).await.unwrap_err() else { panic!() };
+    assert_eq!(why, "`the poison` cannot be put: it does not agree (54000)");
+    drop(writer);
+    assert_eq!(paths(notes.documents().await.unwrap()), ["a"]);
+    // What was taken once and is put again may be refused then: that stops nothing.
+    server.run(
+        "create function again() returns event_trigger language plpgsql as $$ begin
+            if to_regclass('toolgate_search.chunks_1') is not null then
+                create or replace trigger refuse before insert on toolgate_search.chunks_1
+                for each row execute function refuse();
+            end if;
+        end $$;
+        create event trigger again on ddl_command_end when tag in ('CREATE TABLE')
+        execute function again();
+        insert into toolgate_search.kept select namespace, 'b', convert_to(replace(replace(
+            convert_from(document, 'UTF8'), 'poison', 'an okapi'), '\"a\"', '\"b\"'), 'UTF8')
+        from toolgate_search.kept;
+        drop table toolgate_search.words_1",
+    );
+    let again = engine_at(&server, "notes", Source::Documents);
+    assert!(matches!(again.open().await.unwrap(), Begun::Rebuilt(_)));
+    assert_eq!(paths(again.documents().await.unwrap()), ["a", "b"]);
+    assert_eq!(found(&*again, sought("okapi")).await[0].0, "b");
+    assert_eq!(again.status().await.unwrap().chunks, 1);
+}
+
+#[tokio::test]
+async fn only_broken_data_is_damage() {
+    let server = Postgres16::start();
+    let engine = engine_at(&server, "workspace", Source::Files);
+    engine.open().await.unwrap();
+    let mut writer = next_writer(&*engine).await;
+    for (code, is_damage) in [("XX001", true), ("XX002", true), ("23000", false)] {
+        refuse_poison(&server, code);
+        let err = writer.put(vec![document("a.rs", "fn poison() {}", &[])]).await.unwrap_err();
+        assert_eq!(matches!(err, EngineError::Damaged(_)), is_damage, "{err:?}");
+    }
+    // What is refused of whatever is put says nothing of what is put.
+    refuse_poison(&server, "XX000");
+    let many = |from: usize| -> Vec<Put> {
+        (from..20).map(|at| document(&format!("{at}.rs"), "fn poison() {}", &[])).collect()
+    };
+    let err = writer.put(many(0)).await.unwrap_err();
+    assert!(matches!(err, EngineError::Failed(_)), "{err:?}");
+    writer.put(many(18)).await.unwrap();
+    writer.commit().await.unwrap();
+    assert_eq!(paths(engine.documents().await.unwrap()), ["18.rs", "19.rs"]);
+}
+
+#[tokio::test]
+async fn no_index_is_made_of_vectors_while_many_come() {
+    let server = Postgres16::start();
+    let settings = PostgresSettings { approximate_from: 100, ..settings(&server.url()) };
+    let server = Server::of(&settings).unwrap();
+    let postgres = server.postgres(identity("w", Source::Files), None);
+    let mut writer = postgres.writer().await.unwrap().unwrap();
+    let put = |at: usize| document(&format!("{at}.rs"), &format!("fn quagga_{at}() {{}}\n"), &[]);
+    writer.put((0..300).map(put).collect()).await.unwrap();
+    writer.commit().await.unwrap();
+    assert!(!postgres.upkeep.is_under_way());
+    writer.rest().await.unwrap();
+    assert!(postgres.upkeep.is_under_way());
+}
+
+#[tokio::test]
+async fn what_is_written_is_thought_over_beside_the_runtime() {
+    let server = Postgres16::start();
+    let engine = engine_at(&server, "workspace", Source::Files);
+    engine.open().await.unwrap();
+    let mut writer = engine.writer().await.unwrap().unwrap();
+    let text = of_words(1_500);
+    let many: Vec<Put> = (0..4).map(|at| document(&format!("{at}.txt"), &text, &[])).collect();
+    let mut longest = Duration::ZERO;
+    let mut putting = writer.put(many);
+    // This runtime has one thread: how long a step of it takes is how long all others wait.
+    std::future::poll_fn(|context| {
+        let begun = Instant::now();
+        let polled = putting.as_mut().poll(context);
+        longest = longest.max(begun.elapsed());
+        polled
+    })
+    .await
+    .unwrap();
+    let begun = Instant::now();
+    drop(Written::of(document("0.txt", &text, &[])));
+    let one = begun.elapsed();
+    assert!(longest < 2 * one, "{longest:?} at once, and one of four takes {one:?}");
+}

@@ -1,0 +1,140 @@
+//! Definitions that the index knows, as the files have them now.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toolgate_chunks::{Care, Symbol, symbols};
+use toolgate_contract::{Fault, ToolError};
+use toolgate_search::index::Named;
+
+use super::Definition;
+use crate::world::Root;
+use crate::world::root::Watch;
+
+/// So much text is parsed to tell where in a passage a definition is; in the rest it is told by the
+/// lines alone.
+const PARSED_BYTES_MAX: usize = 512 << 10;
+
+/// The definitions `page` as the files have them now. What is not there any more is left out.
+pub(super) fn now(
+    root: &Root,
+    page: Vec<Named>,
+    watch: &Watch,
+) -> Result<Vec<Definition>, ToolError> {
+    let mut files: BTreeMap<String, Option<Read>> = BTreeMap::new();
+    let mut left = PARSED_BYTES_MAX;
+    let mut definitions: Vec<Definition> = Vec::new();
+    for named in page {
+        watch.check()?;
+        let path = named.shown.path.clone();
+        let read = match files.get(&path) {
+            Some(known) => known,
+            None => {
+                let read = Read::new(root, &path, &mut left, watch)?;
+                files.entry(path).or_insert(read)
+            }
+        };
+        let Some(definition) = read.as_ref().and_then(|it| it.has(named)) else { continue };
+        // Of two that were called the same, one may be left.
+        if !definitions.contains(&definition) {
+            definitions.push(definition);
+        }
+    }
+    Ok(definitions)
+}
+
+/// What a file defines now.
+struct Read {
+    symbols: Vec<Symbol>,
+    etag: String,
+}
+
+impl Read {
+    /// Of the file at `path`; `None` where it cannot be read any more.
+    fn new(
+        root: &Root,
+        path: &str,
+        left: &mut usize,
+        watch: &Watch,
+    ) -> Result<Option<Self>, ToolError> {
+        let Ok(file) = root.open_walked(Path::new(path)) else { return Ok(None) };
+        let content = match file.read(0, file.meta().size(), watch) {
+            Ok(content) => content,
+            Err(err) if err.fault == Fault::Canceled => return Err(err),
+            Err(_) => return Ok(None),
+        };
+        let etag = root.etag_of(&content, file.meta()).to_string();
+        let Ok(text) = String::from_utf8(content) else { return Ok(None) };
+        let care = if text.len() <= *left { Care::Parsed } else { Care::Guessed };
+        *left = left.saturating_sub(text.len());
+        Ok(Some(Self { symbols: symbols(path, &text, care), etag }))
+    }
+
+    /// The definition `named` as it is here; `None` if it is gone.
+    fn has(&self, named: Named) -> Option<Definition> {
+        let is_as_it_was = named.shown.etag == self.etag;
+        let known = Definition::of(named);
+        let called_so = self.symbols.iter().filter(|it| it.name == known.name);
+        if is_as_it_was {
+            let (first, last) = (known.line_start, known.line_end);
+            let mut there = called_so.filter(|it| it.first <= last && first <= it.last);
+            // What the index knows is true of it, though it may not be seen here.
+            return Some(match there.next() {
+                Some(symbol) => known.at(symbol),
+                None => known,
+            });
+        }
+        let is_elsewhere = |it: &&Symbol| it.within != known.container;
+        let symbol =
+            called_so.min_by_key(|it| (is_elsewhere(it), it.first.abs_diff(known.line_start)))?;
+        Some(Definition { etag: self.etag.clone(), ..known.at(symbol) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use toolgate_chunks::ChunkKind;
+    use toolgate_search::Shown;
+    use toolgate_search::index::How;
+
+    use super::*;
+
+    /// A definition as the index knew it in a file that was another then.
+    fn known(name: &str, first: u32, within: &str) -> Named {
+        let shown = Shown {
+            path: "a.py".into(),
+            first,
+            last: first + 3,
+            kind: ChunkKind::Function,
+            names: vec![name.into()],
+            within: vec![within.into()],
+            head: String::new(),
+            lang: None,
+            tags: Vec::new(),
+            etag: "another".into(),
+            commit: None,
+        };
+        Named { shown, name: name.into(), how: How::Exact }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test sets up the world itself")]
+    fn of_a_file_that_has_changed_what_is_gone_is_left_out_and_what_has_moved_is_told_where_it_is()
+    {
+        let folder = TempDir::new().unwrap();
+        let text = "import os\n\n\nclass A:\n    def go(self):\n        return 1\n\n\n\
+            class B:\n    def go(self):\n        return 2\n";
+        std::fs::write(folder.path().join("a.py"), text).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let page = vec![known("go", 2, "B"), known("gone", 4, "A"), known("go", 90, "C")];
+        let told = now(&root, page, &Watch::default()).unwrap();
+        let file = root.open_file("a.py").unwrap();
+        let etag = root.etag_of(text.as_bytes(), file.meta()).to_string();
+        let told: Vec<_> = told
+            .iter()
+            .map(|it| (it.name.as_str(), it.container.join("."), it.line, it.etag == etag))
+            .collect();
+        assert_eq!(told, [("go", "B".to_owned(), 10, true)]);
+    }
+}
