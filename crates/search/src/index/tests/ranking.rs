@@ -33,7 +33,7 @@ fn about(length: u32) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20000, ..ProptestConfig::default() })]
     #[test]
     fn the_best_by_words_are_those_that_reading_every_chunk_finds(
         texts in vec(text(), 1..12),
@@ -65,7 +65,8 @@ proptest! {
                 }
             }
         }
-        let chunks = averages.chunks as f32;
+        // Texts that are all empty have no chunk.
+        let chunks = averages.chunks.max(1) as f32;
         for field in ALL {
             let (ours, theirs) = (averages.lengths[field as usize], all_lengths[field as usize] / chunks);
             prop_assert!((ours - theirs).abs() <= 0.001 * theirs.max(1.0), "{field:?} {ours} {theirs}");
