@@ -14,7 +14,7 @@ use toolgate_host::{
     Rate, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
-use toolgate_toolsets::world::{Fetch, Processes, Root};
+use toolgate_toolsets::world::{Fetch, Processes, Root, Sandbox};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
@@ -47,7 +47,9 @@ pub struct Workspace {
 impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        let processes = Processes::new(environment()).context("programs cannot be run")?;
+        let sandbox = Sandbox::new(&config.sandbox).map_err(|why| anyhow!(why))?;
+        let processes =
+            Processes::confined(environment(), sandbox).context("programs cannot be run")?;
         let Toolsets { mut tools, mut library } = toolsets(root, &processes, config)?;
         let jobs = jobs(root, &processes, &config.jobs)?;
         let handle = JobsHandle::default();

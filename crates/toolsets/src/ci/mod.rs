@@ -23,7 +23,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, Tool, erase};
 
 use crate::exec::Programs;
 
@@ -38,15 +38,19 @@ const RULED_AS: Option<&'static str> = Some("exec.run");
 ///
 /// `version` is the server's own, told with those of other programs.
 pub fn tools(programs: &Programs, settings: &Settings, version: &str) -> Vec<Arc<dyn AnyTool>> {
-    let ci = Ci { programs: programs.clone(), settings: Arc::new(settings.clone()) };
+    let settings = Arc::new(settings.clone());
+    let ci = |tool| Ci { programs: programs.of(tool), settings: settings.clone() };
     vec![
-        erase(detect::Detect(ci.clone())),
-        erase(build::Build(ci.clone())),
-        erase(test::Test(ci.clone())),
-        erase(lint::Lint(ci.clone())),
-        erase(restore::Restore(ci.clone())),
-        erase(run::Run(ci.clone())),
-        erase(diagnostics::Diagnostics { ci, version: version.to_owned() }),
+        erase(detect::Detect(ci(detect::Detect::NAME))),
+        erase(build::Build(ci(build::Build::NAME))),
+        erase(test::Test(ci(test::Test::NAME))),
+        erase(lint::Lint(ci(lint::Lint::NAME))),
+        erase(restore::Restore(ci(restore::Restore::NAME))),
+        erase(run::Run(ci(run::Run::NAME))),
+        erase(diagnostics::Diagnostics {
+            ci: ci(diagnostics::Diagnostics::NAME),
+            version: version.to_owned(),
+        }),
     ]
 }
 

@@ -65,7 +65,8 @@ impl Command {
             job: AsJob::May,
             icons: Vec::new(),
         };
-        Self { declared, programs: programs.clone(), spec }
+        let programs = programs.of(spec.id.as_str());
+        Self { declared, programs, spec }
     }
 
     async fn called(&self, ctx: &Ctx, input: Value) -> Result<Output, ToolError> {
@@ -197,6 +198,7 @@ impl Command {
             env,
             stdin: stdin.map(String::into_bytes),
             bounds: bounds(&programs.settings, timeout(declared, programs), None),
+            inside: programs.inside(),
         })
     }
 }

@@ -15,6 +15,7 @@ use super::meter::Meter;
 use super::outcome::{Outcome, exit};
 use super::shown::shown;
 use crate::world::processes::{Ended, Start, Stopped};
+use crate::world::sandbox::Inside;
 use crate::world::{Processes, Root};
 
 /// How long what a watched program prints is gathered.
@@ -27,6 +28,8 @@ pub struct Programs {
     pub(crate) processes: Processes,
     pub(crate) settings: Arc<Settings>,
     pub(super) kept: Arc<Kept>,
+    /// Whose programs these are: a tool's id.
+    tool: Arc<str>,
 }
 
 /// What is shown of a piece that a program printed.
@@ -49,7 +52,18 @@ impl Programs {
             processes: processes.clone(),
             settings: Arc::new(settings.clone()),
             kept: Arc::new(Kept::new(settings.kept_runs_max, settings.kept_bytes_max)),
+            tool: "exec.run".into(),
         }
+    }
+
+    /// The same, as the programs of `tool`, which decides how they are confined.
+    pub(crate) fn of(&self, tool: &str) -> Self {
+        Self { tool: tool.into(), ..self.clone() }
+    }
+
+    /// How they are confined.
+    pub(crate) fn inside(&self) -> Option<Inside> {
+        self.processes.sandbox().inside(&self.tool, &self.root)
     }
 
     /// Runs a program to its end and passes on what it prints. One that does not start is

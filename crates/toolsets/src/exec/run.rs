@@ -100,7 +100,7 @@ impl Tool for Run {
 
 impl Run {
     pub(super) fn new(programs: &Programs) -> Self {
-        Self { programs: programs.clone() }
+        Self { programs: programs.of(Self::NAME) }
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) fn start(
         env,
         stdin: stdin.map(String::into_bytes),
         bounds,
+        inside: programs.inside(),
     })
 }
 

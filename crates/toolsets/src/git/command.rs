@@ -177,7 +177,8 @@ impl<'g> Command<'g> {
         // Of what is too long its first half is held: that is to be all that is shown.
         bounds.held_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES);
         bounds.spool_bytes_max = 0;
-        let start = Start { program, args, cwd, env, stdin, bounds };
+        let inside = programs.inside();
+        let start = Start { program, args, cwd, env, stdin, bounds, inside };
         let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
         let ended = ended.map_err(|err| match err.kind() {
             std::io::ErrorKind::Interrupted => ToolError::canceled(),

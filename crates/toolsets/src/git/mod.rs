@@ -48,7 +48,7 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 ///
 /// What may be run by `exec` does not matter here: git is the one program, run as it is below.
 pub fn tools(programs: &Programs, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
-    let git = Git { programs: programs.clone(), settings: Arc::new(settings.clone()) };
+    let git = Git { programs: programs.of("git.any"), settings: Arc::new(settings.clone()) };
     vec![
         erase(status::Status(git.clone())),
         erase(log::Log(git.clone())),

@@ -38,6 +38,8 @@ pub use program::{Missing, Program, nearest};
 use mark::Worn;
 use spawn::Spawner;
 
+use super::sandbox::{Inside, Sandbox};
+
 /// Starts programs. Clones share one spawning thread.
 #[derive(Clone)]
 pub struct Processes(Arc<House>);
@@ -46,6 +48,7 @@ struct House {
     /// The server's own environment, as it was at start.
     environment: BTreeMap<OsString, OsString>,
     spawner: Spawner,
+    sandbox: Sandbox,
     closing: CancellationToken,
     running: TaskTracker,
 }
@@ -64,6 +67,8 @@ pub struct Start {
     pub stdin: Option<Vec<u8>>,
     /// How much it may take.
     pub bounds: Bounds,
+    /// How it is confined; `None` lets it do what the server may.
+    pub inside: Option<Inside>,
 }
 
 /// How long a program may run and how much of what it prints is held.
@@ -111,10 +116,22 @@ impl Processes {
     /// # Errors
     /// When the system lacks that, or has no thread to spare.
     pub fn new(environment: impl IntoIterator<Item = (OsString, OsString)>) -> io::Result<Self> {
+        Self::confined(environment, Sandbox::none())
+    }
+
+    /// The same, with programs confined by `sandbox`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new)'s.
+    pub fn confined(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        sandbox: Sandbox,
+    ) -> io::Result<Self> {
         family::adopt_orphans()?;
         Ok(Self(Arc::new(House {
             environment: environment.into_iter().collect(),
             spawner: Spawner::start(Mark::new()?)?,
+            sandbox,
             closing: CancellationToken::new(),
             running: TaskTracker::new(),
         })))
@@ -123,6 +140,11 @@ impl Processes {
     /// The server's own variable `name`.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// How programs are confined.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.0.sandbox
     }
 
     /// The operating system and its version, as the kernel tells them.

@@ -67,7 +67,7 @@ impl Spawner {
 
     /// Starts a program, with pipes at its outputs.
     pub(super) async fn spawn(&self, start: Start, token: TaskTrackerToken) -> io::Result<Family> {
-        let Start { program, args, cwd, env, stdin, bounds: _ } = start;
+        let Start { program, args, cwd, env, stdin, bounds: _, inside: _ } = start;
         let live = Live::new(self.mark);
         let image = Image::new(program.path, program.name, args, env, stdin.is_some())?;
         let (reply, family) = oneshot::channel();
