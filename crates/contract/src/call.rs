@@ -12,33 +12,9 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asker, Choice, ClientRoot, Content, Ending, Fault, JobId, Question, Questions, Sampled,
-    Sampling, Told, ToolError,
+    Asker, Caller, Choice, ClientRoot, Content, Ending, Fault, JobId, Question, Questions, Sampled,
+    Sampling, Spent, Told, ToolError,
 };
-
-/// Who asks.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Caller {
-    /// The name used in policy, limits and the audit log.
-    pub name: Arc<str>,
-}
-
-impl Caller {
-    /// The person at this machine, over stdio or the command line.
-    pub fn local() -> Self {
-        Self { name: "local".into() }
-    }
-
-    /// A caller known as `name`.
-    pub fn named(name: &str) -> Self {
-        Self { name: name.into() }
-    }
-
-    /// Whoever calls over HTTP without saying who they are.
-    pub fn http() -> Self {
-        Self { name: "http".into() }
-    }
-}
 
 /// One tool, its input, its caller and its cancel token.
 pub struct Call {
@@ -136,6 +112,8 @@ pub struct Ctx {
     pub asker: Asker,
     /// Which trace the call belongs to.
     pub trace: Option<Trace>,
+    /// What it takes of what its caller may take in bulk.
+    pub spent: Spent,
 }
 
 impl Ctx {
@@ -144,7 +122,7 @@ impl Ctx {
     pub fn alone(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
         let (events, asker) = (EventSink::none(), Asker::nobody());
-        Self { caller, cancel, deadline, events, asker, trace: None }
+        Self { caller, cancel, deadline, events, asker, trace: None, spent: Spent::none() }
     }
 
     /// Asks whoever called. `key` names the question in this call: whoever calls again with the

@@ -224,6 +224,8 @@ pub enum Fault {
     Conflict(Value),
     /// It is larger than it may be.
     TooLarge,
+    /// Its caller took too much of late; there is room again after this long.
+    Limited(Duration),
     /// Something it needs is away.
     Unavailable,
     /// The call's cancel token was cancelled and the tool stopped.
@@ -269,6 +271,7 @@ impl ToolError {
             | Fault::NotFound
             | Fault::Conflict(_)
             | Fault::TooLarge
+            | Fault::Limited(_)
             | Fault::Unavailable
             | Fault::Canceled
             | Fault::Asks(_)
@@ -322,6 +325,7 @@ impl From<ToolError> for CallError {
             Fault::NotFound => Self::NotFound { message },
             Fault::Conflict(details) => Self::Conflict { message, details },
             Fault::TooLarge => Self::TooLarge { message },
+            Fault::Limited(retry_after) => Self::Limited { message, retry_after },
             Fault::Unavailable => Self::Unavailable { message },
             Fault::Canceled => Self::Canceled,
             Fault::Asks(questions) => Self::Asks { questions },

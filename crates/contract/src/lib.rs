@@ -9,6 +9,8 @@ mod resource;
 mod prompt;
 mod skill;
 mod asking;
+mod caller;
+mod spent;
 mod call;
 mod error;
 mod envelope;
@@ -21,9 +23,8 @@ pub use asking::{
     AskNow, Askable, Asker, Choice, ClientRoot, Given, Kind, Question, Questions, Said, Sampled,
     Sampling, Told,
 };
-pub use call::{
-    Beside, Call, Caller, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace,
-};
+pub use call::{Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace};
+pub use caller::{Caller, CallerKind};
 pub use change::{Change, Changes, Interest};
 pub use content::{Blob, Content, Icon, Meant, Media, Role, Shape};
 pub use envelope::{
@@ -45,6 +46,7 @@ pub use resource::{
     ResourceTemplate, Resources,
 };
 pub use skill::{Skill, SkillFile, SkillFiles, Skills};
+pub use spent::{Purse, Spent};
 pub use tool::{
     AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId, ToolSpec,
     erase, fold, schema_of, with_icons,

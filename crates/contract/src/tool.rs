@@ -41,6 +41,11 @@ pub trait Tool: Send + Sync + 'static {
     /// Whether its arguments hold JSON documents, which are to come as they were sent: with `2.0`
     /// where others get `2`.
     const VERBATIM: bool = false;
+    /// What it is known by to policy, beside its id and its effects.
+    const TAGS: &'static [&'static str] = &[];
+    /// Which of its arguments are paths in the workspace: rules see each in its plain spelling.
+    const PATHS: &'static [&'static str] =
+        &["path", "paths", "source", "destination", "cwd", "folder", "file"];
     /// The arguments: [`NoInput`] where there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// The result: whatever is JSON and has a schema, or [`Shown`] for what is only to be seen.
@@ -237,6 +242,10 @@ pub struct ToolSpec {
     pub effects: Effects,
     /// The tool whose denials, confirmations and rates hold for it beside its own.
     pub ruled_as: Option<ToolId>,
+    /// What it is known by to policy, beside its id and its effects.
+    pub tags: Vec<String>,
+    /// Which of its arguments are paths in the workspace.
+    pub paths: &'static [&'static str],
     /// Whether running it again is harmless.
     pub idempotent: bool,
     /// How long one call may take; `None` is the configured default.
@@ -269,6 +278,8 @@ impl ToolSpec {
             about: about.into(),
             effects,
             ruled_as: None,
+            tags: Vec::new(),
+            paths: &[],
             idempotent: false,
             deadline: None,
             at_once: None,
@@ -354,6 +365,8 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         about: T::ABOUT.to_owned(),
         effects: T::EFFECTS,
         ruled_as: T::RULED_AS.map(id),
+        tags: T::TAGS.iter().copied().map(str::to_owned).collect(),
+        paths: T::PATHS,
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
         at_once: None,

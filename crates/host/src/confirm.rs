@@ -8,6 +8,7 @@ use toolgate_contract::{
 use crate::Gate;
 use crate::catalog::Entry;
 use crate::pipeline::{Stand, bounded};
+use crate::policy::Permit;
 
 /// What the question is known by; no tool's question is.
 const KEY: &str = "toolgate.confirm";
@@ -22,8 +23,9 @@ pub(crate) async fn before(
     entry: &Entry,
     call: &Call,
     input: &Value,
+    permit: &Permit,
 ) -> Result<(), CallError> {
-    agreed(gate, entry.spec(), call, input).await?;
+    agreed(gate, entry.spec(), call, input, permit).await?;
     if !entry.tool().looks_before() {
         return Ok(());
     }
@@ -31,14 +33,16 @@ pub(crate) async fn before(
     bounded(gate, &stand, entry.tool().before(&stand.ctx, input)).await
 }
 
-/// Asks a person whether `call` of what `spec` guards should be done, where that is to be asked.
+/// Asks a person whether `call` of what `spec` guards should be done, where `permit` says that
+/// it is to be asked.
 pub(crate) async fn agreed(
     gate: &Gate,
     spec: &ToolSpec,
     call: &Call,
     input: &Value,
+    permit: &Permit,
 ) -> Result<(), CallError> {
-    if !gate.policy.confirms(spec) {
+    if !permit.confirms() {
         return Ok(());
     }
     let id = &spec.id;

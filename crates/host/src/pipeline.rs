@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Contents, Ctx, Ending, Output,
-    PromptText, Resources, ToolError, ToolSpec,
+    PromptText, Resources, Spent, ToolError, ToolSpec,
 };
 
 use crate::audit::OpenRecord;
 use crate::limits::Slot;
 use crate::patience::Patience;
-use crate::policy::Permit;
+use crate::policy::{Denied, Permit, RuleName};
 use crate::secrets::CallSecrets;
 use crate::{Gate, confirm, validate};
 
@@ -27,8 +27,9 @@ use crate::{Gate, confirm, validate};
 /// A job brings its slot: it waited for it before it began.
 pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    let secrets = CallSecrets::of(&call.input);
-    recorded(gate, record, &secrets, pass(gate, call, slot), |output| output.ending).await
+    let (secrets, decided) = (CallSecrets::of(&call.input), Decided::default());
+    let work = pass(gate, call, slot, &decided);
+    recorded(gate, record, &secrets, &decided, work, |output| output.ending).await
 }
 
 /// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
@@ -39,16 +40,18 @@ pub(crate) async fn read(
     uri: &str,
 ) -> Result<Vec<Contents>, CallError> {
     let record = begin_record(gate, &call).await?;
+    let decided = Decided::default();
     let pass = async {
         let source = found?;
         let spec = source.guard();
-        let permit = gate.policy.authorise(&call.caller, spec)?;
-        confirm::agreed(gate, spec, &call, &json!({ "uri": uri })).await?;
+        let input = json!({ "uri": uri });
+        let permit = decided.by(gate.policy.authorise(&call.caller, spec, &input))?;
+        confirm::agreed(gate, spec, &call, &input, &permit).await?;
         let slot = gate.limits.admit(&call.caller, spec, &call.cancel).await?;
         let stand = Stand::of(gate, spec.deadline, &call);
         run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
     };
-    recorded(gate, record, &CallSecrets::default(), pass, |_| Ending::Done).await
+    recorded(gate, record, &CallSecrets::default(), &decided, pass, |_| Ending::Done).await
 }
 
 /// Makes the prompt that `found` finds, by the same way.
@@ -59,15 +62,16 @@ pub(crate) async fn make(
     arguments: Arguments,
 ) -> Result<PromptText, CallError> {
     let record = begin_record(gate, &call).await?;
-    let secrets = CallSecrets::of_arguments(&arguments);
+    let (secrets, decided) = (CallSecrets::of_arguments(&arguments), Decided::default());
     let pass = async {
         let prompt = found.await?;
         validate::arguments(prompt.spec(), &arguments)?;
         let permit = match prompt.guard() {
             Some(guard) => {
                 let asked = json!({ "prompt": prompt.spec().name, "arguments": arguments });
-                confirm::agreed(gate, guard, &call, &asked).await?;
-                gate.policy.authorise(&call.caller, guard)?
+                let permit = decided.by(gate.policy.authorise(&call.caller, guard, &asked))?;
+                confirm::agreed(gate, guard, &call, &asked, &permit).await?;
+                permit
             }
             None => gate.policy.authorise_prompt(),
         };
@@ -75,7 +79,24 @@ pub(crate) async fn make(
         let stand = Stand::of(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };
-    recorded(gate, record, &secrets, pass, |_| Ending::Done).await
+    recorded(gate, record, &secrets, &decided, pass, |_| Ending::Done).await
+}
+
+/// Which rule decided about a call, once one has.
+#[derive(Default)]
+struct Decided(OnceLock<RuleName>);
+
+impl Decided {
+    /// Notes who decided so, and passes it on.
+    fn by(&self, ruled: Result<Permit, Denied>) -> Result<Permit, CallError> {
+        let rule = match &ruled {
+            Ok(permit) => permit.rule(),
+            Err(denied) => denied.rule(),
+        };
+        // Nothing is decided twice.
+        let _ = self.0.set(rule.clone());
+        ruled.map_err(CallError::from)
+    }
 }
 
 async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>, CallError> {
@@ -92,26 +113,35 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
 /// What `work` comes to, with its record; `secrets` are those of the call.
 async fn recorded<T>(
     gate: &Gate,
-    record: OpenRecord<'_>,
+    mut record: OpenRecord<'_>,
     secrets: &CallSecrets,
+    decided: &Decided,
     work: impl Future<Output = Result<T, CallError>>,
     ending: impl Fn(&T) -> Ending,
 ) -> Result<T, CallError> {
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
     let outcome = outcome.map_err(|why| gate.secrets.without(secrets, why));
+    if let Some(rule) = decided.0.get() {
+        record.decided(rule);
+    }
     let record = if outcome.is_err() { record.without(&gate.secrets) } else { record };
     record.close(outcome.as_ref().map(ending));
     outcome
 }
 
-async fn pass(gate: &Gate, mut call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
+async fn pass(
+    gate: &Gate,
+    mut call: Call,
+    slot: Option<Slot>,
+    decided: &Decided,
+) -> Result<Output, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.take());
     validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;
-    let permit = gate.policy.authorise(&call.caller, entry.spec())?;
-    confirm::before(gate, entry, &call, &input).await?;
+    let permit = decided.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
+    confirm::before(gate, entry, &call, &input, &permit).await?;
     let slot = match slot {
         Some(slot) => slot,
         None => gate.limits.admit(&call.caller, entry.spec(), &call.cancel).await?,
@@ -126,18 +156,26 @@ async fn pass(gate: &Gate, mut call: Call, slot: Option<Slot>) -> Result<Output,
 /// Looks whether a job would pass the gate now, and asks what is to be asked before. It leaves a
 /// record only if it would not: what is accepted leaves its own when it runs.
 pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call), CallError> {
-    let looked = AssertUnwindSafe(look(gate, &call)).catch_unwind().await;
+    let decided = Decided::default();
+    let looked = AssertUnwindSafe(look(gate, &call, &decided)).catch_unwind().await;
     match looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))) {
         Ok(spec) => Ok((spec, call)),
-        Err(why) => Err(refuse(gate, &call, why).await),
+        Err(why) => Err(refused(gate, &call, &decided, why).await),
     }
 }
 
 /// Leaves the record of a job that is refused, and gives back `why`.
 pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
+    refused(gate, call, &Decided::default(), why).await
+}
+
+async fn refused(gate: &Gate, call: &Call, decided: &Decided, why: CallError) -> CallError {
     let why = gate.secrets.without(&CallSecrets::of(&call.input), why);
     match gate.audit.begin(call).await {
-        Ok(record) => {
+        Ok(mut record) => {
+            if let Some(rule) = decided.0.get() {
+                record.decided(rule);
+            }
             record.without(&gate.secrets).close(Err(&why));
             why
         }
@@ -145,16 +183,20 @@ pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallErro
     }
 }
 
-async fn look<'g>(gate: &'g Gate, call: &Call) -> Result<&'g ToolSpec, CallError> {
+async fn look<'g>(
+    gate: &'g Gate,
+    call: &Call,
+    decided: &Decided,
+) -> Result<&'g ToolSpec, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.clone());
     validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;
-    gate.policy.authorise(&call.caller, entry.spec())?;
+    let permit = decided.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
     if entry.spec().job == AsJob::Never {
         return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
     }
-    confirm::before(gate, entry, call, &input).await?;
+    confirm::before(gate, entry, call, &input, &permit).await?;
     gate.limits.take(&call.caller, entry.spec())?;
     Ok(entry.spec())
 }
@@ -181,6 +223,7 @@ impl Stand {
             deadline: Instant::now().into_std() + allowed,
             events: call.events.clone(),
             asker: patience.counted(&call.asker),
+            spent: Spent::none(),
             trace: call.beside.trace.clone(),
         };
         Self { ctx, cancel: call.cancel.clone(), allowed, patience }

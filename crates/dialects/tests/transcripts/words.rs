@@ -330,6 +330,8 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         about: format!("About {id}."),
         effects,
         ruled_as: None,
+        tags: Vec::new(),
+        paths: &[],
         idempotent,
         deadline: None,
         at_once: None,

@@ -72,6 +72,9 @@ pub(crate) struct Record {
     trace: Option<String>,
     /// The tool's name as called.
     tool: String,
+    /// Which rule of policy decided about it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<Arc<str>>,
     /// `ok`, `program_failed`, or the reason there is no result, in a word.
     outcome: &'static str,
     /// Why it failed, where the caller was told less.
@@ -146,6 +149,7 @@ impl Audit {
             job: call.job.map(|id| id.to_string()),
             trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
             tool: call.tool.chars().take(NAME_CHARS_MAX).collect(),
+            rule: None,
             outcome: "dropped",
             cause: None,
             duration_us: 0,
@@ -192,6 +196,13 @@ impl OpenRecord<'_> {
             record.tool = clean;
         }
         self
+    }
+
+    /// Notes the rule that decided about the call.
+    pub(crate) fn decided(&mut self, rule: &Arc<str>) {
+        if let Some((_, record, _)) = &mut self.open {
+            record.rule = Some(rule.clone());
+        }
     }
 
     pub(crate) fn close(mut self, outcome: Result<Ending, &CallError>) {

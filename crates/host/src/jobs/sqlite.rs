@@ -12,6 +12,7 @@
 mod threads;
 mod writes;
 mod reads;
+mod standing;
 mod servers;
 mod schema;
 

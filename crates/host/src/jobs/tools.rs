@@ -160,7 +160,10 @@ pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
         CallError::NotFound { .. } => Fault::NotFound,
         CallError::Conflict { details, .. } => Fault::Conflict(details),
         CallError::TooLarge { .. } => Fault::TooLarge,
-        CallError::Limited { .. } | CallError::Unavailable { .. } => Fault::Unavailable,
+        CallError::Limited { message, retry_after } => {
+            return ToolError::new(Fault::Limited(retry_after), message);
+        }
+        CallError::Unavailable { .. } => Fault::Unavailable,
         CallError::Canceled => Fault::Canceled,
         CallError::Asks { questions } => Fault::Asks(questions),
         CallError::CannotAsk { kind } => Fault::CannotAsk(kind),

@@ -56,6 +56,8 @@ impl Command {
             effects: declared.effects,
             // It runs what its owner declared, not what a caller says.
             ruled_as: None,
+            tags: Vec::new(),
+            paths: &[],
             idempotent: declared.idempotent,
             deadline: Some(timeout + BEYOND),
             at_once: declared.at_once,

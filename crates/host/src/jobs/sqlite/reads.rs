@@ -8,12 +8,13 @@ use serde::de::DeserializeOwned;
 use toolgate_contract::{Caller, Job, JobEvent, JobId, JobPage, JobState, Questions, ToolId};
 
 use super::schema::{EVENTS_MAX, Trouble, nanos, timestamp};
+use super::standing::caller_of;
 
 /// How many jobs are forgotten at once.
 const DUE_MAX: i64 = 1000;
 /// What a job is made of.
 const COLUMNS: &str = "id, tool, caller, state, created, updated, started, attempts, progress, \
-                       message, keep, last_event, artefacts";
+                       message, keep, last_event, artefacts, standing";
 
 pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<Job>, Trouble> {
     let mut statement =
@@ -21,8 +22,7 @@ pub(super) fn job(db: &Connection, id: JobId) -> Result<Option<Job>, Trouble> {
     let mut rows = statement.query([id.bits().to_be_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut job = job_of(row)?;
-    let outcome: Option<&str> = row.get_ref(13)?.as_str_or_null().map_err(unfit)?;
-    job.outcome = outcome.map(parsed).transpose()?;
+    job.outcome = text_or_none(row, 14)?.map(parsed).transpose()?;
     Ok(Some(job))
 }
 
@@ -109,7 +109,7 @@ fn job_of(row: &Row<'_>) -> Result<Job, Trouble> {
     Ok(Job {
         id: id_of(row.get(0)?),
         tool: tool_of(text(1)?)?,
-        caller: Caller { name: text(2)?.into() },
+        caller: caller_of(text(2)?, text_or_none(row, 13)?)?,
         state: state_of(text(3)?)?,
         created: timestamp(row.get(4)?)?,
         updated: timestamp(row.get(5)?)?,
@@ -142,6 +142,14 @@ pub(super) fn state_of(text: &str) -> Result<JobState, Trouble> {
 
 pub(super) fn parsed<T: DeserializeOwned>(json: &str) -> Result<T, Trouble> {
     serde_json::from_str(json).map_err(Trouble::from)
+}
+
+/// The text in `column`; `None` for NULL.
+pub(super) fn text_or_none<'r>(
+    row: &'r Row<'_>,
+    column: usize,
+) -> Result<Option<&'r str>, Trouble> {
+    row.get_ref(column)?.as_str_or_null().map_err(unfit)
 }
 
 /// A column does not hold what its table says.

@@ -14,7 +14,8 @@ use crate::jobs::store::StoreError;
 /// What is written in each file, so that another program's is not taken for ours: `tgJ1`.
 const APPLICATION: i64 = 0x7467_4a31;
 /// What brings a file from the version that is its place here to the next.
-const STEPS: [&str; 2] = [include_str!("schema/1.sql"), include_str!("schema/2.sql")];
+const STEPS: [&str; 3] =
+    [include_str!("schema/1.sql"), include_str!("schema/2.sql"), include_str!("schema/3.sql")];
 /// The number of the last event a job can have: a place is 32 bits of job and 32 of event.
 pub(super) const EVENTS_MAX: i64 = (1 << 32) - 1;
 /// How long to wait while another server writes.

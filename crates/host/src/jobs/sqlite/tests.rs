@@ -2,6 +2,7 @@
 
 mod model;
 mod asking;
+mod standing;
 mod speed;
 
 use std::io::{BufRead, BufReader};
@@ -512,7 +513,7 @@ fn a_file_of_a_newer_toolgate_is_refused() {
     db.execute_batch("PRAGMA user_version = 99").expect("a version");
     drop(db);
     let refused = refusal(&folder);
-    assert!(refused.contains("jobs.db` has version 99, and this toolgate knows 2"), "{refused}");
+    assert!(refused.contains("jobs.db` has version 99, and this toolgate knows 3"), "{refused}");
 }
 
 #[tokio::test]

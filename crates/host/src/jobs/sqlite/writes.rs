@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
-use toolgate_contract::{Caller, Given, Happened, JobId, JobState};
+use toolgate_contract::{Given, Happened, JobId, JobState};
 
-use super::reads::{id_of, parsed, state_of, tool_of, unfit};
+use super::reads::{id_of, parsed, state_of, text_or_none, tool_of, unfit};
 use super::schema::{EVENTS_MAX, Trouble, nanos, nanos_of, timestamp};
 use super::servers::Gone;
+use super::standing::{caller_of, standing};
 use super::threads::Session;
 use crate::jobs::store::{Answered, Begun, End, May, NewJob, Orphan, Said};
 
@@ -21,10 +22,10 @@ const FREE_PAGES_MAX: i64 = 1024;
 pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(), Trouble> {
     // No number is used twice while anything is left of the job that had it.
     let sql = "INSERT INTO jobs (n, id, tool, caller, dialect, priority, state, owner, created, \
-               updated, keep, last_event) VALUES (\
+               updated, keep, last_event, standing) VALUES (\
                1 + max((SELECT coalesce(max(n), 0) FROM jobs), \
                (SELECT coalesce(max(job), 0) FROM forgotten)), \
-               ?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?7, ?8, 0)";
+               ?1, ?2, ?3, ?4, ?5, 'queued', ?6, ?7, ?7, ?8, 0, ?9)";
     let id = job.id.bits().to_be_bytes();
     let inserted = session.db.prepare_cached(sql)?.execute(params![
         id,
@@ -35,6 +36,7 @@ pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(),
         session.server.owner,
         nanos(job.created),
         nanos_of(job.keep),
+        standing(&job.caller)?,
     ]);
     inserted.map_err(|err| match err.sqlite_error_code() {
         Some(rusqlite::ErrorCode::ConstraintViolation) => {
@@ -55,7 +57,7 @@ pub(super) fn accept(session: &Session, job: &NewJob, input: &str) -> Result<(),
 pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Option<Begun>, Trouble> {
     let sql = "UPDATE jobs SET state = 'running', started = ?2, attempts = attempts + 1 \
                WHERE id = ?1 AND state = 'queued' AND owner = ?3 \
-               RETURNING n, last_event, tool, caller, dialect, attempts";
+               RETURNING n, last_event, tool, caller, dialect, attempts, standing";
     let found = session
         .db
         .prepare_cached(sql)?
@@ -63,7 +65,7 @@ pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Optio
             Ok((row.get(0)?, row.get(1)?, begun(row)?))
         });
     let Some((n, last, begun)) = found.optional()? else { return Ok(None) };
-    let (tool, caller, dialect, attempt) = begun;
+    let (tool, caller, dialect, attempt, standing) = begun;
     add(session, n, last, &Lines::of(&[(at, Happened::Started { attempt })])?)?;
     let sql = "SELECT input, asking FROM inputs WHERE job = ?1";
     let stored =
@@ -72,7 +74,7 @@ pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Optio
     Ok(Some(Begun {
         tool: tool_of(&tool)?,
         input: parsed::<Value>(&input)?,
-        caller: Caller { name: caller.into() },
+        caller: caller_of(&caller, standing.as_deref())?,
         dialect: dialect.into(),
         asking: asking.map_or_else(|| Ok(Answered::default()), |asking| parsed(&asking))?,
         attempt,
@@ -80,8 +82,10 @@ pub(super) fn begin(session: &Session, id: JobId, at: Timestamp) -> Result<Optio
     }))
 }
 
-fn begun(row: &Row<'_>) -> rusqlite::Result<(String, String, String, u32)> {
-    Ok((row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
+type BegunRow = (String, String, String, u32, Option<String>);
+
+fn begun(row: &Row<'_>) -> rusqlite::Result<BegunRow> {
+    Ok((row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
 }
 
 pub(super) fn requeue(session: &Session, id: JobId, at: Timestamp) -> Result<(), Trouble> {
@@ -243,8 +247,8 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
     let gone = session.server.gone(owners)?;
 
     let mut orphans = Vec::new();
-    let sql = "SELECT n, id, tool, priority, state, caller, created, attempts, last_event FROM jobs \
-               WHERE owner = ?1 AND ended IS NULL";
+    let sql = "SELECT n, id, tool, priority, state, caller, created, attempts, last_event, \
+               standing FROM jobs WHERE owner = ?1 AND ended IS NULL";
     let mut statement = session.db.prepare(sql)?;
     let mut take = session.db.prepare("UPDATE jobs SET owner = ?2 WHERE n = ?1")?;
     for gone in &gone {
@@ -255,7 +259,7 @@ pub(super) fn adopt(session: &Session, may: &May) -> Result<Taken, Trouble> {
                 tool: tool_of(row.get_ref(2)?.as_str().map_err(unfit)?)?,
                 priority: row.get(3)?,
                 state: state_of(row.get_ref(4)?.as_str().map_err(unfit)?)?,
-                caller: Caller::named(row.get_ref(5)?.as_str().map_err(unfit)?),
+                caller: caller_of(row.get_ref(5)?.as_str().map_err(unfit)?, text_or_none(row, 9)?)?,
                 created: timestamp(row.get(6)?)?,
                 attempts: row.get(7)?,
                 last_event: row.get::<_, i64>(8)?.cast_unsigned(),

@@ -103,6 +103,7 @@ fn pointer(err: &ToolError) -> Option<&str> {
         | Fault::NotFound
         | Fault::Conflict(_)
         | Fault::TooLarge
+        | Fault::Limited(_)
         | Fault::Unavailable
         | Fault::Canceled
         | Fault::Asks(_)

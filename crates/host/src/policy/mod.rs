@@ -1,6 +1,9 @@
 //! Who may use which tool.
 
+use std::sync::Arc;
+
 use globset::{Glob, GlobMatcher};
+use serde_json::Value;
 use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec, fold};
 
 /// Rules over tools: which are offered at all, and whether any may change things.
@@ -11,8 +14,21 @@ pub struct Policy {
     effects_max: Effects,
 }
 
+/// What a rule is called in the record.
+pub(crate) type RuleName = Arc<str>;
+
 /// Proof that policy allowed a call. Only [`Policy::authorise`] makes one.
-pub(crate) struct Permit(());
+pub(crate) struct Permit {
+    rule: RuleName,
+    confirm: bool,
+}
+
+/// That policy does not allow a call, by which rule, and what the caller is told.
+#[derive(Debug)]
+pub(crate) struct Denied {
+    rule: RuleName,
+    message: String,
+}
 
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
 pub(crate) struct Rule {
@@ -72,23 +88,52 @@ impl Policy {
             && !self.deny.iter().any(|rule| rule.holds(spec))
     }
 
-    /// Whether a person is to be asked before each call of the tool.
-    pub(crate) fn confirms(&self, spec: &ToolSpec) -> bool {
-        self.confirm.iter().any(|rule| rule.holds(spec))
-    }
-
     /// Allows that a prompt be made that is words alone: rules are over tools.
     #[allow(clippy::unused_self, reason = "only a policy makes a permit")]
     pub(crate) fn authorise_prompt(&self) -> Permit {
-        Permit(())
+        Permit { rule: "default".into(), confirm: false }
     }
 
-    /// Allows the call or says why not.
-    pub(crate) fn authorise(&self, caller: &Caller, spec: &ToolSpec) -> Result<Permit, CallError> {
-        if self.shows(caller, spec) {
-            return Ok(Permit(()));
+    /// Allows the call of the tool with `input`, or says why not.
+    pub(crate) fn authorise(
+        &self,
+        caller: &Caller,
+        spec: &ToolSpec,
+        _input: &Value,
+    ) -> Result<Permit, Denied> {
+        if !self.shows(caller, spec) {
+            let message = format!("`{}` is not allowed here", spec.id);
+            return Err(Denied { rule: "tools".into(), message });
         }
-        Err(CallError::NotAllowed { message: format!("`{}` is not allowed here", spec.id) })
+        match self.confirm.iter().find(|rule| rule.holds(spec)) {
+            Some(_) => Ok(Permit { rule: "tools.confirm".into(), confirm: true }),
+            None => Ok(Permit { rule: "default".into(), confirm: false }),
+        }
+    }
+}
+
+impl Permit {
+    /// The rule that allowed it.
+    pub(crate) fn rule(&self) -> &RuleName {
+        &self.rule
+    }
+
+    /// Whether a person is to be asked first.
+    pub(crate) fn confirms(&self) -> bool {
+        self.confirm
+    }
+}
+
+impl Denied {
+    /// The rule that did not allow it.
+    pub(crate) fn rule(&self) -> &RuleName {
+        &self.rule
+    }
+}
+
+impl From<Denied> for CallError {
+    fn from(Denied { message, .. }: Denied) -> Self {
+        Self::NotAllowed { message }
     }
 }
 

@@ -1,0 +1,36 @@
+//! What is kept of a caller beside its name: how it is known, and what it might when it called, so
+//! that what it left to be done later is judged by that.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use toolgate_contract::{Caller, CallerKind};
+
+use super::reads::parsed;
+use super::schema::Trouble;
+
+#[derive(Serialize, Deserialize)]
+struct Standing<'c> {
+    kind: CallerKind,
+    scopes: Cow<'c, [Arc<str>]>,
+    roles: Cow<'c, [Arc<str>]>,
+}
+
+/// What is written beside the name of `caller`; nothing where the name says all.
+pub(super) fn standing(caller: &Caller) -> Result<Option<String>, Trouble> {
+    let Caller { name, kind, scopes, roles } = caller;
+    if scopes.is_empty() && roles.is_empty() && Caller::recalled(name).kind == *kind {
+        return Ok(None);
+    }
+    let (scopes, roles) = (scopes.as_ref().into(), roles.as_ref().into());
+    Ok(Some(serde_json::to_string(&Standing { kind: *kind, scopes, roles })?))
+}
+
+/// The caller `name` of whom `standing` was written.
+pub(super) fn caller_of(name: &str, standing: Option<&str>) -> Result<Caller, Trouble> {
+    let Some(standing) = standing else { return Ok(Caller::recalled(name)) };
+    let Standing { kind, scopes, roles } = parsed(standing)?;
+    let (scopes, roles) = (scopes.as_ref().into(), roles.as_ref().into());
+    Ok(Caller { name: name.into(), kind, scopes, roles })
+}
