@@ -6,6 +6,7 @@
 pub mod embedded;
 pub mod settings;
 pub mod server;
+mod kept;
 pub mod postgres;
 #[cfg(feature = "qdrant")]
 pub mod qdrant;

@@ -35,7 +35,7 @@ use super::{
 };
 use collections::{Collections, check_version};
 use find::{counted, only, scrolled};
-use points::{KeptDocument, MODEL};
+use points::MODEL;
 use trouble::Trouble;
 use write::QdrantWriter;
 
@@ -224,7 +224,7 @@ impl AtQdrant {
             Where::must([Condition::matches("namespace", self.identity.namespace.clone())]);
         let work = scrolled(&self.shared.client, &self.kept_in, of_this, &["document"], usize::MAX);
         let found = self.shared.within(WRITE_WITHIN, work).await?;
-        let kept: Vec<Put> = found.iter().filter_map(KeptDocument::of).collect();
+        let kept: Vec<Put> = found.iter().filter_map(points::kept_by).collect();
         let mut writer = self.new_writer();
         writer.put(kept).await?;
         writer.commit().await
@@ -331,11 +331,11 @@ impl Engine for AtQdrant {
                 return Ok(None);
             }
             self.opened().await?;
-            let id = KeptDocument::id(&self.identity.namespace, &path);
+            let id = points::kept_id(&self.identity.namespace, &path);
             let get = GetPointsBuilder::new(&self.kept_in, vec![id]).with_payload(true);
             let work = async { Ok(self.shared.client.get_points(get).await?) };
             let found = self.shared.within(self.shared.within, work).await?;
-            Ok(found.result.first().and_then(KeptDocument::of))
+            Ok(found.result.first().and_then(points::kept_by))
         })
     }
 

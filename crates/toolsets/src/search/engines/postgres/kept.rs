@@ -1,28 +1,13 @@
 //! The documents that no file holds, as PostgreSQL keeps them.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
-use toolgate_chunks::chunks;
 
 use super::super::Put;
+use super::super::kept::KeptDocument;
 use super::rows::{Written, blocking};
 use super::tables::Tables;
 use super::trouble::Trouble;
-
-/// A document as it is kept.
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    path: String,
-    stamp: Vec<u8>,
-    etag: String,
-    commit: Option<String>,
-    lang: Option<String>,
-    tags: Vec<String>,
-    text: String,
-    metadata: Map<String, Value>,
-}
 
 pub(super) async fn keep(
     client: &Client,
@@ -33,8 +18,7 @@ pub(super) async fn keep(
         select $1, * from unnest($2::text[], $3::bytea[])
         on conflict (namespace, path) do update set document = excluded.document";
     let written = |it: &Written| {
-        let Put { path, stamp, etag, commit, lang, tags, text, metadata, .. } = it.put.clone();
-        let kept = Kept { path, stamp, etag, commit, lang, tags, text, metadata };
+        let kept = KeptDocument::of(&it.put);
         serde_json::to_vec(&kept).map_err(|err| Trouble::Refused(err.to_string()))
     };
     let paths: Vec<&String> = documents.iter().map(|it| &it.put.path).collect();
@@ -61,11 +45,8 @@ pub(super) async fn kept(
     let rows = client.query_typed(sql, &given).await?;
     let rows: Vec<Vec<u8>> = rows.iter().map(|row| row.get(0)).collect();
     let read = |row: &Vec<u8>| {
-        let kept: Kept = serde_json::from_slice(row).ok()?;
-        let Kept { path, stamp, etag, commit, lang, tags, text, metadata } = kept;
-        // The stamp of such a document says as what its text is cut.
-        let chunks = chunks(&String::from_utf8_lossy(&stamp), &text);
-        Some(Put { path, stamp, etag, commit, lang, tags, text, chunks, metadata })
+        let kept: KeptDocument = serde_json::from_slice(row).ok()?;
+        Some(kept.put())
     };
     blocking(move || rows.iter().filter_map(read).collect()).await
 }

@@ -7,14 +7,13 @@ use qdrant_client::qdrant::{
     NamedVectors, PointId, PointStruct, RetrievedPoint, Value, Vector, VectorsOutput, point_id,
     value, vector_output,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::Map;
+use toolgate_chunks::Chunk;
 use toolgate_chunks::words::{distinct, words};
-use toolgate_chunks::{Chunk, chunks};
 use toolgate_search::document::borrowed;
 use toolgate_search::rank::{Averages, FIELDS, Field, bm25f};
 use toolgate_search::{ChunkHash, Shown, static_model};
 
+use super::super::kept::KeptDocument;
 use super::super::{Known, Put};
 
 /// What the vectors of a point are called: the built-in one's, the model's, the words.
@@ -204,41 +203,23 @@ impl Sums {
     }
 }
 
-/// A document that no file holds, as it is kept.
-#[derive(Serialize, Deserialize)]
-pub(super) struct KeptDocument {
-    path: String,
-    stamp: Vec<u8>,
-    etag: String,
-    commit: Option<String>,
-    lang: Option<String>,
-    tags: Vec<String>,
-    text: String,
-    metadata: Map<String, serde_json::Value>,
+/// The point of a document that no file holds, as it is kept for `namespace`.
+pub(super) fn kept(namespace: &str, put: &Put) -> PointStruct {
+    let kept = KeptDocument::of(put);
+    let mut payload = Payload::new();
+    payload.insert("namespace", namespace);
+    payload.insert("document", serde_json::to_string(&kept).unwrap_or_default());
+    PointStruct::new(kept_id(namespace, &put.path), vec![1.0_f32], payload)
 }
 
-impl KeptDocument {
-    pub(super) fn id(namespace: &str, path: &str) -> PointId {
-        numbered(&["kept", namespace, path]).into()
-    }
+pub(super) fn kept_id(namespace: &str, path: &str) -> PointId {
+    numbered(&["kept", namespace, path]).into()
+}
 
-    pub(super) fn point(namespace: &str, put: &Put) -> PointStruct {
-        let Put { path, stamp, etag, commit, lang, tags, text, metadata, .. } = put.clone();
-        let id = Self::id(namespace, &path);
-        let kept = Self { path, stamp, etag, commit, lang, tags, text, metadata };
-        let mut payload = Payload::new();
-        payload.insert("namespace", namespace);
-        payload.insert("document", serde_json::to_string(&kept).unwrap_or_default());
-        PointStruct::new(id, vec![1.0_f32], payload)
-    }
-
-    pub(super) fn of(point: &RetrievedPoint) -> Option<Put> {
-        let kept: Self = serde_json::from_str(text(&point.payload, "document")?).ok()?;
-        let Self { path, stamp, etag, commit, lang, tags, text, metadata } = kept;
-        // The stamp of such a document says as what its text is cut.
-        let chunks = chunks(&String::from_utf8_lossy(&stamp), &text);
-        Some(Put { path, stamp, etag, commit, lang, tags, text, chunks, metadata })
-    }
+/// The document that `point` keeps.
+pub(super) fn kept_by(point: &RetrievedPoint) -> Option<Put> {
+    let kept: KeptDocument = serde_json::from_str(text(&point.payload, "document")?).ok()?;
+    Some(kept.put())
 }
 
 /// The dimension that a word has among all there may be.

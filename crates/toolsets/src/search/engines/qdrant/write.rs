@@ -14,7 +14,7 @@ use toolgate_search::{ChunkHash, Filter, Space};
 
 use super::super::{Doing, EngineError, Put, Writer};
 use super::find::{counted, included, only, scrolled};
-use super::points::{self, KeptDocument, MODEL, Row, Sums};
+use super::points::{self, MODEL, Row, Sums};
 use super::trouble::Trouble;
 use super::{PAGE, Shared, WRITE_WITHIN};
 
@@ -221,10 +221,10 @@ impl QdrantWriter {
     async fn keep(&self, kept_in: &str, namespace: &str) -> Result<(), Trouble> {
         let client = &self.shared.client;
         let points = self.gathered.values().flatten();
-        let points = points.map(|put| KeptDocument::point(namespace, put)).collect();
+        let points = points.map(|put| points::kept(namespace, put)).collect();
         upsert(client, kept_in, points).await?;
         let gone = self.gathered.iter().filter(|(_, put)| put.is_none());
-        let ids: Vec<PointId> = gone.map(|(path, _)| KeptDocument::id(namespace, path)).collect();
+        let ids: Vec<PointId> = gone.map(|(path, _)| points::kept_id(namespace, path)).collect();
         if !ids.is_empty() {
             let delete = DeletePointsBuilder::new(kept_in).points(PointsIdsList { ids }).wait(true);
             client.delete_points(delete).await?;
