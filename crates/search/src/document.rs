@@ -65,6 +65,23 @@ impl Document<'_> {
             without(self.text, chunk.bytes.clone(), &chunk.doc_bytes),
         ]
     }
+
+    /// What is told of one of its chunks where that is found.
+    pub fn shown(&self, chunk: &Chunk) -> Shown {
+        Shown {
+            path: self.path.to_owned(),
+            first: chunk.first,
+            last: chunk.last,
+            kind: chunk.kind,
+            names: chunk.names.clone(),
+            within: chunk.within.clone(),
+            head: chunk.head.clone(),
+            lang: self.lang.map(str::to_owned),
+            tags: self.tags.to_vec(),
+            etag: self.etag.to_owned(),
+            commit: self.commit.map(str::to_owned),
+        }
+    }
 }
 
 /// [`Document::texts`], borrowed.

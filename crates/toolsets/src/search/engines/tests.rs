@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toolgate_chunks::{ChunkKind, chunks};
 use toolgate_search::index::{Index, Place};
 use toolgate_search::rank::{FIELDS, Texts, count, rank};
-use toolgate_search::{Filter, Shown, static_model};
+use toolgate_search::{Filter, static_model};
 
 use super::*;
 
@@ -129,19 +129,7 @@ pub(super) async fn finds_what_is_best_of_all(engine: &dyn Engine) {
         let candidate = |(key, (put, chunk, texts)): (usize, &(&Put, &Chunk, [String; FIELDS]))| {
             let texts = texts.each_ref().map(String::as_str);
             let (counts, lengths) = count(&question, &texts);
-            let shown = Shown {
-                path: put.path.clone(),
-                first: chunk.first,
-                last: chunk.last,
-                kind: chunk.kind,
-                names: chunk.names.clone(),
-                within: chunk.within.clone(),
-                head: chunk.head.clone(),
-                lang: put.lang.clone(),
-                tags: put.tags.clone(),
-                etag: put.etag.clone(),
-                commit: None,
-            };
+            let shown = put.document().shown(chunk);
             Candidate { key: key as u64, counts, lengths, near: cosine(&texts), model: None, shown }
         };
         let candidates: Vec<Candidate> = all.iter().enumerate().map(candidate).collect();

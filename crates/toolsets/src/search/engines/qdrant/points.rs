@@ -61,19 +61,6 @@ pub(super) fn row(put: &Put, at: usize, chunk: &Chunk) -> Row {
     for (word, count) in &counts {
         *sparse.entry(dimension(word)).or_default() += bm25f::saturated(*count);
     }
-    let shown = Shown {
-        path: put.path.clone(),
-        first: chunk.first,
-        last: chunk.last,
-        kind: chunk.kind,
-        names: chunk.names.clone(),
-        within: chunk.within.clone(),
-        head: chunk.head.clone(),
-        lang: put.lang.clone(),
-        tags: put.tags.clone(),
-        etag: put.etag.clone(),
-        commit: put.commit.clone(),
-    };
     let folded: Vec<String> = put.tags.iter().map(|tag| tag.to_ascii_lowercase()).collect();
     let symbols: Vec<String> = chunk.names.iter().map(|name| name.to_lowercase()).collect();
     let named = distinct(&texts[Field::Name as usize]);
@@ -85,7 +72,7 @@ pub(super) fn row(put: &Put, at: usize, chunk: &Chunk) -> Row {
     payload.insert("symbols", symbols);
     payload.insert("named", named);
     payload.insert("words", counts.into_keys().collect::<Vec<String>>());
-    payload.insert("shown", serde_json::to_string(&shown).unwrap_or_default());
+    payload.insert("shown", serde_json::to_string(&document.shown(chunk)).unwrap_or_default());
     payload.insert("texts", serde_json::to_string(&texts).unwrap_or_default());
     let mut vectors = NamedVectors::default();
     if !sparse.is_empty() {
