@@ -269,11 +269,3 @@ impl Document {
         }
     }
 }
-
-/// The names of the folders in `folder`: of the namespaces of documents kept there.
-#[allow(clippy::disallowed_methods, reason = "a folder of the server's own, not the workspace")]
-pub(super) fn kept_names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
-    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}

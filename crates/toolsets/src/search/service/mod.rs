@@ -3,6 +3,7 @@
 //!
 //! Nothing is read, watched or held before the first search of a namespace.
 
+mod namespaces;
 mod collection;
 mod keeper;
 mod files;
@@ -30,7 +31,6 @@ use super::engines::server::Server;
 use super::engines::{Engine, EngineError, Identity, Named, Source};
 use super::{Settings, WORKSPACE, embedders};
 use crate::files as files_toolset;
-use crate::world::root::Start;
 use crate::world::{Fetch, Root};
 
 pub(crate) use answer::{Found, Hit};
@@ -41,6 +41,7 @@ pub use progress::{Indexed, State};
 use answer::Answer;
 use asked::Asked;
 use collection::Collection;
+use namespaces::{Key, Place};
 
 /// How long a search waits for an index that is on its way, before it answers from what is in it.
 const FRESH_MAX: Duration = Duration::from_secs(2);
@@ -50,8 +51,6 @@ const AGAIN_MAX: usize = 4;
 const OTHER_SERVER: Duration = Duration::from_millis(100);
 /// How many namespaces of documents there may be.
 const NAMESPACES_MAX: usize = 64;
-/// A name of a namespace of documents is not longer.
-const NAME_BYTES_MAX: usize = 64;
 
 /// Where what is made of files, and what callers put, is kept on this machine.
 #[derive(Debug, Clone, Default)]
@@ -74,23 +73,6 @@ pub struct Service {
     /// Of the embedder's vectors, once somebody asked.
     space: OnceCell<Option<Space>>,
     collections: Mutex<BTreeMap<Key, Arc<Collection>>>,
-}
-
-/// What has an index of its own.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Workspace,
-    /// A root named in the settings.
-    Root(String),
-    /// Documents that callers put.
-    Documents(String),
-}
-
-/// Where a namespace is.
-struct Place {
-    key: Key,
-    /// The folder it is of, relative to its root; empty for all of it.
-    folder: String,
 }
 
 impl Service {
@@ -179,7 +161,7 @@ impl Service {
         let collection = self.collection(&place.key, name).await?;
         let now = Instant::now();
         let until = now + FRESH_MAX.min(ctx.deadline.saturating_duration_since(now) / 2);
-        let filter = within(filter, &place);
+        let filter = place.within(filter);
         let mut left = AGAIN_MAX;
         loop {
             left -= 1;
@@ -286,92 +268,6 @@ impl Service {
         self.space.get_or_init(look).await.as_ref()
     }
 
-    /// Where the namespace `name` is.
-    async fn find(&self, name: &str) -> Result<Place, ToolError> {
-        if name == WORKSPACE {
-            return Ok(Place { key: Key::Workspace, folder: String::new() });
-        }
-        if let Some(folder) = self.settings.namespaces.get(name) {
-            let (root, path) = (self.root.clone(), folder.clone());
-            let real = tokio::task::spawn_blocking(move || real_folder(&root, &path)).await;
-            let real =
-                real.map_err(|err| ToolError::because("looking for a folder failed", err))?;
-            let folder = real.map_err(|err| {
-                let message = format!("{}: {}", cannot(name), err.message);
-                ToolError { fault: Fault::Unavailable, message, cause: err.cause }
-            })?;
-            return Ok(Place { key: Key::Workspace, folder });
-        }
-        if self.settings.roots.contains_key(name) {
-            return Ok(Place { key: Key::Root(name.to_owned()), folder: String::new() });
-        }
-        let mut of_documents = self.document_names().await;
-        if let Some(server) = &self.server
-            && !of_documents.iter().any(|known| known == name)
-        {
-            let there = server.document_namespaces(self.root.path()).await;
-            of_documents = there.map_err(|err| unavailable(name, &err))?;
-        }
-        if of_documents.iter().any(|known| known == name) {
-            return Ok(Place { key: Key::Documents(name.to_owned()), folder: String::new() });
-        }
-        Err(self.unknown(name).await)
-    }
-
-    /// The refusal of a namespace that there is none of.
-    pub(crate) async fn unknown(&self, name: &str) -> ToolError {
-        let names = self.names().await.join(", ");
-        ToolError::invalid(
-            "/namespace",
-            format!("no namespace is named `{name}`; there are {names}"),
-        )
-    }
-
-    /// The names of all namespaces, in order.
-    async fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.settings.namespaces.keys().cloned().collect();
-        names.extend(self.settings.roots.keys().cloned());
-        names.push(WORKSPACE.to_owned());
-        names.extend(self.document_names().await);
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    /// The names of the namespaces of documents.
-    async fn document_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = {
-            let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
-            let named = |key: &Key| match key {
-                Key::Documents(name) => Some(name.clone()),
-                Key::Workspace | Key::Root(_) => None,
-            };
-            collections.keys().filter_map(named).collect()
-        };
-        if let Some(folder) = self.folders.documents.clone() {
-            let kept = tokio::task::spawn_blocking(move || collection::kept_names(&folder)).await;
-            names.extend(kept.unwrap_or_default());
-        }
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    /// Refuses `name` for a namespace of documents, where it is none.
-    fn check_name(&self, name: &str) -> Result<(), ToolError> {
-        let is_sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
-        let Settings { namespaces, roots, .. } = &self.settings;
-        if name == WORKSPACE || namespaces.contains_key(name) || roots.contains_key(name) {
-            let message = format!("`{name}` has files; name another for documents, e.g. `notes`");
-            return Err(ToolError::invalid("/namespace", message));
-        }
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_sound) {
-            let message = "it may be small letters, digits, `_` and `-`, at most 64 of them";
-            return Err(ToolError::invalid("/namespace", message));
-        }
-        Ok(())
-    }
-
     fn known(&self, key: &Key) -> Option<Arc<Collection>> {
         self.collections.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
@@ -464,36 +360,8 @@ impl Service {
             (None, _) => None,
         };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
-        Ok(within(Filter { prefixes, tags: wanted.tags.clone() }, place))
+        Ok(place.within(Filter { prefixes, tags: wanted.tags.clone() }))
     }
-}
-
-/// The folder at `path`, as the paths of files in it begin.
-fn real_folder(root: &Root, path: &str) -> Result<String, ToolError> {
-    match root.start(path)? {
-        Start::Folder(folder) => Ok(folder.path.to_string_lossy().into_owned()),
-        Start::File(_) => Err(ToolError::failed(format!("`{path}` is a file, not a folder"))),
-    }
-}
-
-/// `filter` within the folder of `place`; `None` where both have nothing in common.
-fn within(filter: Filter, place: &Place) -> Option<Filter> {
-    if place.folder.is_empty() {
-        return Some(filter);
-    }
-    let folder = format!("{}/", place.folder);
-    if filter.prefixes.is_empty() {
-        return Some(Filter { prefixes: vec![folder], ..filter });
-    }
-    let inner = filter.prefixes.into_iter().filter_map(|prefix| {
-        if prefix.starts_with(&folder) {
-            Some(prefix)
-        } else {
-            folder.starts_with(&prefix).then(|| folder.clone())
-        }
-    });
-    let prefixes: Vec<String> = inner.collect();
-    (!prefixes.is_empty()).then_some(Filter { prefixes, ..filter })
 }
 
 fn cannot(name: &str) -> String {
