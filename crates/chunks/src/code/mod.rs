@@ -4,15 +4,17 @@ use std::ops::Range;
 
 use tree_sitter::{Node, Tree, TreeCursor};
 
-use crate::docs::{self, Mark};
+use crate::docs;
 use crate::grammars::{Docs, Grammar, Role};
 use crate::guess;
 use crate::lines::Lines;
 use crate::memory::Memory;
 use crate::outline::{LONG_LINES, NO_BORDER, Outline, PARTS_MAX, Part, PartKind, innermost};
+use comments::{Lead, docstring, extend};
 use parse::parse;
 
 mod names;
+mod comments;
 mod parse;
 
 /// Longer code is told by its lines alone.
@@ -74,13 +76,6 @@ struct Level {
     wrap: Option<Wrap>,
     /// The line that the last child that is no comment ended in.
     ended: Option<usize>,
-}
-
-/// Comments and attributes, until it is known what they belong to.
-struct Lead {
-    first: usize,
-    last: usize,
-    comments: Vec<(Range<usize>, Mark)>,
 }
 
 #[derive(Clone, Copy)]
@@ -242,69 +237,6 @@ impl<'t> Walk<'_, 't> {
         }
     }
 
-    fn comment(&mut self, node: Node<'_>, level: &mut Level) {
-        let (first, last) = self.span(node);
-        if level.ended == Some(first) {
-            return;
-        }
-        let text = &self.lines.text[node.byte_range()];
-        let mark = Mark::of(text, self.grammar.rules.docs == Docs::MarkedOrInner);
-        let bytes = self.comment_bytes(node, first, last);
-        if mark == Mark::Inner {
-            return self.inner_doc(level.outer, first, last, bytes);
-        }
-        extend(&mut level.lead, first, last);
-        if let Some(lead) = &mut level.lead {
-            lead.comments.push((bytes, mark));
-        }
-    }
-
-    /// The whole lines of a comment, or the comment alone where others share them.
-    fn comment_bytes(&self, node: Node<'_>, first: usize, last: usize) -> Range<usize> {
-        let lines = self.lines.bytes(first, last);
-        let is_blank = |range: Range<usize>| {
-            self.lines.text.get(range).is_some_and(|text| text.trim().is_empty())
-        };
-        let (start, end) = (node.start_byte(), node.end_byte().min(lines.end));
-        let is_alone = is_blank(lines.start..start) && is_blank(end..lines.end);
-        if is_alone { lines } else { start..end }
-    }
-
-    /// Takes in a comment that speaks of what it stands in.
-    fn inner_doc(&mut self, outer: Option<usize>, first: usize, last: usize, bytes: Range<usize>) {
-        let text = docs::text(&self.lines.text[bytes.clone()]);
-        let part = match outer {
-            Some(at) => &mut self.parts[at],
-            None => {
-                let is_next = |part: &Part| part.names.is_empty() && part.last + 1 == first;
-                if !self.parts.last().is_some_and(is_next) {
-                    if self.parts.len() >= PARTS_MAX {
-                        return;
-                    }
-                    self.parts.push(Part::new(PartKind::Type, first, last, Vec::new()));
-                }
-                let Some(part) = self.parts.last_mut() else { return };
-                part.last = last;
-                part
-            }
-        };
-        if !part.doc.is_empty() {
-            part.doc.push('\n');
-        }
-        part.doc.push_str(&text);
-        part.doc_bytes.push(bytes);
-    }
-
-    /// Takes in the string that a module begins with.
-    fn module_doc(&mut self, root: Node<'_>) {
-        let Some(string) = docstring(root) else { return };
-        let (first, last) = self.span(string);
-        let mut part = Part::new(PartKind::Type, first, last, Vec::new());
-        part.doc = docs::string_text(&self.lines.text[string.byte_range()]);
-        part.doc_bytes = vec![string.byte_range()];
-        self.parts.push(part);
-    }
-
     /// Takes in what `node` defines, if it is called anything.
     fn define(
         &mut self,
@@ -365,29 +297,6 @@ impl<'t> Walk<'_, 't> {
         Some((first + 1..line).rev().take_while(is_lead).last().unwrap_or(line))
     }
 
-    /// What `comments` say of what they stand above.
-    fn doc(&self, comments: Vec<(Range<usize>, Mark)>) -> (String, Vec<Range<usize>>) {
-        let marked = comments.iter().any(|(_, mark)| *mark == Mark::Doc);
-        let wanted = match (self.grammar.rules.docs, marked) {
-            (Docs::Marked | Docs::MarkedOrInner | Docs::Above, true) => Mark::Doc,
-            (Docs::Above, false) => Mark::Plain,
-            (Docs::Marked | Docs::MarkedOrInner, false) | (Docs::Strings, _) => {
-                return (String::new(), Vec::new());
-            }
-        };
-        let mut text = String::new();
-        let mut bytes = Vec::new();
-        for (range, _) in comments.into_iter().filter(|(_, mark)| *mark == wanted) {
-            let said = docs::text(&self.lines.text[range.clone()]);
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(&said);
-            bytes.push(range);
-        }
-        (docs::without_tags(text.trim()), bytes)
-    }
-
     /// Takes in what the lines define that the grammar could not read.
     fn guess(&mut self) {
         let mut unread = std::mem::take(&mut self.unread);
@@ -416,23 +325,4 @@ impl<'t> Walk<'_, 't> {
             }
         }
     }
-}
-
-/// Adds the lines from `first` to `last` to `lead`, or begins it anew if they are apart.
-fn extend(lead: &mut Option<Lead>, first: usize, last: usize) {
-    match lead {
-        Some(lead) if lead.last + 1 >= first => lead.last = lead.last.max(last),
-        Some(_) | None => *lead = Some(Lead { first, last, comments: Vec::new() }),
-    }
-}
-
-/// The string that `body` begins with, if it begins with nothing but one.
-fn docstring(body: Node<'_>) -> Option<Node<'_>> {
-    let mut cursor = body.walk();
-    let first = body.named_children(&mut cursor).find(|it| it.kind() != "comment")?;
-    let string = match first.kind() {
-        "expression_statement" if first.named_child_count() == 1 => first.named_child(0)?,
-        _statement => first,
-    };
-    (string.kind() == "string").then_some(string)
 }
