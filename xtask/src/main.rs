@@ -12,6 +12,7 @@ mod test;
 mod codegen;
 mod tidy;
 mod bench;
+mod attack;
 mod chaos;
 mod conformance;
 mod contracts;
@@ -33,6 +34,10 @@ cargo xtask WORD
   chaos [--kills N] [--seed S] [--debug | --server FILE]
                        kill the server N times, at every bad moment, while jobs come in, and
                        see that none is lost, none runs twice and nothing is left running
+  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
+                       attack the server as callers, files and programs would, by every dialect
+                       and transport, and print a line a case; ID may be the beginning of one,
+                       --bin attacks a binary that is built already, --verbose prints each play
   conformance [--scenario NAME] [--revision REVISION] [--keep]
                        hold an example server against MCP's own conformance suite, for each
                        revision, print each check that fails and how many pass; --keep keeps
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
         Some("chaos") => chaos::from_words(&words[1..]),
+        Some("attack") => attack::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
         Some("contracts") => contracts::from_words(&words[1..]),
         Some("eval-search") => eval::search(&words[1..]),
