@@ -1,7 +1,7 @@
 //! `toolgate index`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,6 +16,27 @@ use crate::toolsets_search::{found, large, paths};
 fn index(workspace: &Workspace, cache: &TempDir, words: &[&str]) -> Done {
     let words = [&["index"], words].concat();
     Line::new(workspace.root(), &words).env("XDG_CACHE_HOME", cache.path()).run()
+}
+
+/// `toolgate index` of `workspace`, with its index in `cache`, once it says `words`; and what else it
+/// says.
+fn begun(
+    workspace: &Workspace,
+    cache: &TempDir,
+    home: &TempDir,
+    words: &str,
+) -> (Child, BufReader<ChildStderr>) {
+    let mut command = Command::new(binary());
+    command.args(["index"]).current_dir(workspace.root()).env_clear().env("PATH", path());
+    command.env("HOME", home.path()).env("XDG_CACHE_HOME", cache.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it ended before it said `{words}`");
+    }
+    (child, told)
 }
 
 #[test]
@@ -82,16 +103,7 @@ fn an_index_that_another_server_is_building_is_waited_for() {
     server.send(&message);
     assert_eq!(server.receive()["params"]["progressToken"], "how far");
     signal(&client, Signal::STOP);
-    let mut command = Command::new(binary());
-    command.args(["index"]).current_dir(workspace.root()).env_clear().env("PATH", path());
-    command.env("HOME", home.path()).env("XDG_CACHE_HOME", cache.path());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("another server is building it") {
-        line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it did not wait");
-    }
+    let (mut child, _told) = begun(&workspace, &cache, &home, "another server is building it");
     signal(&client, Signal::CONT);
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -101,22 +113,13 @@ fn an_index_that_another_server_is_building_is_waited_for() {
 #[test]
 fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
     let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut command = Command::new(binary());
-    command.args(["index"]).current_dir(workspace.root()).env_clear().env("PATH", path());
-    command.env("HOME", home.path()).env("XDG_CACHE_HOME", cache.path());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("files indexed") {
-        line.clear();
-        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it ended before it was stopped");
-    }
+    let (mut child, mut told) = begun(&workspace, &cache, &home, "files indexed");
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
-    let begun = Instant::now();
+    let asked = Instant::now();
     let mut rest = String::new();
     told.read_to_string(&mut rest).unwrap();
     let status = child.wait().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert_eq!(status.code(), Some(1), "{rest}");
     assert!(rest.contains("cancel"), "{rest}");
     let next = index(&workspace, &cache, &[]);
