@@ -19,7 +19,8 @@ pub(super) fn is_for(case: &Case, way: Way) -> bool {
         id if absent::is(id) => true,
         "F29" | "F30" | "F31" | "I15" => mcp,
         "F48" => way.dialect == Dialect::Mcp2025 && way.is(Over::Stdio),
-        "X46" | "X47" => way.dialect != Dialect::Synesthetic,
+        "X46" => mcp,
+        "X47" => way.dialect != Dialect::Synesthetic,
         "J01" => way.is(Over::Http) && way.dialect != Dialect::Synesthetic,
         "J06" => way.dialect != Dialect::Synesthetic && way.is(Over::Stdio),
         "H01" | "H04" | "H15" | "H17" => way.is(Over::Http),
@@ -45,6 +46,11 @@ pub(super) fn is_not_for(case: &Case, way: Way) -> bool {
             !matches!(way.dialect, Dialect::Mcp2026 | Dialect::Mira | Dialect::Envelope)
                 || way.is(Over::Socket)
         }
+        "M14" | "M15" => {
+            !matches!(way.dialect, Dialect::Mcp2026 | Dialect::Mira) || way.is(Over::Socket)
+        }
+        // A count that is read back needs its etag, which its reads do not give.
+        "E02" => way.dialect == Dialect::Workstation,
         _ => false,
     }
 }

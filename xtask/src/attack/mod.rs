@@ -27,6 +27,8 @@ mod searching;
 mod web;
 mod oracle;
 mod seals;
+#[cfg(test)]
+mod oracle_tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Read;
@@ -85,6 +87,14 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     let begun = Instant::now();
     let base = std::env::temp_dir().join(format!("toolgate-attack-{}", std::process::id()));
     std::fs::create_dir_all(&base)?;
+    // Copies: others build while this runs.
+    let own = base.join("attack");
+    std::fs::copy(std::env::current_exe()?, &own)?;
+    let binary = {
+        let copy = base.join("toolgate");
+        std::fs::copy(&binary, &copy).with_context(|| binary.display().to_string())?;
+        copy
+    };
     let verdicts = play_all(&wanted, &cases, &binary, &base);
     let outcome = verdicts.map(|verdicts| table(&wanted, &cases, &verdicts));
     if wanted.keep {
@@ -287,7 +297,7 @@ fn played(case: &Case, job: &Job, binary: &Path, base: &Path, keep: bool) -> Ver
 }
 
 fn in_process(case: &Case, job: &Job, binary: &Path, base: &Path) -> anyhow::Result<Verdict> {
-    let mut child = Command::new(std::env::current_exe()?)
+    let mut child = Command::new(base.with_file_name("attack"))
         .args(["attack", PLAY, &case.id, &job.form.to_string(), &job.way.name()])
         .args([binary, base])
         .stdin(Stdio::null())
@@ -328,6 +338,10 @@ fn one(words: &[String]) -> anyhow::Result<()> {
     let [id, form, way, binary, base] = words else { bail!("not the words of a play") };
     // Whatever loses its parent falls to this process, where the seals look for it.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    // Some plays hold more connections than a shell allows.
+    let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    files.current = files.maximum.map(|most| most.min(8192));
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, files)?;
     let cases = all_cases()?;
     let case = cases.iter().find(|case| case.id == *id).context("no such case")?;
     let form = forms(case).into_iter().nth(form.parse()?).context("no such form")?;

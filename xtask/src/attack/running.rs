@@ -148,34 +148,33 @@ pub(super) fn without_sandbox(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     };
     play.show("sandbox_report", found);
     play.launch.config = format!("{}\n[sandbox]\nrequire = \"strict\"\n", play.launch.config);
-    let opened = open(&play.launch, &play.stage, play.way);
-    if let Ok((mut server, mut client)) = opened {
-        let said = client.call(&tool, &input)?;
-        if !said.error {
-            let said = super::oracle::brief(&said);
-            play.show(
-                "sandbox_report",
-                Err(format!("it ran all the same under require = strict: {said}")),
-            );
-        }
-        play.after(&mut server, &mut client);
+    if let Ok(said) = tried(play, &tool, &input)
+        && !said.error
+    {
+        let said = super::oracle::brief(&said);
+        let why = format!("it ran all the same under require = strict: {said}");
+        play.show("sandbox_report", Err(why));
     }
-    // And where nothing is missing, strict holds nobody up, or it was refused for another reason.
+    // Where nothing is missing a strict server starts, or it was refused for another reason.
     play.launch = super::server::Launch { config: play.launch.config.clone(), ..plain };
-    match open(&play.launch, &play.stage, play.way) {
-        Ok((mut server, mut client)) => {
-            let said = client.call(&tool, &input)?;
-            if said.error {
-                let said = super::oracle::brief(&said);
-                play.notes.push(format!("strict refuses here too: {said}"));
-            }
-            play.stop(&mut server, &mut client);
+    match tried(play, &tool, &input) {
+        Ok(said) if said.error => {
+            play.notes.push(format!("strict refuses here too: {}", super::oracle::brief(&said)));
         }
-        Err(err) => {
-            play.show("sandbox_report", Err(format!("`sandbox.require` is no setting: {err:#}")));
-        }
+        Ok(_) => {}
+        Err(err) => play.show("sandbox_report", Err(format!("a strict server: {err:#}"))),
     }
     Ok(vec![came])
+}
+
+/// What a server that is started for this says, if it starts.
+fn tried(play: &mut Play, tool: &str, input: &Value) -> anyhow::Result<Said> {
+    let (mut server, mut client) = open(&play.launch, &play.stage, play.way)?;
+    let said = client.call(tool, input);
+    let log = String::from_utf8_lossy(&server.log()).into_owned();
+    let said = said.with_context(|| log.lines().last().unwrap_or_default().to_owned())?;
+    play.after(&mut server, &mut client);
+    Ok(said)
 }
 
 /// Whether it is said that a sandbox lacks something.
@@ -276,7 +275,7 @@ pub(super) fn restarted(play: &mut Play) -> anyhow::Result<Vec<Came>> {
         let Ok(said) = client.call("jobs.get", &json!({ "job_id": id })) else { return false };
         let raw = String::from_utf8_lossy(&said.raw).into_owned();
         last = said;
-        raw.contains("interrupted")
+        raw.contains("interrupted") || raw.contains("ended while it ran")
     });
     let found = match told {
         true => Ok(()),

@@ -55,7 +55,9 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
         _ if id.starts_with('V') => searched(play)?,
         "E03" | "E07" | "E09" | "E10" | "E12" | "E14" | "E18" | "R01" => lines(play)?,
         _ if play.case.more => super::more::prepare(play)?,
-        _ => lines(play)?,
+        _ if id.starts_with('F') => lines(play)?,
+        // What the others need is made as they are played.
+        _ => {}
     }
     Ok(())
 }
@@ -333,10 +335,9 @@ fn searched(play: &mut Play) -> anyhow::Result<()> {
         }
         "V04" => {
             put("a.py", "def setup():\n    return 1\n")?;
-            play.launch.set(
-                "SEARCH_EMBEDDER",
-                "url=http://127.0.0.1:1/v1/embeddings,model=none,dimensions=64",
-            );
+            play.launch.config = "[search.embedder]\nurl = \"http://127.0.0.1:1/v1/embeddings\"\n\
+                 model = \"none\"\ndimensions = 64\n"
+                .to_owned();
         }
         "V05" => {
             put("deep.rs", &"(".repeat(200_000))?;

@@ -113,16 +113,22 @@ pub(super) fn perform(
         }
         _ => {
             // H22
+            // Where the body says it too, both say the same.
+            let mut both = request.clone().with("MCP-Protocol-Version", "1999-01-01");
+            let body = String::from_utf8_lossy(&both.body).replace("2026-07-28", "1999-01-01");
+            both.body = body.into_bytes();
+            let answer = both.send(addr, PATIENCE)?;
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            if !text.contains("supported") || !text.contains("20") {
+                play.wrong.push(format!("it does not say which there are: {text:.200}"));
+            }
+            all.push(status(&answer));
             for version in
                 ["1999-01-01", "latest", "", "2026-07-28, 2025-11-25", "2026-07-28\u{7f}"]
             {
                 let answer =
                     request.clone().with("MCP-Protocol-Version", version).send(addr, PATIENCE)?;
                 all.push(status(&answer));
-                let text = String::from_utf8_lossy(&answer.body).into_owned();
-                if version == "1999-01-01" && !text.contains("2025-11-25") {
-                    play.wrong.push(format!("it does not say which there are: {text:.200}"));
-                }
             }
         }
     }
@@ -260,7 +266,7 @@ fn idle(play: &mut Play, addr: std::net::SocketAddr, client: &mut Client) -> any
     ] {
         let mut held = Vec::new();
         for _ in 0..IDLE {
-            let Ok(mut stream) = TcpStream::connect_timeout(&addr, Duration::from_secs(1)) else {
+            let Ok(mut stream) = TcpStream::connect_timeout(&addr, Duration::from_secs(5)) else {
                 break;
             };
             _ = stream.write_all(first.as_bytes());
@@ -307,10 +313,11 @@ pub(super) fn foreign_job(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     let mut hers = join_with(addr, play.way, bearer(&ada))?;
     let start = json!({ "tool": "exec.run", "arguments": { "command": "echo", "args": ["hers"] } });
     let id = id_in(&hers.call("jobs.start", &start)?)?;
-    let own = hers.call("jobs.get", &json!({ "job_id": id, "wait_ms": 5000 }))?;
-    ensure!(!own.error, "she does not get it herself: {}", own.text);
+    let mut own = call(&mut hers, "jobs.get", &json!({ "job_id": id, "wait_ms": 5000 }))?;
+    ensure!(!own.said.error, "she does not get it herself: {}", own.said.text);
+    own.judged = false;
     let mut his = join_with(addr, play.way, bearer(&bob))?;
-    let mut all = Vec::new();
+    let mut all = vec![own];
     for tool in ["jobs.get", "jobs.output", "jobs.cancel"] {
         let came = call(&mut his, tool, &json!({ "job_id": id }))?;
         let mut unknown = call(&mut his, tool, &json!({ "job_id": "0".repeat(32) }))?;
@@ -320,6 +327,7 @@ pub(super) fn foreign_job(play: &mut Play) -> anyhow::Result<Vec<Came>> {
             play.wrong.push(format!("{tool} tells that it is there: {}", came.said.text));
         }
         all.push(came);
+        all.push(unknown);
     }
     let listed = his.call("jobs.list", &json!({}))?;
     if String::from_utf8_lossy(&listed.raw).contains(&id) {
@@ -341,6 +349,7 @@ pub(super) fn foreign_job(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     }
     play.heard.append(&mut hers.heard);
     play.after(&mut server, &mut his);
+    super::oracle::with_records(play, &mut all);
     Ok(all)
 }
 
