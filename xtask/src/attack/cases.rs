@@ -46,6 +46,7 @@ pub(super) fn is_not_for(case: &Case, way: Way) -> bool {
             !matches!(way.dialect, Dialect::Mcp2026 | Dialect::Mira | Dialect::Envelope)
                 || way.is(Over::Socket)
         }
+        "M16" => !way.is(Over::Stdio),
         "M14" | "M15" => {
             !matches!(way.dialect, Dialect::Mcp2026 | Dialect::Mira) || way.is(Over::Socket)
         }

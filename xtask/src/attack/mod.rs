@@ -101,6 +101,9 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         eprintln!("all is kept in {}", base.display());
     } else {
         std::fs::remove_dir_all(&base).context("what was made cannot be removed")?;
+        _ = std::fs::remove_dir_all(
+            Path::new("/dev/shm").join(base.file_name().unwrap_or_default()),
+        );
     }
     eprintln!("{:.0} s", begun.elapsed().as_secs_f64());
     ensure!(outcome? == 0, "the server does not hold");
@@ -178,16 +181,17 @@ fn forms(case: &Case) -> Vec<Form> {
 
 /// What is to be played, and the tools that each way has.
 fn jobs(wanted: &Wanted, cases: &[Case], binary: &Path, base: &Path) -> anyhow::Result<Vec<Job>> {
-    let has = tools(binary, base)?;
     let fits = |way: &Way| {
         let name = way.name();
         wanted.dialects.is_empty()
             || wanted.dialects.iter().any(|wanted| name.starts_with(wanted.as_str()))
     };
+    let ways: Vec<Way> = WAYS.into_iter().filter(fits).collect();
+    let has = tools(binary, base, &ways)?;
     let mut jobs = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         for (form, means) in forms(case).iter().enumerate() {
-            for way in WAYS.into_iter().filter(fits) {
+            for way in ways.iter().copied() {
                 let able = if means.tool.is_empty() {
                     cases::is_for(case, way)
                 } else {
@@ -212,9 +216,13 @@ fn has_tool(has: &BTreeMap<String, BTreeSet<String>>, way: Way, means: &Form) ->
 }
 
 /// The names of the tools by every way, from its own list.
-fn tools(binary: &Path, base: &Path) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
+fn tools(
+    binary: &Path,
+    base: &Path,
+    ways: &[Way],
+) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
     let mut all = BTreeMap::new();
-    for way in WAYS {
+    for way in ways.iter().copied() {
         let stage = stage::Stage::set(base.join(format!("list-{}", way.name().replace(' ', "-"))))?;
         let schemas = stage.ws.join(setups::SCHEMAS);
         std::fs::create_dir_all(&schemas)?;
@@ -282,11 +290,24 @@ fn say(case: &Case, job: &Job, verdict: &Verdict) {
     println!("  {} {word} {} {label}: {all}", case.id, job.way.name());
 }
 
+/// Where a case has room: what makes many or large files makes them in memory, where that may be.
+fn room(case: &Case, base: &Path) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let name = base.file_name().unwrap_or_default();
+    if matches!(case.id.as_str(), "R03" | "R12")
+        && std::fs::create_dir_all(memory.join(name)).is_ok()
+    {
+        return memory.join(name);
+    }
+    base.to_owned()
+}
+
 /// Plays one in a process of its own.
 fn played(case: &Case, job: &Job, binary: &Path, base: &Path, keep: bool) -> Verdict {
     let name = format!("{}-{}-{}", case.id, job.form, job.way.name().replace(' ', "-"));
-    let base = base.join(name);
-    let verdict = in_process(case, job, binary, &base);
+    let own = base.join("attack");
+    let base = room(case, base).join(name);
+    let verdict = in_process(&own, case, job, binary, &base);
     if !keep {
         _ = std::fs::remove_dir_all(&base);
     }
@@ -296,8 +317,14 @@ fn played(case: &Case, job: &Job, binary: &Path, base: &Path, keep: bool) -> Ver
     })
 }
 
-fn in_process(case: &Case, job: &Job, binary: &Path, base: &Path) -> anyhow::Result<Verdict> {
-    let mut child = Command::new(base.with_file_name("attack"))
+fn in_process(
+    own: &Path,
+    case: &Case,
+    job: &Job,
+    binary: &Path,
+    base: &Path,
+) -> anyhow::Result<Verdict> {
+    let mut child = Command::new(own)
         .args(["attack", PLAY, &case.id, &job.form.to_string(), &job.way.name()])
         .args([binary, base])
         .stdin(Stdio::null())

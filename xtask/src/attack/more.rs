@@ -58,6 +58,7 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
             let port = play.ears.tcp()?;
             play.form.input["args"] = json!(["-e", traps::tcp(port)]);
         }
+        "M16" => killing_all(play)?,
         // Small bounds: a machine is not to be filled to see that one holds.
         "M14" => play.launch.config = "[sandbox]\nprocesses = 100\n".to_owned(),
         "M15" => play.launch.config = "[sandbox]\nmemory_bytes = 268435456\n".to_owned(),
@@ -69,6 +70,17 @@ pub(super) fn prepare(play: &mut Play) -> anyhow::Result<()> {
         }
         _ => {}
     }
+    Ok(())
+}
+
+/// Puts the server into processes of its own, of which it is not the first: that one is spared.
+fn killing_all(play: &mut Play) -> anyhow::Result<()> {
+    let apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    if sh(&play.stage.base, &format!("{} true", apart.join(" "))).is_err() {
+        play.skipped = Some("this user may not have processes of their own".to_owned());
+    }
+    let inner = ["sh", "-c", "\"$@\"; exit $?", "sh"];
+    play.launch.wrapper = apart.iter().chain(&inner).map(|word| (*word).to_owned()).collect();
     Ok(())
 }
 

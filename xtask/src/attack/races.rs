@@ -164,26 +164,33 @@ pub(super) fn swapped_program(play: &mut Play) -> anyhow::Result<Vec<Came>> {
     Ok(Vec::new())
 }
 
-/// R12: files of 10 MB without end.
+/// R12: files of 10 MB without end: a few written, and then copies, which are written as well and
+/// need not be read from a wire first.
 pub(super) fn flooded(play: &mut Play, client: &mut Client) -> anyhow::Result<Vec<Came>> {
     let content = "x".repeat(10_000_000);
+    let write =
+        |i: usize| json!({ "path": format!("f{i}"), "content": content, "overwrite": true });
+    let mut all = vec![call(client, "files.write", &write(0))?];
+    all[0].judged = false;
     let begun = Instant::now();
-    for i in 0..400 {
-        let input = json!({ "path": format!("f{i}"), "content": content, "overwrite": true });
-        let came = call(client, "files.write", &input)?;
-        if came.said.error {
-            play.notes.push(format!("refused after {i} writes"));
-            return Ok(vec![came]);
+    for i in 1..600 {
+        let input = json!({ "source": "f0", "destination": format!("f{i}") });
+        let said = client.call("files.copy", &input)?;
+        if said.error {
+            // Whoever may copy no more may write no more.
+            all.push(call(client, "files.write", &write(i))?);
+            play.notes.push(format!("refused after {i} files"));
+            return Ok(all);
         }
         // The disk is not the harness's to fill.
-        if i >= 4 {
+        if i > 4 {
             fs::remove_file(play.stage.ws.join(format!("f{}", i - 4)))?;
         }
         if begun.elapsed().as_secs() > 100 {
             bail!("{} MB in 100 s, and no bound is met", i * 10);
         }
     }
-    bail!("4000 MB were written, and no bound was met")
+    bail!("6000 MB were written, and no bound was met")
 }
 
 /// R13: 5000 reads at once.
