@@ -244,6 +244,8 @@ fn beside(id: &str) -> Vec<Form> {
             labelled("files.info", json!({ "path": "big" }), "info"),
             labelled("files.search", json!({ "text": "x" }), "search"),
         ],
+        // What `sh` is here may know no such thing.
+        "X04" => vec![argv(&["bash", "-c", "cat <(touch {EVIL}/w)"], "bash")],
         "X05" => vec![
             argv(&["/usr/bin/touc?", "{EVIL}/w"], "glob"),
             argv(&["$T", "{EVIL}/w"], "variable"),

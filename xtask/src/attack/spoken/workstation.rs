@@ -43,6 +43,10 @@ impl Spoken for Workstation {
             };
             return Some((name, input.clone()));
         };
+        // A file is written whatever is there: that nothing is replaced cannot be asked for.
+        if tool == "files.write" && input["overwrite"] != true {
+            return None;
+        }
         let mut input = input.clone();
         // What the contract always does need not, and cannot, be said.
         for (key, always) in [("overwrite", true), ("parents", true)] {
@@ -50,7 +54,6 @@ impl Spoken for Workstation {
                 input.as_object_mut()?.shift_remove(key);
             }
         }
-        // A file is written whatever is there: that nothing is replaced cannot be asked for.
         let given = only(&input, &arguments.iter().map(|(ours, _)| *ours).collect::<Vec<_>>())?;
         let mut spelled = Map::new();
         for (key, value) in given {
