@@ -57,6 +57,47 @@ const VENDORED: [&str; 31] = [
     ".yarn",
 ];
 
+/// How the names of files end that hold nothing but keys.
+const KEY_ENDS: [&str; 12] = [
+    ".pem",
+    ".key",
+    ".p12",
+    ".pfx",
+    ".jks",
+    ".keystore",
+    ".ppk",
+    ".kdbx",
+    ".pkcs12",
+    ".p8",
+    ".gpg",
+    ".tfstate",
+];
+/// What files are called in which programs keep passwords, keys and tokens.
+const CREDENTIALS: [&str; 20] = [
+    ".netrc",
+    "_netrc",
+    ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    ".my.cnf",
+    ".htpasswd",
+    ".git-credentials",
+    ".dockercfg",
+    ".docker/config.json",
+    ".aws/credentials",
+    ".kube/config",
+    ".vault-token",
+    ".envrc",
+    "credentials.json",
+    "credentials.toml",
+    "service-account.json",
+    "secrets.json",
+    "secrets.yaml",
+    "secrets.yml",
+];
+/// What is said of an `.env` that shows what another should say.
+const SHOWN: [&str; 5] = [".example", ".sample", ".template", ".dist", ".defaults"];
+
 /// What the head of a file says that a program wrote.
 const SAYS_GENERATED: [&str; 8] = [
     "@generated",
@@ -110,6 +151,33 @@ fn is_minified(text: &str) -> bool {
     is_long && blanks * 7 < text.len()
 }
 
+/// Whether the file at `path` is one in which passwords, keys or tokens are kept.
+pub fn is_secret(path: &str) -> bool {
+    let lower = path.to_lowercase();
+    let name = lower.rsplit('/').next().unwrap_or(&lower);
+    let is_env = name == ".env" || name.starts_with(".env.") || name.ends_with(".env");
+    let is_shown = SHOWN.iter().any(|end| name.ends_with(end));
+    let is_ssh = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().any(|key| {
+        name.strip_prefix(key).is_some_and(|rest| matches!(rest, "" | "_sk" | ".bak" | ".old"))
+    });
+    (is_env && !is_shown)
+        || is_ssh
+        || KEY_ENDS.iter().any(|end| name.ends_with(end))
+        || CREDENTIALS.iter().any(|known| is_at(&lower, known))
+}
+
+/// Whether `path` is `known`, in whatever folder.
+fn is_at(path: &str, known: &str) -> bool {
+    path.strip_suffix(known).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
+}
+
+/// Whether `text`, which is no program's, holds a private key.
+pub fn is_secret_text(text: &str) -> bool {
+    text.lines().map(str::trim_start).any(|line| {
+        line.starts_with("-----BEGIN ") && line.trim_end().ends_with("PRIVATE KEY-----")
+    })
+}
+
 /// Whether `path` is in a folder that holds what others wrote, or what programs made.
 pub fn is_vendored(path: &str) -> bool {
     let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders);
@@ -140,6 +208,47 @@ mod tests {
         ] {
             assert!(!is_generated_text(text), "{text}");
         }
+    }
+
+    #[test]
+    fn what_holds_secrets_is_told_by_its_name_or_its_text() {
+        for path in [
+            ".env",
+            "web/.env",
+            ".ENV.local",
+            "prod.env",
+            ".env.production",
+            "keys/server.pem",
+            "a/id_rsa",
+            "id_ed25519",
+            "tls.KEY",
+            ".netrc",
+            "home/.aws/credentials",
+            ".npmrc",
+            "deploy/.docker/config.json",
+            "infra/terraform.tfstate",
+            "secrets.yml",
+        ] {
+            assert!(is_secret(path), "{path}");
+        }
+        for path in [
+            ".env.example",
+            ".env.sample",
+            "src/env.rs",
+            "id_rsa.pub",
+            "docs/secrets.md",
+            "src/credentials.rs",
+            "config.json",
+            "docker/config.json",
+            "src/.environment",
+            "keyboard.rs",
+            "xcredentials.json",
+        ] {
+            assert!(!is_secret(path), "{path}");
+        }
+        assert!(is_secret_text("key: |\n  -----BEGIN RSA PRIVATE KEY-----\n  MII\n"));
+        assert!(!is_secret_text("A file begins with `-----BEGIN PRIVATE KEY-----`.\n"));
+        assert!(!is_secret_text("-----BEGIN PUBLIC KEY-----\n"));
     }
 
     #[test]

@@ -99,8 +99,12 @@ pub struct Server {
     pub key_headers: Vec<String>,
     /// Pages that may call this server, as an `Origin` header writes them (`https://app.example`).
     pub allowed_origins: Vec<String>,
-    /// The most connections at once; more wait to be accepted.
+    /// The most connections at once; for one more, the one that has waited for its client for longest is closed, and while all are being answered it waits.
     pub connections_max: usize,
+    /// The most event streams and WebSockets that clients may keep open, at most half of `connections_max`; further ones are refused.
+    pub streams_max: usize,
+    /// The most of these for one caller with a key.
+    pub streams_each: usize,
     /// The most MCP sessions at once (revisions before 2026-07-28); for one more, the one silent for longest ends.
     pub sessions_max: usize,
     /// How long headers may take to arrive and a connection may idle, in milliseconds.
@@ -132,6 +136,8 @@ impl Default for Server {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             connections_max: 1024,
+            streams_max: 512,
+            streams_each: 256,
             sessions_max: 4096,
             head_time_ms: 60_000,
             body_time_ms: 30_000,

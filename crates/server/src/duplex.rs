@@ -54,7 +54,7 @@ impl Duplexes {
                 client.stop(patience, why).await;
             }
         });
-        Outgoing::Events(Box::pin(half))
+        Outgoing::Feed(Box::pin(half))
     }
 
     /// Takes what the client of the conversation `id` says; `None` if `caller` has none.

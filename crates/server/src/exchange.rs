@@ -357,11 +357,14 @@ impl Exchange for Endpoints {
                 Unread::Late | Unread::Broken | Unread::Unfit(_) => {
                     dialect.unreadable(head, &why.told())?
                 }
+                Unread::Crowded => {
+                    return Some(dialect.refuse(&Refused::Busy { message: why.told() }));
+                }
             };
             let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
             match self.follow(reading, None, session).await {
                 Outgoing::Whole(reply) => Some(reply),
-                Outgoing::Events(_) | Outgoing::Socket(_) => None,
+                Outgoing::Events(_) | Outgoing::Feed(_) | Outgoing::Socket(_) => None,
             }
         })
     }
@@ -455,7 +458,7 @@ fn tidings(session: &Arc<Session>, after: Option<&str>) -> Outgoing {
         None => None,
         Some(id) => match (tidings_event(id), session.streams.of_event(id)) {
             (Some(event), _) => Some(event),
-            (None, Some((log, event))) => return Outgoing::Events(log.read(event)),
+            (None, Some((log, event))) => return Outgoing::Feed(log.read(event)),
             (None, None) => return Outgoing::Whole(session.dialect.unknown_event(id)),
         },
     };
@@ -479,12 +482,12 @@ fn tidings(session: &Arc<Session>, after: Option<&str>) -> Outgoing {
             log.end();
         });
     }
-    Outgoing::Events(events)
+    Outgoing::Feed(events)
 }
 
 /// Messages as events, as they come.
 fn events_of(mut told: mpsc::Receiver<Bytes>, made: fn(Bytes) -> SentEvent) -> Outgoing {
-    Outgoing::Events(Box::pin(poll_fn(move |cx| told.poll_recv(cx).map(|next| next.map(made)))))
+    Outgoing::Feed(Box::pin(poll_fn(move |cx| told.poll_recv(cx).map(|next| next.map(made)))))
 }
 
 /// What is said while the work goes on, then its answer.

@@ -357,6 +357,8 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         head_time_max: Duration::from_millis(config.server.head_time_ms),
         write_time_max: Duration::from_millis(config.server.write_time_ms),
         connections_max: config.server.connections_max,
+        streams_max: config.server.streams_max.min(config.server.connections_max.div_ceil(2)),
+        streams_each: config.server.streams_each,
         socket_waiting_messages: SOCKET_MESSAGES,
         socket_waiting_bytes: SOCKET_BYTES,
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),

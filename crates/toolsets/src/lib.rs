@@ -17,6 +17,7 @@ mod grep;
 mod looked;
 mod media;
 mod places;
+mod printable;
 pub mod world;
 
 pub use places::check_folder;

@@ -2,9 +2,12 @@
 
 mod admission;
 mod cors;
-mod upgrade;
-mod sent;
+mod door;
+mod heads;
 mod patience;
+mod seats;
+mod sent;
+mod upgrade;
 
 use std::convert::Infallible;
 use std::io;
@@ -15,18 +18,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
-use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body::Body as _;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming as IncomingBody;
+use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,10 +31,10 @@ use toolgate_contract::{BoxFuture, Caller, Frame, Head, Reply};
 
 use crate::websocket::{Talk, converse};
 pub use admission::Admission;
-use cors::Visitor;
+use door::{Client, Door};
+use heads::Heeded;
 pub(crate) use patience::Patient;
-use sent::{Sent, plain, streamed, whole};
-use upgrade::{Asked, switching};
+use seats::{Lasting, Seat};
 
 /// The room behind HTTP.
 pub trait Exchange: Send + Sync + 'static {
@@ -75,6 +72,8 @@ pub enum Unread {
     Broken,
     /// It is not of a kind that is read here.
     Unfit(String),
+    /// It asks for a feed or a conversation where there are as many as there may be.
+    Crowded,
 }
 
 impl Unread {
@@ -85,6 +84,10 @@ impl Unread {
             Self::Late => "the body did not arrive in time".to_owned(),
             Self::Broken => "the body did not arrive whole".to_owned(),
             Self::Unfit(why) => why.clone(),
+            Self::Crowded => {
+                "as many streams and conversations as may be are open; close one, or come back later"
+                    .to_owned()
+            }
         }
     }
 
@@ -94,6 +97,7 @@ impl Unread {
             Self::Late => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::BAD_REQUEST,
             Self::Unfit(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -130,8 +134,11 @@ pub struct Incoming {
 pub enum Outgoing {
     /// One message.
     Whole(Reply),
-    /// A stream of events; dropped when the client goes away.
+    /// What is said until the answer, and the answer; dropped when the client goes away.
     Events(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
+    /// Events for as long as the client likes; dropped when it goes away. There may be
+    /// `Bounds::streams_max` of these and of conversations.
+    Feed(Pin<Box<dyn Stream<Item = SentEvent> + Send>>),
     /// A conversation, for a client that asked for one.
     Socket(Box<dyn Talk>),
 }
@@ -172,8 +179,13 @@ pub struct Bounds {
     pub head_time_max: Duration,
     /// How long a client may take to read the next piece of what it is sent.
     pub write_time_max: Duration,
-    /// The most connections at once, WebSockets among them; more wait to be accepted.
+    /// The most connections at once, WebSockets among them; for one more, the one goes that has
+    /// waited for its client for longest, and while all are being answered it waits.
     pub connections_max: usize,
+    /// The most that feeds and conversations may keep of them.
+    pub streams_max: usize,
+    /// The most of these for one caller who says who it is.
+    pub streams_each: usize,
     /// How often a quiet event stream says that it lives, and a quiet WebSocket client is asked
     /// whether it does; silent for three times as long, it is given up.
     pub keep_alive: Duration,
@@ -194,27 +206,27 @@ pub async fn serve(
     bounds: Bounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let room = Semaphore::new(kib(bounds.body_bytes_max) * BODIES_IN_ROOM);
-    let door = Arc::new(Door { exchange, admission, room, bounds });
-    let places = Arc::new(Semaphore::new(door.bounds.connections_max));
+    let door = Arc::new(Door::new(exchange, admission, bounds));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
     loop {
-        let place = tokio::select! {
-            place = places.clone().acquire_owned() => place.map_err(io::Error::other)?,
-            () = shutdown.cancelled() => break,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = shutdown.cancelled() => break,
         };
         match accepted {
             Ok((stream, peer)) => {
+                let seat = tokio::select! {
+                    seat = door.seats.take() => Arc::new(seat),
+                    () = shutdown.cancelled() => break,
+                };
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
                 connections.spawn(async move {
-                    let served = serve_connection(door, stream, peer, shutdown);
-                    abort.run_until_cancelled(served).await;
-                    drop(place);
+                    tokio::select! {
+                        () = serve_connection(door, stream, peer, seat.clone(), shutdown) => {}
+                        () = seat.given_up() => {}
+                        () = abort.cancelled() => {}
+                    }
                 });
             }
             Err(err) => {
@@ -238,37 +250,37 @@ async fn serve_connection(
     door: Arc<Door>,
     stream: TcpStream,
     peer: SocketAddr,
+    seat: Arc<Seat>,
     shutdown: CancellationToken,
 ) {
     // Without this an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let stream = Patient::new(stream, door.bounds.write_time_max);
-    let Some(Agreed { talk, upgrade }) = serve_requests(&door, stream, peer, &shutdown).await
-    else {
-        return;
-    };
-    let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Patient>>()) {
+    let (doubt, agreed) = (Arc::default(), Mutex::default());
+    let client = Arc::new(Client { peer, seat: seat.clone(), doubt, agreed });
+    let agreed = serve_requests(&door, stream, client, &shutdown).await;
+    let Some(Agreed { talk, upgrade, lasting: _lasting }) = agreed else { return };
+    let _busy = seat.busy();
+    let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Heeded<Patient>>>())
+    {
         Ok(Ok(parts)) => parts,
         Ok(Err(_)) | Err(_) => return tracing::debug!("a client left before it was talked with"),
     };
-    let (stream, early) = (parts.io.into_inner(), parts.read_buf.to_vec());
+    let (stream, early) = (parts.io.into_inner().into_inner(), parts.read_buf.to_vec());
     Box::pin(converse(stream, early, talk, &door.bounds, shutdown)).await;
 }
 
 async fn serve_requests(
     door: &Arc<Door>,
     stream: Patient,
-    peer: SocketAddr,
+    client: Arc<Client>,
     shutdown: &CancellationToken,
 ) -> Option<Agreed> {
-    let agreed = Arc::new(Mutex::new(None));
-    let service = {
-        let agreed = agreed.clone();
-        service_fn(move |request| {
-            let (door, agreed) = (door.clone(), agreed.clone());
-            async move { Ok::<_, Infallible>(door.answer(request, peer, &agreed).await) }
-        })
-    };
+    let stream = Heeded::new(stream, client.doubt.clone());
+    let service = service_fn(|request| {
+        let (door, client) = (door.clone(), client.clone());
+        async move { Ok::<_, Infallible>(door.answer(request, &client).await) }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(door.bounds.head_time_max)
@@ -287,166 +299,12 @@ async fn serve_requests(
         tracing::debug!("a connection ended: {err}");
         return None;
     }
-    agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    client.agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// The conversation a client is to have once its last answer has left.
 struct Agreed {
     talk: Box<dyn Talk>,
     upgrade: OnUpgrade,
-}
-
-/// Where requests come in: admitted, read whole, passed on.
-struct Door {
-    exchange: Arc<dyn Exchange>,
-    admission: Admission,
-    /// Room for bodies, in KiB. Each takes its own until it is answered.
-    room: Semaphore,
-    bounds: Bounds,
-}
-
-impl Door {
-    async fn answer(
-        &self,
-        request: Request<IncomingBody>,
-        peer: SocketAddr,
-        agreed: &Mutex<Option<Agreed>>,
-    ) -> Response<Sent> {
-        if let Err(refusal) = self.admission.check(&request) {
-            return plain(refusal.status, &refusal.why);
-        }
-        let visitor = Visitor::of(&request);
-        let mut response = match &visitor {
-            Some(visitor) if visitor.only_asks() => whole(Reply::empty(204)),
-            Some(_) | None => self.answer_admitted(request, peer, agreed).await,
-        };
-        if let Some(visitor) = visitor {
-            visitor.allow(response.headers_mut());
-        }
-        response
-    }
-
-    async fn answer_admitted(
-        &self,
-        mut request: Request<IncomingBody>,
-        peer: SocketAddr,
-        agreed: &Mutex<Option<Agreed>>,
-    ) -> Response<Sent> {
-        let path = request.uri().path();
-        if path == "/healthz" && !self.exchange.answers_health() {
-            return plain(StatusCode::OK, "ok\n");
-        }
-        if !self.exchange.serves(path) {
-            let paths = self.exchange.paths().join(", ");
-            let why = format!("nothing is served at {path}; what is: {paths}\n");
-            return plain(StatusCode::NOT_FOUND, &why);
-        }
-        let asked = match Asked::by(&request) {
-            Ok(asked) => asked,
-            Err(misasked) => return misasked.refusal(),
-        };
-        let upgrade = hyper::upgrade::on(&mut request);
-        let (parts, body) = request.into_parts();
-        let unfit = unreadable(&parts.method, &parts.headers);
-        let head = head(parts);
-        let sender = self.exchange.sender(&head, peer).await;
-        let (body, _room) = match (&sender, unfit) {
-            (Sender::Known(_), Some(unfit)) => return self.refuse(&head, &unfit).await,
-            (Sender::Known(_), None) => match self.read(body).await {
-                Ok((body, room)) => (body, Some(room)),
-                Err(unread) => return self.refuse(&head, &unread).await,
-            },
-            (Sender::Nobody { .. } | Sender::Guesser { .. }, Some(_)) => (Bytes::new(), None),
-            (Sender::Nobody { .. } | Sender::Guesser { .. }, None) => {
-                (self.glance(body).await, None)
-            }
-        };
-        let frame = Frame { head, body };
-        let incoming = Incoming { frame, upgrade: asked.is_some(), sender };
-        match (self.exchange.exchange(incoming).await, asked) {
-            (Outgoing::Whole(reply), _) => whole(reply),
-            (Outgoing::Events(events), _) => streamed(events, self.bounds.keep_alive),
-            (Outgoing::Socket(talk), Some(asked)) => {
-                let mut agreed = agreed.lock().unwrap_or_else(PoisonError::into_inner);
-                *agreed = Some(Agreed { talk, upgrade });
-                switching(&asked)
-            }
-            (Outgoing::Socket(_), None) => {
-                tracing::error!("a conversation was offered to a client that asked for none");
-                plain(StatusCode::INTERNAL_SERVER_ERROR, "the server is at fault\n")
-            }
-        }
-    }
-
-    async fn refuse(&self, head: &Head, unread: &Unread) -> Response<Sent> {
-        match self.exchange.unread(head, unread).await {
-            Some(reply) => whole(reply),
-            None => plain(unread.status(), &format!("{}\n", unread.told())),
-        }
-    }
-
-    /// The body, and the room it takes; `room` is to be held until it is done with.
-    async fn read(&self, body: IncomingBody) -> Result<(Bytes, SemaphorePermit<'_>), Unread> {
-        let max = self.bounds.body_bytes_max;
-        // A body that does not say how long it is may be as long as any.
-        let length = body.size_hint().exact().map_or(Ok(max), usize::try_from);
-        let length = length.unwrap_or(usize::MAX);
-        if length > max {
-            return Err(Unread::TooLarge { limit: max });
-        }
-        let room = u32::try_from(kib(length)).unwrap_or(u32::MAX);
-        let whole = async {
-            let room = self.room.acquire_many(room).await.map_err(|_| Unread::Broken)?;
-            match Limited::new(body, max).collect().await {
-                Ok(body) => Ok((body.to_bytes(), room)),
-                Err(err) if err.is::<LengthLimitError>() => Err(Unread::TooLarge { limit: max }),
-                Err(_) => Err(Unread::Broken),
-            }
-        };
-        timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
-    }
-
-    /// The body of a message from nobody known, if it is short; it takes no room from others.
-    async fn glance(&self, body: IncomingBody) -> Bytes {
-        let max = GLANCE_BYTES_MAX.min(self.bounds.body_bytes_max);
-        if body.size_hint().lower() > max as u64 {
-            return Bytes::new();
-        }
-        let whole = timeout(self.bounds.body_time_max, Limited::new(body, max).collect()).await;
-        whole.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default()
-    }
-}
-
-/// How much of a body is read that comes from nobody known: enough to find its id.
-const GLANCE_BYTES_MAX: usize = 64 << 10;
-
-/// How many bodies of the largest size there is room for at once.
-const BODIES_IN_ROOM: usize = 8;
-
-fn kib(bytes: usize) -> usize {
-    bytes / 1024 + 1
-}
-
-fn head(parts: Parts) -> Head {
-    let path = parts.uri.path().to_owned();
-    let query = parts.uri.query().unwrap_or_default().to_owned();
-    Head::Http { method: parts.method, path, query, headers: parts.headers }
-}
-
-/// The refusal of a body that is not plain JSON.
-fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Unread> {
-    if method != Method::POST {
-        return None;
-    }
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let kind = text(CONTENT_TYPE).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    if !kind.eq_ignore_ascii_case("application/json") {
-        let why = format!("the content type is `{kind}`; send application/json");
-        return Some(Unread::Unfit(why));
-    }
-    let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
-    (!encoding.eq_ignore_ascii_case("identity")).then(|| {
-        Unread::Unfit(format!("the content encoding is `{encoding}`; send the body as it is"))
-    })
+    lasting: Lasting,
 }

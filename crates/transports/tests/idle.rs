@@ -81,6 +81,8 @@ async fn a_thousand_quiet_clients_cost_little() {
         head_time_max: minute,
         write_time_max: minute,
         connections_max: SOCKETS + 8,
+        streams_max: SOCKETS + 8,
+        streams_each: SOCKETS + 8,
         keep_alive: minute,
         drain: minute,
         socket_waiting_messages: 1024,

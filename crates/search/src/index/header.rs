@@ -26,8 +26,8 @@ const HEADER: &str = "index.json";
 const OPENING: &str = "open.lock";
 const RIGHT: &str = "write.lock";
 
-/// How what is on disk is laid out; raised when that changes.
-const FORMAT: u32 = 3;
+/// How what is on disk is laid out and what is left out of it; raised when that changes.
+const FORMAT: u32 = 4;
 
 /// Text with something of all that words are taken apart by.
 const SAMPLE: &str = "fn parseHTTPHeader2(x: &str) -> Vec<utf8_lossy> { validated_sessions += 1 } \

@@ -126,6 +126,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("limits.cancel_grace_ms", limits.cancel_grace_ms, 0, DAY_MS),
         ("limits.eof_grace_ms", limits.eof_grace_ms, 0, DAY_MS),
         ("server.connections_max", server.connections_max as u64, 1, MANY),
+        ("server.streams_max", server.streams_max as u64, 1, MANY),
+        ("server.streams_each", server.streams_each as u64, 1, MANY),
         ("server.sessions_max", server.sessions_max as u64, 1, MANY),
         ("server.head_time_ms", server.head_time_ms, 1, DAY_MS),
         ("server.body_time_ms", server.body_time_ms, 1, DAY_MS),

@@ -119,6 +119,26 @@ fn a_file_is_found_as_soon_as_it_is_written_and_not_once_it_is_gone() {
 }
 
 #[test]
+fn what_holds_keys_and_passwords_is_not_found() {
+    let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n";
+    let workspace = Workspace::new()
+        .file(".env", "OKAPI_TOKEN=canary\n")
+        .file("deploy/server.pem", key)
+        .file("keys/id_ed25519", key)
+        .file("config/okapi.yaml", format!("okapi_token: |\n  {key}"))
+        .file(".env.example", "# okapi token goes here\nOKAPI_TOKEN=\n");
+    over_both(&workspace, |client| {
+        for query in ["okapi token", "okapi canary", "okapi private key b3BlbnNzaC1rZXk"] {
+            let found = found(client, json!({ "query": query, "limit": 20 }));
+            let paths = paths(&found);
+            let allowed = |path: &&str| matches!(*path, "README.md" | ".env.example");
+            assert!(paths.iter().all(allowed), "{query}: {paths:?}");
+            assert!(paths.contains(&".env.example"), "{query}: {paths:?}");
+        }
+    });
+}
+
+#[test]
 fn filters_and_namespaces_leave_in_what_they_name() {
     let settings = [("search_namespaces", "guides=docs, web=./web, gone=gone")];
     over_both_with(&corpus(), &settings, |client| {

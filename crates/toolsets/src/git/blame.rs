@@ -7,6 +7,7 @@ use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
 
 use super::Git;
 use super::discovery::Repo;
+use crate::printable;
 use crate::world::root::shown;
 
 /// How many lines one call tells.
@@ -158,7 +159,7 @@ fn read(printed: &str) -> Vec<Line> {
             lines.push(Line {
                 line: number,
                 commit: is_committed.then(|| commit.to_owned()),
-                author: of("author").to_owned(),
+                author: printable::line(of("author")).into_owned(),
                 date: date(of("author-time"), of("author-tz")),
                 text: text.to_owned(),
             });

@@ -6,6 +6,7 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::Git;
 use super::discovery::Repo;
+use crate::printable;
 
 const BRANCHES_MAX: usize = 1000;
 const BYTES_MAX: usize = 256 << 10;
@@ -95,7 +96,12 @@ impl Tool for Branches {
         let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
         let head = head.attempt(ctx).await?;
         let current = (head.code == 0).then(|| head.text().trim_end().to_owned());
-        Ok(Output { listing: listed.text(), current, branches, truncated })
+        Ok(Output {
+            listing: printable::lines(&listed.text()).into_owned(),
+            current,
+            branches,
+            truncated,
+        })
     }
 
     fn text(output: &Output) -> Text {
@@ -121,6 +127,6 @@ fn branch(fields: &[String]) -> Option<Branch> {
         commit: commit.clone(),
         upstream: some(upstream),
         means: some(means),
-        subject: subject.clone(),
+        subject: printable::line(subject).into_owned(),
     })
 }

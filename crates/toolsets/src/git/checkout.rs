@@ -8,6 +8,7 @@ use super::Git;
 use super::command::Printed;
 use super::discovery::Repo;
 use super::repository::Repository;
+use crate::printable;
 
 /// Goes to branches and commits.
 pub(super) struct Checkout(pub(super) Git);
@@ -80,7 +81,7 @@ impl Tool for Checkout {
     }
 
     fn text(output: &Output) -> Text {
-        Text::body(output.message.clone())
+        Text::body(printable::lines(&output.message))
     }
 }
 

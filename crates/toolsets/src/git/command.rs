@@ -11,6 +11,7 @@ use toolgate_contract::{Ctx, Fault, ToolError};
 use super::Git;
 use super::complaints::without_contents;
 use crate::exec::{bounds, trace};
+use crate::printable;
 use crate::world::processes::{Captured, Ended, Program, Start, Stopped};
 
 /// How much git may print where nobody said otherwise: lists, which are cut by count.
@@ -261,6 +262,11 @@ impl Printed {
         ToolError::new(fault, format!("git says: {said}{end}"))
     }
 
+    /// [`Self::text`] of a summary, in which names are read by people; a patch is applied.
+    pub(super) fn summary(&self) -> String {
+        printable::lines(&self.text()).into_owned()
+    }
+
     /// What it said of its failure, shortened.
     pub(super) fn complaint(&self) -> String {
         let said = match self.stderr.trim() {
@@ -269,8 +275,8 @@ impl Printed {
         };
         let lines = said.lines().map(str::trim_end).filter(|line| !line.starts_with("hint:"));
         let said = lines.collect::<Vec<_>>().join("\n");
-        let said = said.trim();
-        let said = said.strip_prefix("fatal: ").or(said.strip_prefix("error: ")).unwrap_or(said);
+        let said = printable::lines(said.trim());
+        let said = said.strip_prefix("fatal: ").or(said.strip_prefix("error: ")).unwrap_or(&said);
         match said.char_indices().nth(COMPLAINT_CHARS) {
             Some((end, _)) => format!("{} …", &said[..end]),
             None if said.is_empty() => format!("nothing, and ended with exit code {}", self.code),

@@ -8,6 +8,7 @@ use super::Git;
 use super::diff::{changed, safe};
 use super::discovery::Repo;
 use super::repository::Repository;
+use crate::printable;
 
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
@@ -112,7 +113,7 @@ impl Tool for Commit {
     }
 
     fn text(output: &Output) -> Text {
-        Text::body(output.summary.clone())
+        Text::body(printable::lines(&output.summary))
     }
 }
 

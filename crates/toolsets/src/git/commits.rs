@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::printable;
+
 /// What `--format` asks for: fields that end with a NUL character each, with `-z`.
 pub(super) const FORMAT: &str = "--format=%H%x00%h%x00%an%x00%ae%x00%aI%x00%P%x00%D%x00%s";
 /// How many fields that is.
@@ -38,12 +40,12 @@ impl Entry {
         Some(Self {
             commit: commit.clone(),
             short: short.clone(),
-            author: author.clone(),
-            email: email.clone(),
+            author: printable::line(author).into_owned(),
+            email: printable::line(email).into_owned(),
             date: date.clone(),
             parents: parents.split_whitespace().map(str::to_owned).collect(),
             refs: refs.split(", ").filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-            subject: subject.clone(),
+            subject: printable::line(subject).into_owned(),
         })
     }
 }

@@ -6,6 +6,7 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::Git;
 use super::discovery::Repo;
+use crate::printable;
 
 /// Tells the branch.
 pub(super) struct CurrentBranch(pub(super) Git);
@@ -51,7 +52,7 @@ impl Tool for CurrentBranch {
     }
 
     fn text(output: &Output) -> Text {
-        let text = Text::body(output.branch.clone());
+        let text = Text::body(printable::line(&output.branch));
         if output.commit.is_none() { text.with_note("it has no commit yet") } else { text }
     }
 }

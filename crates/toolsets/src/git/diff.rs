@@ -123,7 +123,7 @@ impl Tool for Diff {
         let mut files = changed(&counted);
         files.truncate(FILES_MAX);
         Ok(Output {
-            diff: printed.text(),
+            diff: if stat { printed.summary() } else { printed.text() },
             files,
             truncated: printed.is_cut(),
             total_bytes: printed.total_bytes,

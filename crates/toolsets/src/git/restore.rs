@@ -6,6 +6,7 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 use super::Git;
 use super::discovery::Repo;
+use crate::printable;
 
 /// Puts files back.
 pub(super) struct Restore(pub(super) Git);
@@ -62,6 +63,6 @@ impl Tool for Restore {
     }
 
     fn text(output: &Output) -> Text {
-        Text::body(format!("put back: {}\n", output.restored.join(", ")))
+        Text::body(format!("put back: {}\n", printable::line(&output.restored.join(", "))))
     }
 }

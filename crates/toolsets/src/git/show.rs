@@ -8,6 +8,7 @@ use super::Git;
 use super::commits::{Entry, FORMAT};
 use super::diff::{BYTES_MAX, cut, safe};
 use super::discovery::Repo;
+use crate::printable;
 use crate::world::root::shown;
 
 /// How much a result shows where the call does not say.
@@ -84,7 +85,8 @@ impl Tool for Show {
         let text = told.text();
         let mut fields: Vec<String> = text.split('\0').map(str::to_owned).collect();
         fields.truncate(super::commits::FIELDS + 1);
-        let message = fields.pop().unwrap_or_default().trim_end().to_owned();
+        let message = fields.pop().unwrap_or_default();
+        let message = printable::lines(message.trim_end()).into_owned();
         let entry = Entry::read(&fields);
         let (printed, file) = match file {
             Some(file) => {
@@ -119,7 +121,7 @@ impl Tool for Show {
         Ok(Output {
             commit: entry,
             message,
-            text: printed.text(),
+            text: if stat && file.is_none() { printed.summary() } else { printed.text() },
             truncated: printed.is_cut(),
             total_bytes: printed.total_bytes,
             file,

@@ -9,6 +9,7 @@ use super::command::Printed;
 use super::diff::safe;
 use super::discovery::Repo;
 use super::repository::Repository;
+use crate::printable;
 
 const STASHES_MAX: usize = 100;
 const PATCH_BYTES: usize = 256 << 10;
@@ -148,7 +149,7 @@ impl Tool for Stash {
     }
 
     fn text(output: &Output) -> Text {
-        let text = Text::body(output.message.clone());
+        let text = Text::body(printable::lines(&output.message));
         match output.stashes.len() {
             0 => text.with_note("nothing is put away"),
             count => text.with_note(format!("{count} put away")),
@@ -165,7 +166,7 @@ async fn stashes(ctx: &Ctx, repository: &Repository<'_>) -> Result<Vec<Entry>, T
         index,
         commit: fields[0].clone(),
         date: fields[1].clone(),
-        subject: fields[2].clone(),
+        subject: printable::line(&fields[2]).into_owned(),
     });
     Ok(entries.collect())
 }

@@ -7,6 +7,7 @@ use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 use super::Git;
 use super::discovery::Repo;
 use super::quoting::Quoting;
+use crate::printable;
 
 const BYTES_MAX: usize = 512 << 10;
 
@@ -144,7 +145,9 @@ fn read(fields: &[String], quoting: Quoting) -> Output {
     for Entry { path, from, index, worktree } in &tracked {
         let from = from.as_ref().map(|from| format!("{} -> ", quoting.quote(from)));
         let from = from.unwrap_or_default();
-        output.porcelain.push_str(&format!("{index}{worktree} {from}{}\n", quoting.quote(path)));
+        let entry = format!("{index}{worktree} {from}{}", quoting.quote(path));
+        output.porcelain.push_str(&printable::line(&entry));
+        output.porcelain.push('\n');
     }
     output.entries = tracked;
     output

@@ -19,28 +19,46 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use toolgate_contract::{Body, OpenFile, Reply};
 
 use super::SentEvent;
+use super::seats::{Busy, Lasting};
 
 /// A response's body.
-pub(super) enum Sent {
+pub(super) struct Sent {
+    what: What,
+    /// The client is being answered until this is sent.
+    _busy: Option<Busy>,
+}
+
+enum What {
     Whole(Option<Bytes>),
     File(Pieces),
     Events(Box<Events>),
+}
+
+impl Sent {
+    fn of(what: What) -> Self {
+        Self { what, _busy: None }
+    }
+
+    /// The client is `busy` until this is sent.
+    pub(super) fn busy(self, busy: Busy) -> Self {
+        Self { _busy: Some(busy), ..self }
+    }
 }
 
 /// `reply` as a response.
 pub(super) fn whole(reply: Reply) -> Response<Sent> {
     let Reply { status, headers, body } = reply;
     let (sent, kind) = match body {
-        Body::Empty => (Sent::Whole(None), None),
+        Body::Empty => (What::Whole(None), None),
         Body::Json(bytes) => {
-            (Sent::Whole(Some(bytes)), Some(HeaderValue::from_static("application/json")))
+            (What::Whole(Some(bytes)), Some(HeaderValue::from_static("application/json")))
         }
         Body::File(file) => {
             let kind = HeaderValue::from_str(&file.media_type).ok();
-            (Sent::File(Pieces::of(file)), kind)
+            (What::File(Pieces::of(file)), kind)
         }
     };
-    let mut response = Response::new(sent);
+    let mut response = Response::new(Sent::of(sent));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Some(kind) = kind {
@@ -56,20 +74,23 @@ pub(super) fn whole(reply: Reply) -> Response<Sent> {
 
 /// `text` as a response.
 pub(super) fn plain(status: StatusCode, text: &str) -> Response<Sent> {
-    let mut response = Response::new(Sent::Whole(Some(Bytes::copy_from_slice(text.as_bytes()))));
+    let mut response =
+        Response::new(Sent::of(What::Whole(Some(Bytes::copy_from_slice(text.as_bytes())))));
     *response.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, text);
     response
 }
 
-/// `events` as a response.
+/// `events` as a response, which keeps the room that lasts.
 pub(super) fn streamed(
     events: Pin<Box<dyn Stream<Item = SentEvent> + Send>>,
     keep_alive: Duration,
+    lasting: Option<Lasting>,
 ) -> Response<Sent> {
     let keep_alive = ticks(keep_alive);
-    let mut response = Response::new(Sent::Events(Box::new(Events { events, keep_alive })));
+    let events = Box::new(Events { events, keep_alive, _lasting: lasting });
+    let mut response = Response::new(Sent::of(What::Events(events)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -131,6 +152,7 @@ impl Pieces {
 pub(super) struct Events {
     events: Pin<Box<dyn Stream<Item = SentEvent> + Send>>,
     keep_alive: Interval,
+    _lasting: Option<Lasting>,
 }
 
 impl Events {
@@ -185,29 +207,29 @@ impl HttpBody for Sent {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let bytes = match self.get_mut() {
-            Self::Whole(bytes) => bytes.take().map(Ok),
-            Self::File(pieces) => ready!(pieces.poll_piece(cx)),
-            Self::Events(events) => ready!(events.poll_event(cx)).map(Ok),
+        let bytes = match &mut self.get_mut().what {
+            What::Whole(bytes) => bytes.take().map(Ok),
+            What::File(pieces) => ready!(pieces.poll_piece(cx)),
+            What::Events(events) => ready!(events.poll_event(cx)).map(Ok),
         };
         Poll::Ready(bytes.map(|bytes| bytes.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.is_none(),
-            Self::File(pieces) => pieces.offset == pieces.bytes,
-            Self::Events(_) => false,
+        match &self.what {
+            What::Whole(bytes) => bytes.is_none(),
+            What::File(pieces) => pieces.offset == pieces.bytes,
+            What::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => {
+        match &self.what {
+            What::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
-            Self::File(pieces) => SizeHint::with_exact(pieces.bytes - pieces.offset),
-            Self::Events(_) => SizeHint::default(),
+            What::File(pieces) => SizeHint::with_exact(pieces.bytes - pieces.offset),
+            What::Events(_) => SizeHint::default(),
         }
     }
 }

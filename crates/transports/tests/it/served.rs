@@ -25,6 +25,8 @@ pub(crate) fn bounds() -> Bounds {
         head_time_max: Duration::from_secs(10),
         write_time_max: Duration::from_secs(10),
         connections_max: 64,
+        streams_max: 32,
+        streams_each: 32,
         keep_alive: Duration::from_secs(60),
         drain: Duration::from_secs(10),
         socket_waiting_messages: 1024,

@@ -181,30 +181,83 @@ fn a_call_may_take_longer_than_a_head_or_a_body() {
 }
 
 #[test]
-fn beyond_the_most_connections_one_waits_until_another_goes() {
+fn for_one_connection_too_many_the_one_idle_for_longest_goes() {
     let served = Launch::over(&Workspace::new()).set("server_connections_max", 4).served();
     let mut kept: Vec<_> = (0..4).map(|_| served.connect()).collect();
     for connection in &mut kept {
         connection.post(&Post::mcp(&read(1)));
         assert_eq!(connection.response().status, 200);
     }
+    let mut one_more = served.connect();
+    one_more.post(&Post::mcp(&read(2)));
+    assert_eq!(one_more.response().status, 200);
+    assert_eq!(kept.remove(0).until_closed(), b"");
+    for connection in &mut kept {
+        connection.post(&Post::mcp(&read(3)));
+        assert_eq!(connection.response().status, 200);
+    }
+}
+
+#[test]
+fn while_all_connections_are_being_answered_one_more_waits() {
+    let served = Launch::over(&Workspace::new()).set("server_connections_max", 2).served();
+    let markers = [Marker::new(), Marker::new()];
+    let busy = markers.each_ref().map(|marker| {
+        let script = "while :; do sleep 0.1; done";
+        let input = json!({ "command": script, "shell": true, "args": [marker.0] });
+        let mut connection = served.connect();
+        connection.post(&Post::mcp(&call(1, "exec_run", input)));
+        marker.started();
+        connection
+    });
     let mut waiting = served.connect();
     waiting.post(&Post::mcp(&read(2)));
     waiting.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(waiting.stream.read(&mut [0]).is_err(), "there was one connection too many");
     waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    kept.pop().unwrap().close();
+    let [one, two] = busy;
+    one.close();
     assert_eq!(waiting.response().status, 200);
+    drop(two);
 }
 
 #[test]
-fn a_flood_of_silent_connections_passes() {
-    let launch = Launch::over(&Workspace::new());
-    let served = launch.set("server_connections_max", 8).set("server_head_time_ms", 150).served();
-    let flood: Vec<_> = (0..64).map(|_| served.connect()).collect();
+fn a_flood_of_silent_connections_keeps_nobody_out() {
+    let served = Launch::over(&Workspace::new()).set("server_connections_max", 8).served();
+    let mut flood: Vec<_> = (0..200).map(|_| served.connect()).collect();
+    for (at, connection) in flood.iter_mut().enumerate() {
+        match at % 3 {
+            0 => {}
+            1 => drop(connection.stream.write_all(b"POST /mcp HT")),
+            _ => {
+                let begun = Post::bytes(b"{").with("content-length", "100").written(served.addr);
+                drop(connection.stream.write_all(&begun));
+            }
+        }
+    }
     serves(&served);
     drop(flood);
     serves(&served);
+}
+
+#[test]
+fn streams_that_are_kept_open_leave_room_for_calls() {
+    let served = Launch::over(&Workspace::new()).set("server_connections_max", 8).served();
+    let listen =
+        modern(1, "subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    let listening = || {
+        let mut connection = served.connect();
+        connection.post(&Post::mcp(&listen));
+        let status = connection.head().status;
+        (connection, status)
+    };
+    let mut kept: Vec<_> = (0..4).map(|_| listening()).collect();
+    assert_eq!(kept.iter().map(|(_, status)| *status).collect::<Vec<_>>(), [200; 4]);
+    let (_refused, status) = listening();
+    assert_eq!(status, 503);
+    serves(&served);
+    kept.pop();
+    wait_until("there is room again", || listening().1 == 200);
 }
 
 #[test]

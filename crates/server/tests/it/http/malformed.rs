@@ -141,14 +141,36 @@ fn a_body_whose_length_is_in_doubt_is_a_bad_request() {
 }
 
 #[test]
-fn after_a_body_with_two_ways_to_tell_its_length_nothing_more_is_read() {
-    // RFC 9112, 6.3: refused, or read by its chunks alone; `check` sees that it is the last.
+fn a_body_with_two_ways_to_tell_its_length_is_a_bad_request() {
     check_lengths(
-        &[200, 400],
+        &[400],
         &[
             "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
             "transfer-encoding: chunked\r\ncontent-length: SIZE\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
+            "transfer-encoding: chunked, chunked\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n",
+            "content-length: SIZE\r\ncontent-length: SIZE\r\n\r\nBODY",
         ],
+    );
+}
+
+#[test]
+fn after_a_body_in_chunks_nothing_more_is_read() {
+    // `check` sees that the request behind it is not answered.
+    check_lengths(&[200], &["transfer-encoding: chunked\r\n\r\nHEX\r\nBODY\r\n0\r\n\r\n"]);
+}
+
+#[test]
+fn a_line_of_a_head_ends_with_cr_and_lf() {
+    check(
+        &[400],
+        &[
+            "GET /healthz HTTP/1.1\nhost: HOST\n\n",
+            "GET /healthz HTTP/1.1\r\nhost: HOST\n\r\n",
+            "GET /healthz HTTP/1.1\r\nhost: HOST\r\n\n",
+            "\nGET /healthz HTTP/1.1\r\nhost: HOST\r\n\r\n",
+            "GET /healthz HTTP/1.1\r\nhost: HOST\r\nx: a\rtransfer-encoding: chunked\r\n\r\n",
+        ],
+        false,
     );
 }
 

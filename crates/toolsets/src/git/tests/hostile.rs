@@ -401,3 +401,38 @@ async fn a_failing_hook_is_told_with_what_it_said() {
     let refused = bench.refused("git.commit", json!({ "message": "x" })).await;
     assert!(refused.message.contains("no tabs, please"), "{refused:?}");
 }
+
+#[tokio::test]
+async fn what_strangers_write_is_shown_and_not_obeyed() {
+    let bench = Bench::new();
+    let (title, turned) = ("\u{1b}]0;pwn\u{7}", "\u{202e}cod");
+    bench.put(&format!("{title}.txt"), "x\n");
+    bench.put(&format!("{turned}.txt"), "x\n");
+    let untracked = bench.call("git.status", json!({})).await.unwrap();
+    bench.git(&["config", "core.quotePath", "false"]);
+    let unquoted = bench.call("git.status", json!({})).await.unwrap();
+    bench.git(&["add", "."]);
+    let author = format!("--author=Eve{title}{turned} <eve@example.org>");
+    let message = format!("first {title}{turned}\n\nmore {title}\n");
+    bench.git(&["commit", "-q", &author, "-m", &message]);
+    bench.git(&["branch", turned]);
+    let file = format!("{turned}.txt");
+    let mut told = vec![untracked, unquoted];
+    for (tool, input) in [
+        ("git.log", json!({})),
+        ("git.show", json!({ "stat": true })),
+        ("git.branches", json!({})),
+        ("git.blame", json!({ "path": file })),
+        ("git.checkout", json!({ "ref": turned })),
+        ("git.current_branch", json!({})),
+    ] {
+        told.push(bench.call(tool, input).await.unwrap());
+    }
+    for output in told {
+        let acts = |c: &char| (c.is_control() && *c != '\n' && *c != '\t') || *c == '\u{202e}';
+        assert_eq!(output.text.body.chars().find(acts), None, "{:?}", output.text.body);
+        let says =
+            output.text.body.contains("\\u{202e}") || output.text.body.contains("\\342\\200");
+        assert!(says, "{:?}", output.text.body);
+    }
+}

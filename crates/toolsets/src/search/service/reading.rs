@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use serde_json::Map;
-use toolgate_chunks::{Chunk, Sort, chunks, is_generated, is_generated_text, is_vendored};
+use toolgate_chunks::{
+    Chunk, Kind, Sort, chunks, is_generated, is_generated_text, is_secret, is_secret_text,
+    is_vendored,
+};
 use toolgate_contract::{Fault, ToolError};
 
 use crate::search::engines::Put;
@@ -111,7 +114,8 @@ fn read(root: &Root, stale: Stale, watch: &Watch, cut: Cut) -> Result<Taken, Too
 /// What `file` says, where it is text that is searched.
 fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, ToolError> {
     let size = file.meta().size();
-    if size > FILE_BYTES_MAX || size == 0 || is_generated(path) || is_vendored(path) {
+    let is_left_out = is_generated(path) || is_vendored(path) || is_secret(path);
+    if size > FILE_BYTES_MAX || size == 0 || is_left_out {
         return Ok(None);
     }
     let head = file.read(0, size.min(HEAD_BYTES), watch)?;
@@ -123,6 +127,10 @@ fn content(path: &str, file: &File, watch: &Watch) -> Result<Option<String>, Too
         content.extend(file.read(HEAD_BYTES, size - HEAD_BYTES, watch)?);
     }
     let Ok(text) = String::from_utf8(content) else { return Ok(None) };
+    // A program's text shows keys to be read by people; other text has them to be used.
+    if Sort::of(path).kind != Kind::Code && is_secret_text(&text) {
+        return Ok(None);
+    }
     let is_long = text.split('\n').any(|line| line.len() > LINE_BYTES_MAX);
     Ok((!is_long && !is_generated_text(&text)).then_some(text))
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use toolgate_contract::ToolError;
 
+use crate::printable;
+
 const PATH_BYTES_MAX: usize = 4096;
 const NAME_BYTES_MAX: usize = 255;
 
@@ -64,19 +66,9 @@ pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     (!matches!(name, "" | "." | "..")).then_some((dir, name))
 }
 
-/// `path` in backquotes, with control characters escaped.
+/// `path` in backquotes, on one line, with what would not just be read escaped.
 pub(crate) fn shown(path: &str) -> String {
-    let mut text = String::with_capacity(path.len() + 2);
-    text.push('`');
-    for c in path.chars() {
-        if c.is_control() {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
-        }
-    }
-    text.push('`');
-    text
+    format!("`{}`", printable::line(path))
 }
 
 #[cfg(test)]

@@ -1,0 +1,227 @@
+//! Where requests come in: admitted, read whole, passed on.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming as IncomingBody;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+use toolgate_contract::{Caller, Frame, Head, Reply};
+
+use super::cors::Visitor;
+use super::heads::{Doubt, is_last};
+use super::seats::{Busy, Seat, SeatBounds, Seats};
+use super::sent::{Sent, plain, streamed, whole};
+use super::upgrade::{Asked, switching};
+use super::{Admission, Agreed, Bounds, Exchange, Incoming, Outgoing, Sender, Unread};
+
+/// What all connections of a listener share.
+pub(super) struct Door {
+    exchange: Arc<dyn Exchange>,
+    admission: Admission,
+    pub(super) seats: Arc<Seats>,
+    /// Room for bodies, in KiB. Each takes its own until it is answered.
+    room: Semaphore,
+    pub(super) bounds: Bounds,
+}
+
+/// One connection.
+pub(super) struct Client {
+    pub(super) peer: SocketAddr,
+    pub(super) seat: Arc<Seat>,
+    pub(super) doubt: Doubt,
+    /// The conversation it is to have once its last answer has left.
+    pub(super) agreed: Mutex<Option<Agreed>>,
+}
+
+impl Door {
+    pub(super) fn new(exchange: Arc<dyn Exchange>, admission: Admission, bounds: Bounds) -> Self {
+        let room = Semaphore::new(kib(bounds.body_bytes_max) * BODIES_IN_ROOM);
+        let seats = Seats::new(SeatBounds {
+            connections: bounds.connections_max,
+            lasting: bounds.streams_max,
+            lasting_each: bounds.streams_each,
+        });
+        Self { exchange, admission, seats, room, bounds }
+    }
+
+    pub(super) async fn answer(
+        &self,
+        request: Request<IncomingBody>,
+        client: &Client,
+    ) -> Response<Sent> {
+        let busy = client.seat.busy();
+        let is_last = is_last(request.headers());
+        let mut response = self.answer_sure(request, client, &busy).await;
+        let closes = is_last || client.doubt.get().is_some();
+        if closes && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(|sent| sent.busy(busy))
+    }
+
+    /// Answers what everybody would read alike.
+    async fn answer_sure(
+        &self,
+        request: Request<IncomingBody>,
+        client: &Client,
+        busy: &Busy,
+    ) -> Response<Sent> {
+        if let Some(doubt) = client.doubt.get() {
+            return plain(StatusCode::BAD_REQUEST, &format!("{doubt}\n"));
+        }
+        if let Err(refusal) = self.admission.check(&request) {
+            return plain(refusal.status, &refusal.why);
+        }
+        let visitor = Visitor::of(&request);
+        let mut response = match &visitor {
+            Some(visitor) if visitor.only_asks() => whole(Reply::empty(204)),
+            Some(_) | None => self.answer_admitted(request, client, busy).await,
+        };
+        if let Some(visitor) = visitor {
+            visitor.allow(response.headers_mut());
+        }
+        response
+    }
+
+    async fn answer_admitted(
+        &self,
+        mut request: Request<IncomingBody>,
+        client: &Client,
+        busy: &Busy,
+    ) -> Response<Sent> {
+        let path = request.uri().path();
+        if path == "/healthz" && !self.exchange.answers_health() {
+            return plain(StatusCode::OK, "ok\n");
+        }
+        if !self.exchange.serves(path) {
+            let paths = self.exchange.paths().join(", ");
+            let why = format!("nothing is served at {path}; what is: {paths}\n");
+            return plain(StatusCode::NOT_FOUND, &why);
+        }
+        let asked = match Asked::by(&request) {
+            Ok(asked) => asked,
+            Err(misasked) => return misasked.refusal(),
+        };
+        let upgrade = hyper::upgrade::on(&mut request);
+        let (parts, body) = request.into_parts();
+        let unfit = unreadable(&parts.method, &parts.headers);
+        let head = head(parts);
+        let sender = self.exchange.sender(&head, client.peer).await;
+        let caller = match &sender {
+            Sender::Known(caller) => caller.clone(),
+            Sender::Nobody { .. } | Sender::Guesser { .. } => Caller::http(),
+        };
+        let (body, _room) = match (&sender, unfit) {
+            (Sender::Known(_), Some(unfit)) => return self.refuse(&head, &unfit).await,
+            (Sender::Known(_), None) => match busy.while_sending(self.read(body)).await {
+                Ok((body, room)) => (body, Some(room)),
+                Err(unread) => return self.refuse(&head, &unread).await,
+            },
+            (Sender::Nobody { .. } | Sender::Guesser { .. }, Some(_)) => (Bytes::new(), None),
+            (Sender::Nobody { .. } | Sender::Guesser { .. }, None) => {
+                (busy.while_sending(self.glance(body)).await, None)
+            }
+        };
+        let frame = Frame { head: head.clone(), body };
+        let incoming = Incoming { frame, upgrade: asked.is_some(), sender };
+        match (self.exchange.exchange(incoming).await, asked) {
+            (Outgoing::Whole(reply), _) => whole(reply),
+            (Outgoing::Events(events), _) => streamed(events, self.bounds.keep_alive, None),
+            (Outgoing::Feed(events), _) => match self.seats.lasting(&caller) {
+                Some(lasting) => streamed(events, self.bounds.keep_alive, Some(lasting)),
+                None => self.refuse(&head, &Unread::Crowded).await,
+            },
+            (Outgoing::Socket(talk), Some(asked)) => match self.seats.lasting(&caller) {
+                Some(lasting) => {
+                    let mut agreed = client.agreed.lock().unwrap_or_else(PoisonError::into_inner);
+                    *agreed = Some(Agreed { talk, upgrade, lasting });
+                    switching(&asked)
+                }
+                None => self.refuse(&head, &Unread::Crowded).await,
+            },
+            (Outgoing::Socket(_), None) => {
+                tracing::error!("a conversation was offered to a client that asked for none");
+                plain(StatusCode::INTERNAL_SERVER_ERROR, "the server is at fault\n")
+            }
+        }
+    }
+
+    async fn refuse(&self, head: &Head, unread: &Unread) -> Response<Sent> {
+        match self.exchange.unread(head, unread).await {
+            Some(reply) => whole(reply),
+            None => plain(unread.status(), &format!("{}\n", unread.told())),
+        }
+    }
+
+    /// The body, and the room it takes; `room` is to be held until it is done with.
+    async fn read(&self, body: IncomingBody) -> Result<(Bytes, SemaphorePermit<'_>), Unread> {
+        let max = self.bounds.body_bytes_max;
+        // A body that does not say how long it is may be as long as any.
+        let length = body.size_hint().exact().map_or(Ok(max), usize::try_from);
+        let length = length.unwrap_or(usize::MAX);
+        if length > max {
+            return Err(Unread::TooLarge { limit: max });
+        }
+        let room = u32::try_from(kib(length)).unwrap_or(u32::MAX);
+        let whole = async {
+            let room = self.room.acquire_many(room).await.map_err(|_| Unread::Broken)?;
+            match Limited::new(body, max).collect().await {
+                Ok(body) => Ok((body.to_bytes(), room)),
+                Err(err) if err.is::<LengthLimitError>() => Err(Unread::TooLarge { limit: max }),
+                Err(_) => Err(Unread::Broken),
+            }
+        };
+        timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
+    }
+
+    /// The body of a message from nobody known, if it is short; it takes no room from others.
+    async fn glance(&self, body: IncomingBody) -> Bytes {
+        let max = GLANCE_BYTES_MAX.min(self.bounds.body_bytes_max);
+        if body.size_hint().lower() > max as u64 {
+            return Bytes::new();
+        }
+        let whole = timeout(self.bounds.body_time_max, Limited::new(body, max).collect()).await;
+        whole.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default()
+    }
+}
+
+/// How much of a body is read that comes from nobody known: enough to find its id.
+const GLANCE_BYTES_MAX: usize = 64 << 10;
+
+/// How many bodies of the largest size there is room for at once.
+const BODIES_IN_ROOM: usize = 8;
+
+fn kib(bytes: usize) -> usize {
+    bytes / 1024 + 1
+}
+
+fn head(parts: Parts) -> Head {
+    let path = parts.uri.path().to_owned();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    Head::Http { method: parts.method, path, query, headers: parts.headers }
+}
+
+/// The refusal of a body that is not plain JSON.
+fn unreadable(method: &Method, headers: &HeaderMap) -> Option<Unread> {
+    if method != Method::POST {
+        return None;
+    }
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let kind = text(CONTENT_TYPE).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let why = format!("the content type is `{kind}`; send application/json");
+        return Some(Unread::Unfit(why));
+    }
+    let encoding = text(CONTENT_ENCODING).unwrap_or("identity");
+    (!encoding.eq_ignore_ascii_case("identity")).then(|| {
+        Unread::Unfit(format!("the content encoding is `{encoding}`; send the body as it is"))
+    })
+}

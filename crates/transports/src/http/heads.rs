@@ -1,0 +1,314 @@
+//! Heads that everybody reads alike.
+//!
+//! A proxy before this server and this server must agree where one request ends and the next
+//! begins, or a request is smuggled past the proxy inside another. hyper forgives what others read
+//! otherwise: lines that end without CR, a length beside chunks. Here the bytes are looked at as
+//! they pass, and a head that is in doubt is remembered; hyper reads them for good.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use http::HeaderMap;
+use http::header::{TRANSFER_ENCODING, UPGRADE};
+use memchr::memchr;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Why the heads of a connection are in doubt, once one is.
+pub(super) type Doubt = Arc<OnceLock<&'static str>>;
+
+/// A stream whose requests' heads are looked at as they are read.
+pub(crate) struct Heeded<S> {
+    stream: S,
+    judge: Judge,
+    doubt: Doubt,
+}
+
+impl<S> Heeded<S> {
+    pub(super) fn new(stream: S, doubt: Doubt) -> Self {
+        Self { stream, judge: Judge::default(), doubt }
+    }
+
+    pub(super) fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
+/// Where in a stream of requests its next byte stands.
+#[derive(Debug, Default)]
+struct Judge {
+    place: Place,
+    /// What has come of the line that is being read.
+    line: Vec<u8>,
+    head: Head,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Place {
+    /// In a head, or before one.
+    #[default]
+    Head,
+    /// In a body, of which so much is to come.
+    Body(u64),
+    /// Where nothing is looked at any more, since the connection ends with this request.
+    Last,
+}
+
+/// What the lines of a head have said.
+#[derive(Debug, Default)]
+struct Head {
+    bytes: usize,
+    has_begun: bool,
+    length: Option<u64>,
+    is_chunked: bool,
+    asks_for_a_socket: bool,
+}
+
+/// hyper reads no head that is larger than 64 KiB; beyond twice that nothing is kept of one.
+const HEAD_BYTES_MAX: usize = 128 << 10;
+
+impl Judge {
+    /// Looks at `bytes`, which follow those seen before.
+    fn see(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while !bytes.is_empty() {
+            match &mut self.place {
+                Place::Last => return Ok(()),
+                Place::Body(left) => {
+                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= taken as u64;
+                    bytes = &bytes[taken..];
+                    if *left == 0 {
+                        self.place = Place::Head;
+                    }
+                }
+                Place::Head => {
+                    let (end, is_whole) = match memchr(b'\n', bytes) {
+                        Some(at) => (at + 1, true),
+                        None => (bytes.len(), false),
+                    };
+                    self.line.extend_from_slice(&bytes[..end]);
+                    bytes = &bytes[end..];
+                    self.head.bytes += end;
+                    if self.head.bytes > HEAD_BYTES_MAX {
+                        self.stop();
+                    } else if is_whole {
+                        let mut line = std::mem::take(&mut self.line);
+                        self.read_line(&line)?;
+                        line.clear();
+                        self.line = line;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        let Some(line) = line.strip_suffix(b"\r\n") else {
+            return Err("a line of the head ends without CR");
+        };
+        if line.contains(&b'\r') {
+            return Err("a line of the head has a CR inside");
+        }
+        match (self.head.has_begun, line.is_empty()) {
+            // Empty lines may come before a request.
+            (false, true) => Ok(()),
+            (false, false) => {
+                self.head.has_begun = true;
+                Ok(())
+            }
+            (true, true) => {
+                self.place = std::mem::take(&mut self.head).end()?;
+                Ok(())
+            }
+            (true, false) => self.head.read_field(line),
+        }
+    }
+
+    /// Looks at nothing more.
+    fn stop(&mut self) {
+        *self = Self { place: Place::Last, ..Self::default() };
+    }
+}
+
+impl Head {
+    fn read_field(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        if matches!(line[0], b' ' | b'\t') {
+            return Err("a header goes on in a second line");
+        }
+        let Some(colon) = memchr(b':', line) else {
+            return Err("a line of the head has no colon");
+        };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let digits = str::from_utf8(value).ok();
+            let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let Some(length) = digits.and_then(|digits| digits.parse().ok()) else {
+                return Err("the Content-Length is no number");
+            };
+            if self.length.replace(length).is_some() {
+                return Err("the Content-Length is there twice");
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err("the one Transfer-Encoding that is read here is `chunked`");
+            }
+            self.is_chunked = true;
+        } else if name.eq_ignore_ascii_case(b"upgrade") {
+            self.asks_for_a_socket |= names_a_socket(value);
+        }
+        Ok(())
+    }
+
+    /// Where the byte after the head stands.
+    fn end(self) -> Result<Place, &'static str> {
+        match (self.length, self.is_chunked, self.asks_for_a_socket) {
+            (Some(_), true, _) => Err("the body has a Content-Length beside its Transfer-Encoding"),
+            (_, true, _) | (_, _, true) => Ok(Place::Last),
+            (Some(length @ 1..), false, false) => Ok(Place::Body(length)),
+            (Some(0) | None, false, false) => Ok(Place::Head),
+        }
+    }
+}
+
+/// Whether nothing after the request with these headers is looked at, so that it must be the last.
+pub(super) fn is_last(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING)
+        || headers.get_all(UPGRADE).iter().any(|value| names_a_socket(value.as_bytes()))
+}
+
+fn names_a_socket(upgrade: &[u8]) -> bool {
+    upgrade.to_ascii_lowercase().windows(9).any(|word| word == b"websocket")
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heeded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if let Err(doubt) = self.judge.see(&buffer.filled()[before..]) {
+            self.judge.stop();
+            // The first is told.
+            let _ = self.doubt.set(doubt);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What is in doubt about `text`, which comes in pieces of `size` bytes, and where it ends.
+    fn judged(text: &str, size: usize) -> Result<Place, &'static str> {
+        let mut judge = Judge::default();
+        text.as_bytes().chunks(size).try_for_each(|piece| judge.see(piece))?;
+        Ok(judge.place)
+    }
+
+    const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    #[test]
+    fn where_the_next_request_begins_is_known() {
+        for (text, place) in [
+            (GET, Place::Head),
+            ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", Place::Head),
+            ("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n\n\n\n\nGET / HTTP", Place::Head),
+            ("POST / HTTP/1.1\r\ncontent-length:4 \r\n\r\n\n\n", Place::Body(2)),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n1\nx", Place::Last),
+            ("GET / HTTP/1.1\r\nupgrade: websocket\r\n\r\n\n\n", Place::Last),
+        ] {
+            for size in [1, 3, text.len()] {
+                assert_eq!(judged(text, size), Ok(place), "{text:?} by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_others_may_read_otherwise_is_in_doubt() {
+        for head in [
+            "GET / HTTP/1.1\nhost: a\n\n",
+            "GET / HTTP/1.1\r\nhost: a\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\n\n",
+            "\nGET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\rb: c\r\n\r\n",
+            "GET / HTTP/1.1\r\nhost: a\r\n b\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 5, 5\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: +5\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked, chunked\r\n\r\n",
+            "POST / HTTP/1.1\r\ntransfer-encoding: x\r\n\r\n",
+        ] {
+            let after = format!("{GET}{head}");
+            for text in [head, &after] {
+                for size in [1, 2, text.len()] {
+                    assert!(judged(text, size).is_err(), "{text:?} by {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_head_without_end_little_is_kept() {
+        let mut judge = Judge::default();
+        for _ in 0..1000 {
+            judge.see(&[b'a'; 1 << 10]).unwrap();
+        }
+        assert_eq!(judge.place, Place::Last);
+        assert_eq!(judge.line.capacity(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn how_bytes_are_cut_changes_nothing(
+            words in vec(prop::sample::select(&[
+                "GET / HTTP/1.1", "\r\n", "\n", "\r", "content-length: 3", "content-length: 0",
+                "transfer-encoding: chunked", "upgrade: a", "x: y", "abc", " ", ":",
+            ][..]), 0..40),
+            size in 1_usize..9,
+        ) {
+            let text = words.concat();
+            prop_assert_eq!(judged(&text, size), judged(&text, text.len().max(1)));
+        }
+    }
+}
