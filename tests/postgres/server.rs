@@ -155,6 +155,20 @@ impl Server {
         assert!(output.status.success(), "{sql}: {said}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
+
+    /// Has it refuse each chunk of the first namespace that says `poison`, with `code`.
+    pub(crate) fn refuse_poison(&self, code: &str) {
+        self.run(&format!(
+            "create or replace function refuse() returns trigger language plpgsql as $$ begin
+                if new::text like '%poison%' then
+                    raise exception 'it does not agree' using errcode = '{code}';
+                end if;
+                return new;
+            end $$;
+            create or replace trigger refuse before insert on toolgate_search.chunks_1
+            for each row execute function refuse()"
+        ));
+    }
 }
 
 impl Drop for Server {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Client, Launch, MODERN, Stdio, Workspace, refusal, wait_until};
+use crate::support::{Client, Launch, MODERN, Stdio, Workspace, refusal, wait_for, wait_until};
 use crate::toolsets_search::{GOLD, corpus, found, paths};
 
 #[path = "../../../../tests/postgres/server.rs"]
@@ -108,6 +108,36 @@ fn two_servers_share_an_index_and_either_keeps_it() {
     drop(one);
     workspace.put("c.rs", "fn find_zebra() {}\n");
     finds(&mut other, "find zebra", "c.rs");
+}
+
+#[test]
+fn a_file_that_is_refused_there_is_said_to_be_left_out_until_it_changes() {
+    let (server, settings) = (Server::start(), TempDir::new().unwrap());
+    let workspace = Workspace::new().file("a.rs", "fn find_quagga() {}\n");
+    let begin = || Client::stdio(launch(&workspace, &settings, &server), MODERN);
+    let finds = |client: &mut Client, query: &str, path: &str| {
+        wait_for(query, || {
+            let all = found(client, json!({ "query": query }));
+            let is_it = all["index"]["state"] == "ready" && paths(&all).first() == Some(&path);
+            is_it.then(|| (all["index"]["complete"].clone(), all["index"]["note"].clone()))
+        })
+    };
+    let whole = (json!(true), Value::Null);
+    let cut = (json!(false), json!("1 files cannot be taken in, `a.rs` is one of them"));
+    let mut client = begin();
+    assert_eq!(finds(&mut client, "find quagga", "a.rs"), whole);
+    server.refuse_poison("22000");
+    workspace.put("a.rs", "fn find_poison() {}\n");
+    workspace.put("b.rs", "fn find_okapi() {}\n");
+    assert_eq!(finds(&mut client, "find okapi", "b.rs"), cut);
+    let before = found(&mut client, json!({ "query": "find quagga" }));
+    assert!(!paths(&before).contains(&"a.rs"), "{before}");
+    // Who comes next tries again, and says so too.
+    drop(client);
+    let mut client = begin();
+    assert_eq!(finds(&mut client, "find okapi", "b.rs"), cut);
+    workspace.put("a.rs", "fn find_zebra() {}\n");
+    assert_eq!(finds(&mut client, "find zebra", "a.rs"), whole);
 }
 
 #[test]

@@ -17,20 +17,6 @@ fn paths(known: BTreeMap<String, Known>) -> Vec<String> {
     known.into_keys().collect()
 }
 
-/// Has the server at `server` refuse each chunk that says `poison`, with `code`.
-fn refuse_poison(server: &Postgres16, code: &str) {
-    server.run(&format!(
-        "create or replace function refuse() returns trigger language plpgsql as $$ begin
-            if new::text like '%poison%' then
-                raise exception 'it does not agree' using errcode = '{code}';
-            end if;
-            return new;
-        end $$;
-        create or replace trigger refuse before insert on toolgate_search.chunks_1
-        for each row execute function refuse()"
-    ));
-}
-
 #[tokio::test]
 async fn a_text_of_more_words_than_a_tsvector_holds_is_found_by_those_that_fit() {
     let server = Postgres16::start();
@@ -84,7 +70,7 @@ async fn a_file_that_is_refused_is_left_out_and_the_others_are_found() {
     let server = Postgres16::start();
     let engine = engine_at(&server, "workspace", Source::Files);
     fill(&*engine, vec![document("b.rs", "fn quagga() {}", &[])]).await;
-    refuse_poison(&server, "22000");
+    server.refuse_poison("22000");
     let mut writer = next_writer(&*engine).await;
     writer.put(vec![document("first.rs", "fn zebra() {}", &[])]).await.unwrap();
     let put = vec![
@@ -113,7 +99,7 @@ async fn a_document_that_is_refused_is_named_and_nothing_is_put() {
     let server = Postgres16::start();
     let notes = engine_at(&server, "notes", Source::Documents);
     fill(&*notes, vec![document("a", "about poison", &[])]).await;
-    refuse_poison(&server, "54000");
+    server.refuse_poison("54000");
     let mut writer = next_writer(&*notes).await;
     let put = ["a quagga", "the poison"].map(|text| document(text, text, &[]));
     let EngineError::Failed(why) = writer.put(put.into()).await.unwrap_err() else { panic!() };
@@ -149,12 +135,12 @@ async fn only_broken_data_is_damage() {
     engine.open().await.unwrap();
     let mut writer = next_writer(&*engine).await;
     for (code, is_damage) in [("XX001", true), ("XX002", true), ("23000", false)] {
-        refuse_poison(&server, code);
+        server.refuse_poison(code);
         let err = writer.put(vec![document("a.rs", "fn poison() {}", &[])]).await.unwrap_err();
         assert_eq!(matches!(err, EngineError::Damaged(_)), is_damage, "{err:?}");
     }
     // What is refused of whatever is put says nothing of what is put.
-    refuse_poison(&server, "XX000");
+    server.refuse_poison("XX000");
     let many = |from: usize| -> Vec<Put> {
         (from..20).map(|at| document(&format!("{at}.rs"), "fn poison() {}", &[])).collect()
     };
