@@ -40,6 +40,8 @@ pub(super) struct PostgresWriter {
     /// Whether a step began that has not ended well.
     half: bool,
     changes: Changes,
+    /// What of the files was left out and not told of yet, each with why.
+    refused: Vec<(Put, String)>,
     taken_out: u64,
     /// How many there are, by the last commit.
     chunks: u64,
@@ -71,6 +73,7 @@ impl PostgresWriter {
             begun: false,
             half: false,
             changes: Changes::default(),
+            refused: Vec::new(),
             taken_out: 0,
             chunks: 0,
         }
@@ -136,7 +139,11 @@ impl PostgresWriter {
             }
             Err(trouble) if trouble.refusal().is_some() => {
                 client.batch_execute("rollback to savepoint good").await?;
-                self.put_each(&documents, refused, trouble).await?
+                let (changes, left_out) = self.put_each(&documents, refused, trouble).await?;
+                if self.source == Source::Files {
+                    self.refused.extend(left_out);
+                }
+                changes
             }
             Err(trouble) => return Err(trouble),
         };
@@ -156,15 +163,16 @@ impl PostgresWriter {
         Ok(changes)
     }
 
-    /// Puts `documents` one by one: `trouble` is what the server had with all of them.
+    /// Puts `documents` one by one, and says which were left out and why: `trouble` is what the
+    /// server had with all of them.
     async fn put_each(
         &self,
         documents: &[Written],
         refused: Refused,
         trouble: Trouble,
-    ) -> Result<Changes, Trouble> {
+    ) -> Result<(Changes, Vec<(Put, String)>), Trouble> {
         let mut changes = Changes::default();
-        let (mut taken, mut left_out) = (0, 0);
+        let (mut taken, mut left_out) = (0, Vec::new());
         for written in documents {
             let path = &written.put.path;
             let why = match self.put_or_refused(written, &mut changes).await? {
@@ -174,24 +182,23 @@ impl PostgresWriter {
                 }
                 Some(why) => why,
             };
-            match refused {
-                Refused::Told => {
-                    return Err(Trouble::Refused(format!("`{path}` cannot be put: {why}")));
-                }
-                Refused::LeftOut => left_out += 1,
+            if refused == Refused::Told {
+                return Err(Trouble::Refused(format!("`{path}` cannot be put: {why}")));
             }
-            if left_out == ALL_REFUSED && taken == 0 {
+            if left_out.len() + 1 == ALL_REFUSED && taken == 0 {
                 return Err(trouble);
             }
             let named = self.connections.named();
             tracing::warn!("`{path}` is left out of the index in {named}: {why}");
             // It is known all the same, so that it is not read again and again.
-            if self.put_or_refused(&written.bare(), &mut changes).await?.is_some() {
+            let bare = written.bare();
+            if self.put_or_refused(&bare, &mut changes).await?.is_some() {
                 let (client, tables) = (&self.connected.client, &self.tables);
                 changes.add(taken_out(client, tables, std::iter::once(path.as_str())).await?);
             }
+            left_out.push((bare.put, why));
         }
-        Ok(changes)
+        Ok((changes, left_out))
     }
 
     /// Puts `written`, unless the server refuses it: why.
@@ -315,6 +322,10 @@ impl Writer for PostgresWriter {
             Source::Documents => Refused::Told,
         };
         Box::pin(self.put_as(documents, refused))
+    }
+
+    fn refused(&mut self) -> Vec<(Put, String)> {
+        std::mem::take(&mut self.refused)
     }
 
     fn remove(&mut self, paths: Vec<String>) -> Doing<'_, ()> {
