@@ -296,6 +296,17 @@ fn beside(id: &str) -> Vec<Form> {
                 "docker",
             ),
         ],
+        "V07" => vec![
+            labelled("search.text", json!({ "text": "KEY" }), "text"),
+            labelled("search.names", json!({ "name": "KEY" }), "names"),
+        ],
+        "V10" => ["the of and to a", "(){}[];,.", "\u{1}\u{7}\u{1b}[2J", &"x ".repeat(500_000)]
+            .iter()
+            .map(|query| {
+                let label: String = query.chars().take(4).filter(|c| !c.is_control()).collect();
+                labelled("search.semantic", json!({ "query": query }), &label)
+            })
+            .collect(),
         _ => git(id),
     }
 }
