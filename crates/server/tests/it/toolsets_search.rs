@@ -129,7 +129,7 @@ fn what_holds_keys_and_passwords_is_not_found() {
         .file(".env.example", "# okapi token goes here\nOKAPI_TOKEN=\n");
     over_both(&workspace, |client| {
         for query in ["okapi token", "okapi canary", "okapi private key b3BlbnNzaC1rZXk"] {
-            let found = found(client, json!({ "query": query, "limit": 20 }));
+            let found = found(client, json!({ "query": query, "top_k": 20 }));
             let paths = paths(&found);
             let allowed = |path: &&str| matches!(*path, "README.md" | ".env.example");
             assert!(paths.iter().all(allowed), "{query}: {paths:?}");

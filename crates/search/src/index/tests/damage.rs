@@ -117,7 +117,7 @@ fn another_version_is_made_anew_and_said_so() {
     fill(folder.path());
     let header = folder.path().join("index.json");
     let ours = fs::read_to_string(&header).unwrap();
-    for (from, to) in [("\"format\":3", "\"format\":99"), ("\"words\":\"", "\"words\":\"x")] {
+    for (from, to) in [("\"format\":4", "\"format\":99"), ("\"words\":\"", "\"words\":\"x")] {
         assert!(ours.contains(from));
         fs::write(&header, ours.replace(from, to)).unwrap();
         let (_, begun) = Index::open(Place::Folder(folder.path()), None).unwrap();
