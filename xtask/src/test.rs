@@ -34,8 +34,9 @@ fn all(quick: bool) -> anyhow::Result<()> {
     }
     run(&cargo, &tests)?;
     if !quick {
-        with_qdrant(&cargo)?;
+        // Before anything else is run that leaves a report.
         contracts::judge_the_last_run()?;
+        with_qdrant(&cargo)?;
         conformance::hold(&conformance::Wanted::default())?;
         chaos::wreak(&chaos::Wanted::few(KILLS))?;
     }
