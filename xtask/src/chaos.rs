@@ -54,9 +54,9 @@ struct Wrong {
 }
 
 impl Wanted {
-    /// A short run that nobody waits for long.
+    /// A short run that nobody waits for long, of the server that the tests were run with.
     pub(crate) fn few(kills: usize) -> Self {
-        Self { kills, seed: chance::seed(), server: Which::Debug }
+        Self { kills, seed: chance::seed(), server: Which::Built(debug_server()) }
     }
 }
 
@@ -126,8 +126,12 @@ fn built(which: &Which) -> anyhow::Result<PathBuf> {
         }
         Which::Debug => {
             run(&cargo(), &build)?;
-            Ok(checkout().join("target/debug/toolgate"))
+            Ok(debug_server())
         }
         Which::Built(file) => Ok(file.clone()),
     }
+}
+
+fn debug_server() -> PathBuf {
+    checkout().join("target/debug/toolgate")
 }

@@ -59,12 +59,13 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         }
     }
     setup::node()?;
+    run(&cargo(), &["build", "--locked", "--package", "example-everything"])?;
     hold(&wanted)
 }
 
-/// Runs every scenario that is wanted and fails if any check of any does.
+/// Runs every scenario that is wanted against the example as it is built, and fails if any check
+/// of any does.
 pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
-    run(&cargo(), &["build", "--locked", "--package", "example-everything"])?;
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
     let runs = chosen(&all, wanted)?;

@@ -37,6 +37,8 @@ fn all(quick: bool) -> anyhow::Result<()> {
         // Before anything else is run that leaves a report.
         contracts::judge_the_last_run()?;
         with_qdrant(&cargo)?;
+        // Both with what was built above: by themselves, packages are built with other features,
+        // which is everything once more.
         conformance::hold(&conformance::Wanted::default())?;
         chaos::wreak(&chaos::Wanted::few(KILLS))?;
     }

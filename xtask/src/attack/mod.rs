@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::shell::{cargo, checkout, run};
+use crate::shell::{cargo, checkout, copy_of_this, run};
 use case::Case;
 use names::Form;
 use play::{Play, Verdict};
@@ -89,7 +89,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     std::fs::create_dir_all(&base)?;
     // Copies: others build while this runs.
     let own = base.join("attack");
-    std::fs::copy(std::env::current_exe()?, &own)?;
+    copy_of_this(&own)?;
     let binary = {
         let copy = base.join("toolgate");
         std::fs::copy(&binary, &copy).with_context(|| binary.display().to_string())?;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::work::{self, Kind};
+use crate::shell::copy_of_this;
 
 /// The variable by which all that is ours is known.
 const MARKER: &str = "CHAOS_MARKER";
@@ -48,7 +49,7 @@ impl Stage {
         fs::create_dir_all(stage.folder.join("servers"))?;
         fs::copy(toolgate, &stage.toolgate).with_context(|| toolgate.display().to_string())?;
         let program = stage.folder.join("job");
-        fs::copy(std::env::current_exe()?, &program)?;
+        copy_of_this(&program)?;
         for kind in Kind::ALL {
             File::create(stage.log(kind))?;
         }
