@@ -4,6 +4,7 @@
 //! TLS needs is read when it is first needed.
 
 use std::error::Error as _;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
-    USER_AGENT,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER,
+    TRANSFER_ENCODING, USER_AGENT,
 };
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
@@ -67,6 +68,8 @@ pub struct Answer {
     pub answered: Answered,
     /// How long it wants to be left alone, in its words: seconds, or a date.
     pub retry_after: Option<String>,
+    /// How long what it answered may be kept, in the words of `Cache-Control`.
+    pub cache_control: Option<String>,
 }
 
 /// Where requests go: an `http` or `https` URL that can be asked for.
@@ -100,6 +103,19 @@ impl Target {
         Ok(Self { is_secure, authority, path })
     }
 
+    /// All that `url` names, its query too; the error says what is wrong with it.
+    pub fn whole(url: &str) -> Result<Self, String> {
+        let (plain, query) = match url.split_once('?') {
+            Some((plain, query)) => (plain, format!("?{query}")),
+            None => (url, String::new()),
+        };
+        let target = Self::new(plain, "/")?;
+        let path = plain.parse::<Uri>().map_err(|err| format!("is no URL: {err}"))?;
+        let path = format!("{}{query}", path.path());
+        let path = path.parse().map_err(|err| format!("cannot have the path `{path}`: {err}"))?;
+        Ok(Self { path, ..target })
+    }
+
     /// Whether what is sent there is read by nobody between: it is encrypted, or stays here.
     pub fn is_private(&self) -> bool {
         let host = self.host();
@@ -113,7 +129,28 @@ impl Target {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_secure, authority, path } = self;
+        let scheme = if *is_secure { "https" } else { "http" };
+        write!(out, "{scheme}://{authority}{path}")
+    }
+}
+
 impl Fetch {
+    /// Gets what is at `target`. The error says why there is no answer.
+    pub async fn get(
+        &self,
+        target: &Target,
+        within: Duration,
+        answer_bytes_max: usize,
+    ) -> Result<Answer, String> {
+        let request = Request::get(target.path.clone()).body(Full::default());
+        let request = request.map_err(|err| err.to_string())?;
+        let exchange = self.exchange(target, request, answer_bytes_max);
+        timeout(within, exchange).await.unwrap_or_else(|_| Err(late(within)))
+    }
+
     /// Posts `json` to `target`. The error says, for the log, why there is no answer.
     pub async fn post(&self, target: &Target, json: Vec<u8>) -> Result<Answered, String> {
         let answer_bytes_max = ANSWER_BYTES_MAX;
@@ -123,40 +160,47 @@ impl Fetch {
 
     /// Posts what is `asked` to `target`. The error says why there is no answer, and names no key.
     pub async fn ask(&self, target: &Target, asked: Asked<'_>) -> Result<Answer, String> {
-        let within = asked.within;
-        timeout(within, self.exchange(target, asked)).await.unwrap_or_else(|_| {
-            Err(format!("there was no answer within {} s", within.as_secs_f32()))
-        })
-    }
-
-    async fn exchange(&self, target: &Target, asked: Asked<'_>) -> Result<Answer, String> {
-        let Target { is_secure, authority, path } = target;
-        let host = target.host();
-        let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
-        let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
-        // The body follows its head at once.
-        stream.set_nodelay(true).map_err(|err| err.to_string())?;
-        let mut request = Request::post(path.clone())
-            .header(HOST, authority.as_str())
+        let Asked { json, key, within, answer_bytes_max } = asked;
+        let mut request = Request::post(target.path.clone())
             .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, HeaderValue::from_static("*/*"))
-            .header(USER_AGENT, concat!("toolgate/", env!("CARGO_PKG_VERSION")))
-            .header(CONNECTION, "close")
-            .body(Full::new(Bytes::from(asked.json)))
+            .body(Full::new(Bytes::from(json)))
             .map_err(|err| err.to_string())?;
-        if let Some(key) = asked.key {
+        if let Some(key) = key {
             let mut bearer = HeaderValue::try_from(format!("Bearer {key}"))
                 .map_err(|_| "the key has characters that no header may have".to_owned())?;
             bearer.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, bearer);
         }
+        let exchange = self.exchange(target, request, answer_bytes_max);
+        timeout(within, exchange).await.unwrap_or_else(|_| Err(late(within)))
+    }
+
+    async fn exchange(
+        &self,
+        target: &Target,
+        mut request: Request<Full<Bytes>>,
+        answer_bytes_max: usize,
+    ) -> Result<Answer, String> {
+        let Target { is_secure, authority, .. } = target;
+        let host = target.host();
+        let port = authority.port_u16().unwrap_or(if *is_secure { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await.map_err(|err| err.to_string())?;
+        // The body follows its head at once.
+        stream.set_nodelay(true).map_err(|err| err.to_string())?;
+        let host_named = HeaderValue::try_from(authority.as_str());
+        let headers = request.headers_mut();
+        headers.insert(HOST, host_named.map_err(|err| err.to_string())?);
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        let agent = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
         if !is_secure {
-            return over(stream, request, asked.answer_bytes_max).await;
+            return over(stream, request, answer_bytes_max).await;
         }
         let name = ServerName::try_from(host.to_owned()).map_err(|err| err.to_string())?;
         let secure = self.connector().await?;
         let stream = secure.connect(name, stream).await.map_err(|err| err.to_string())?;
-        over(stream, request, asked.answer_bytes_max).await
+        over(stream, request, answer_bytes_max).await
     }
 
     async fn connector(&self) -> Result<TlsConnector, String> {
@@ -181,8 +225,11 @@ async fn over(
     let exchange = async move {
         let mut response = sender.send_request(request).await?;
         let status = response.status().as_u16();
-        let retry_after = response.headers().get(RETRY_AFTER);
-        let retry_after = retry_after.and_then(|it| Some(it.to_str().ok()?.to_owned()));
+        let header = |name| {
+            let value = response.headers().get(name)?;
+            Some(value.to_str().ok()?.to_owned())
+        };
+        let (retry_after, cache_control) = (header(RETRY_AFTER), header(CACHE_CONTROL));
         // A body of no length said goes on until the stream ends, which many servers let happen
         // without TLS saying so.
         let is_endless = response.body().size_hint().exact().is_none()
@@ -200,7 +247,7 @@ async fn over(
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
         }
-        Ok(Answer { answered: Answered { status, body }, retry_after })
+        Ok(Answer { answered: Answered { status, body }, retry_after, cache_control })
     };
     let mut exchange = std::pin::pin!(exchange);
     let answered: Result<Answer, hyper::Error> = tokio::select! {
@@ -209,6 +256,10 @@ async fn over(
         _ = connection => exchange.await,
     };
     answered.map_err(|err| err.to_string())
+}
+
+fn late(within: Duration) -> String {
+    format!("there was no answer within {} s", within.as_secs_f32())
 }
 
 /// Whether `err` is that the stream ended.
@@ -273,6 +324,29 @@ mod tests {
         let asked = asked.await.unwrap();
         assert!(asked.starts_with("POST /api/assets/ HTTP/1.1\r\n"), "{asked}");
         assert!(asked.contains("content-type: application/json\r\n"), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn what_is_got_comes_with_how_long_it_may_be_kept() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/keys/?p=a%20b", listener.local_addr().unwrap());
+        let asked = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut asked).await.unwrap(), 0);
+            }
+            let head = "HTTP/1.1 200 OK\r\ncache-control: max-age=9\r\ncontent-length: 4\r\n\r\n";
+            stream.write_all(format!("{head}keys").as_bytes()).await.unwrap();
+            String::from_utf8(asked).unwrap()
+        });
+        let target = Target::whole(&url).unwrap();
+        assert_eq!(target.to_string(), url);
+        let got = Fetch::default().get(&target, WITHIN, 3).await.unwrap();
+        assert_eq!(got.answered, Answered { status: 200, body: b"key".to_vec() });
+        assert_eq!(got.cache_control.as_deref(), Some("max-age=9"));
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("GET /keys/?p=a%20b HTTP/1.1\r\n"), "{asked}");
     }
 
     #[tokio::test]

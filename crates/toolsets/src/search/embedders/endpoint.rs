@@ -203,7 +203,7 @@ impl Endpoint {
             Trouble::Silent(format!("the endpoint {url} does not answer: {why}"))
         })?;
         *self.silence() = None;
-        let Answer { answered: Answered { status, body }, retry_after } = answer;
+        let Answer { answered: Answered { status, body }, retry_after, .. } = answer;
         if status != 200 {
             self.settle(guess, 0);
             return Err(self.refused(status, &body, retry_after.as_deref()));
