@@ -14,6 +14,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     python()?;
     judges()?;
+    oauth()?;
     ripgrep()?;
     minilm()?;
     postgres()?;
@@ -45,6 +46,12 @@ fn python() -> anyhow::Result<()> {
 /// The implementations of others that assets are judged by, in an environment of their own.
 fn judges() -> anyhow::Result<()> {
     environment("judges", &checkout().join("tests/judges/requirements.txt"), "the judges")
+}
+
+/// The OpenID provider that tokens are tested against.
+fn oauth() -> anyhow::Result<()> {
+    let wanted = checkout().join("tests/oauth/requirements.txt");
+    environment("oauth", &wanted, "the OpenID provider")
 }
 
 /// PostgreSQL with pgvector, which the bigger engine of search is tested against.

@@ -134,7 +134,7 @@ impl Canonical {
             | CallError::Refused { .. } => Self::InvalidInput,
             CallError::InvalidOutput { .. } => Self::InvalidOutput,
             CallError::UnknownTool { .. } | CallError::NotFound { .. } => Self::NotFound,
-            CallError::NotAllowed { .. } => Self::Unauthorized,
+            CallError::NotAllowed { .. } | CallError::Scope { .. } => Self::Unauthorized,
             CallError::Limited { .. }
             | CallError::Unavailable { .. }
             | CallError::TimedOut { .. }
@@ -213,6 +213,7 @@ impl EnvelopeError {
             })),
             CallError::UnknownTool { .. }
             | CallError::NotAllowed { .. }
+            | CallError::Scope { .. }
             | CallError::NotFound { .. }
             | CallError::TooLarge { .. }
             | CallError::Unavailable { .. }

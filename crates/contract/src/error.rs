@@ -31,6 +31,14 @@ pub enum CallError {
         /// What is refused and what would be allowed.
         message: String,
     },
+    /// The caller's token was not given for it; another could be.
+    #[error("{message}")]
+    Scope {
+        /// What needs which scope.
+        message: String,
+        /// The scopes that a token for it must have, all of them.
+        needs: Vec<String>,
+    },
     /// Too much is going on; it can be tried again.
     #[error("{message}; try again in {} ms", retry_after.as_millis())]
     Limited {
@@ -144,6 +152,7 @@ impl CallError {
             | Self::UnknownTool { .. }
             | Self::InvalidInput { .. }
             | Self::NotAllowed { .. }
+            | Self::Scope { .. }
             | Self::Limited { .. }
             | Self::NotFound { .. }
             | Self::Conflict { .. }
@@ -168,6 +177,7 @@ impl CallError {
             Self::UnknownTool { .. } => "unknown_tool",
             Self::InvalidInput { .. } => "invalid_input",
             Self::NotAllowed { .. } => "not_allowed",
+            Self::Scope { .. } => "scope",
             Self::Limited { .. } => "limited",
             Self::NotFound { .. } => "not_found",
             Self::Conflict { .. } => "conflict",

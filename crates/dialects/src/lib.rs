@@ -153,6 +153,8 @@ pub enum Refused {
         /// Whether they said anything at all.
         said: bool,
     },
+    /// Whoever sent it says who they are several times in one place.
+    Several,
     /// Whoever sent it has said too often who they are not.
     Throttled {
         /// How long to wait.
@@ -433,6 +435,8 @@ pub struct Facts {
     pub zyra_body_bytes_max: Option<usize>,
     /// Whether who calls over HTTP must say who they are.
     pub keys: bool,
+    /// Whether it speaks TLS over HTTP.
+    pub tls: bool,
 }
 
 /// What a server says of itself before anybody connects.

@@ -78,7 +78,7 @@ impl Dialect for Synesthetic {
             Refused::Busy { message } => Reply::json(result(None, &backend_error(503, message)))
                 .with_status(503)
                 .with_header("retry-after", "1"),
-            Refused::Unauthorized { .. } => {
+            Refused::Unauthorized { .. } | Refused::Several => {
                 let why = "who calls must say who they are";
                 Reply::json(result(None, &unsupported(why))).with_status(401)
             }
@@ -257,6 +257,7 @@ fn refusal(method: &str, error: &CallError) -> Value {
         | CallError::TooLarge { .. }
         | CallError::Mismatch { .. } => invalid(&[Problem { pointer: String::new(), message }]),
         CallError::NotAllowed { .. }
+        | CallError::Scope { .. }
         | CallError::Asks { .. }
         | CallError::CannotAsk { .. }
         | CallError::NeedsJob { .. }

@@ -8,6 +8,7 @@ mod schemas;
 mod validate;
 mod wording;
 mod policy;
+mod scopes;
 mod limits;
 mod audit;
 mod secrets;
@@ -53,6 +54,7 @@ pub use schemas::{
     Checker, Counts, Fingerprint, NoToolIo, SchemaError, SchemaFile, SchemaFiles, SchemaRegistry,
     Shared, Side, ToolIoValidators,
 };
+pub use scopes::Scope;
 pub use secrets::{REDACTED, Secrets};
 pub use validate::OutputCheck;
 

@@ -95,6 +95,9 @@ impl Secrets {
                 CallError::InvalidInput { problems: all_clean(problems) }
             }
             CallError::NotAllowed { message } => CallError::NotAllowed { message: clean(message) },
+            CallError::Scope { message, needs } => {
+                CallError::Scope { message: clean(message), needs }
+            }
             CallError::Limited { message, retry_after } => {
                 CallError::Limited { message: clean(message), retry_after }
             }
@@ -451,6 +454,7 @@ mod tests {
             CallError::UnknownTool { name: said(), nearest: None },
             CallError::InvalidInput { problems: problems() },
             CallError::NotAllowed { message: said() },
+            CallError::Scope { message: said(), needs: Vec::new() },
             CallError::Limited { message: said(), retry_after: wait },
             CallError::NotFound { message: said() },
             CallError::Conflict { message: said(), details: deep() },

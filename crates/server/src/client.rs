@@ -9,7 +9,9 @@ use futures_util::future::join_all;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{Body, BoxFuture, CallError, Fault, Frame, Reply, Request, ToolError};
+use toolgate_contract::{
+    Body, BoxFuture, CallError, Caller, Fault, Frame, Reply, Request, ToolError,
+};
 use toolgate_dialects::{Ask, Listening, Reading, Refused};
 
 use crate::session::{Answered, Out, Running, Session, locked, now_or_spawned};
@@ -51,17 +53,23 @@ impl Client {
 
     /// Takes one message; waits while too much is in flight.
     pub(crate) async fn take(self: Arc<Self>, message: Bytes) {
+        let caller = self.session.caller.clone();
+        self.take_from(&caller, message).await;
+    }
+
+    /// The same from `caller`, who says with each message who they are.
+    pub(crate) async fn take_from(self: Arc<Self>, caller: &Caller, message: Bytes) {
         let reading = self.session.read(&Frame::line(message));
-        self.follow(reading).await;
+        self.follow(reading, caller).await;
     }
 
     /// Answers a message that was not taken in.
     pub(crate) async fn refuse(self: &Arc<Self>, why: &Refused) {
         let reading = self.session.dialect.turn_away(&Frame::line(Bytes::new()), why);
-        self.clone().follow(reading).await;
+        self.clone().follow(reading, &self.session.caller).await;
     }
 
-    async fn follow(self: Arc<Self>, reading: Reading) {
+    async fn follow(self: Arc<Self>, reading: Reading, caller: &Caller) {
         match reading {
             Reading::Reply(reply) | Reading::Closed(reply) => self.send(reply).await,
             Reading::Opened(reply) => {
@@ -81,7 +89,7 @@ impl Client {
                 self.send(reply).await;
             }
             Reading::Watch(job) => self.session.watch(job, self.outbox.clone()),
-            Reading::Listen(listening) => self.listen(listening).await,
+            Reading::Listen(listening) => self.listen(listening, caller).await,
             // Who is connected is told anyway.
             Reading::Tidings { .. } => {}
             Reading::Unwatch { uri, reply } => {
@@ -98,7 +106,7 @@ impl Client {
                 match self.waiting.clone().try_acquire_owned() {
                     Ok(place) => {
                         let place = Place::new(place, &self.waiting, &self.waiting);
-                        self.answer(reading, place).await;
+                        self.answer(reading, place, caller).await;
                     }
                     Err(_) => self.send_some(ticket.reply(Err(self.too_much_waits()))).await,
                 }
@@ -106,15 +114,15 @@ impl Client {
             Reading::Ask(_) | Reading::Batch(_) => {
                 let Ok(place) = self.place_for(&reading).await else { return };
                 let place = Place::new(place, &self.places, &self.waiting);
-                self.answer(reading, place).await;
+                self.answer(reading, place, caller).await;
             }
         }
     }
 
     /// Does what `reading` asks, as far as it goes at once, and the rest in a task of its own.
-    async fn answer(self: Arc<Self>, reading: Reading, place: Arc<Place>) {
+    async fn answer(self: Arc<Self>, reading: Reading, place: Arc<Place>, caller: &Caller) {
         let out = Out::Connected(self.outbox.clone(), place.clone());
-        let pending = Pending::of(reading, &self.session, &out);
+        let pending = Pending::of(reading, &self.session, &out, caller);
         let client = self.clone();
         let work = async move {
             let Answered { reply, follow } = pending.answer(&client.session).await;
@@ -133,11 +141,11 @@ impl Client {
         }
     }
 
-    async fn listen(&self, listening: Listening) {
+    async fn listen(&self, listening: Listening, caller: &Caller) {
         let Ok(place) = self.waiting.clone().try_acquire_owned() else {
             return self.send_some(listening.ticket.refused(&self.too_much_waits())).await;
         };
-        let listens = self.session.listen(listening, self.outbox.clone(), Some(place));
+        let listens = self.session.listen(listening, self.outbox.clone(), Some(place), caller);
         if let Err(refusal) = listens {
             self.send(refusal).await;
         }
@@ -267,15 +275,16 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
-    /// Takes all that `reading` asks; what is said meanwhile goes to `out`.
-    pub(crate) fn of(reading: Reading, session: &Arc<Session>, out: &Out) -> Self {
+    /// Takes all that `reading` asks for `caller`; what is said meanwhile goes to `out`.
+    pub(crate) fn of(reading: Reading, session: &Arc<Session>, out: &Out, caller: &Caller) -> Self {
         match reading {
-            Reading::Ask(ask) => match session.begin(ask, out.clone()) {
+            Reading::Ask(ask) => match session.begin(ask, out.clone(), caller) {
                 Ok(begun) => Self::Work(begun.work),
                 Err(refusal) => Self::Ready(refusal),
             },
             Reading::Batch(readings) => {
-                let parts = readings.into_iter().map(|reading| Self::of(reading, session, out));
+                let parts = readings.into_iter();
+                let parts = parts.map(|reading| Self::of(reading, session, out, caller));
                 Self::All(parts.collect())
             }
             Reading::Cancel { key, reply } => {

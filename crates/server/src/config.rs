@@ -2,6 +2,8 @@
 mod load;
 mod contracts;
 mod keys;
+pub mod key_file;
+pub mod oauth;
 mod setting;
 
 use std::net::SocketAddr;
@@ -15,7 +17,7 @@ use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, s
 pub use contracts::Contracts;
 pub use keys::{Key, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
-pub use load::{Loaded, check_listen, environment, load};
+pub use load::{Loaded, check_listen, check_reach, environment, load};
 pub(crate) use load::{cache_folder, state_folder};
 pub use setting::{reference, schema};
 
@@ -31,9 +33,16 @@ pub struct Config {
     /// Further addresses to listen at, each for one dialect alone, at the root: a table
     /// `[[listen]]` each.
     pub listen: Vec<Listen>,
-    /// Who may call over HTTP, a table `[[keys]]` for each key. With one, every request needs one;
-    /// without any, nobody is asked. `toolgate key NAME` makes one.
+    /// Who may call over HTTP, a table `[[keys]]` for each key, beside those of `server.keys_file`.
+    /// With one, every request needs one; without any, nobody is asked. `toolgate key NAME` makes one.
     pub keys: Vec<Key>,
+    /// Whose tokens are taken from callers over HTTP (OAuth 2.1), a table `[[oauth]]` for each
+    /// issuer. With one, every request needs a token, or a key.
+    pub oauth: Vec<oauth::Issuer>,
+    /// What the scopes of tokens are for, a table `[[scopes]]` for each. With one, a caller with a
+    /// token may use only those tools that a scope of its token is for; without any, scopes do not
+    /// matter.
+    pub scopes: Vec<oauth::Scope>,
     /// Which tools are offered.
     pub tools: Tools,
     /// How much may go on at once, how large and how long.
@@ -80,11 +89,26 @@ pub struct Config {
     pub source: Option<commands::Source>,
 }
 
+impl Config {
+    /// Whether who calls over HTTP must say who they are.
+    ///
+    /// # Errors
+    /// When there is a file of keys that cannot be believed.
+    pub fn asks(&self) -> anyhow::Result<bool> {
+        if !self.keys.is_empty() || !self.oauth.is_empty() {
+            return Ok(true);
+        }
+        let Some(file) = key_file::path(&self.server)? else { return Ok(false) };
+        Ok(key_file::read(&file)?.is_some())
+    }
+}
+
 /// Where and how HTTP is served.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// The address to listen at. Loopback only: credentials from elsewhere would come unencrypted.
+    /// The address to listen at. One that other machines reach needs a credential (a key, or
+    /// `[[oauth]]`) and TLS, or `plaintext`.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub listen: SocketAddr,
@@ -94,6 +118,14 @@ pub struct Server {
     pub dialects: Vec<String>,
     /// Further headers that a key may stand in, beside `X-API-Key` and `Authorization: Bearer`.
     pub key_headers: Vec<String>,
+    /// The file of keys that `toolgate key new` writes, read again when it changes: an absolute path, `off`, or `state` for `toolgate/keys.toml` in the user's state folder.
+    pub keys_file: String,
+    /// The file of the certificate, with those between it and whom clients trust, by which clients know this server: TLS is spoken with it, and nothing else. PEM, read again when it changes.
+    pub tls_certificate: Option<String>,
+    /// The file of the certificate's private key. PEM, read again when it changes.
+    pub tls_key: Option<String>,
+    /// Whether other machines may be answered without TLS, since what is between encrypts: a reverse proxy on the same network.
+    pub plaintext: bool,
     /// Pages that may call this server, as an `Origin` header writes them (`https://app.example`).
     pub allowed_origins: Vec<String>,
     /// The most connections at once; for one more, the one that has waited for its client for longest is closed, and while all are being answered it waits.
@@ -130,6 +162,10 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             dialects: vec!["*".to_owned()],
             key_headers: Vec::new(),
+            keys_file: "state".to_owned(),
+            tls_certificate: None,
+            tls_key: None,
+            plaintext: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             connections_max: 1024,
@@ -153,7 +189,7 @@ impl Default for Server {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listen {
-    /// The address, e.g. `127.0.0.1:3001`, or a port alone. Loopback only.
+    /// The address, e.g. `127.0.0.1:3001`, or a port alone. What holds for `server.listen` holds for it.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "written_address")]
     pub addr: SocketAddr,

@@ -61,7 +61,7 @@ impl Duplexes {
     pub(crate) async fn say(&self, id: &str, caller: &Caller, message: Bytes) -> Option<Reply> {
         let client = locked(&self.0).get(id).cloned();
         let client = client.filter(|client| client.session.caller == *caller);
-        client?.take(message).await;
+        client?.take_from(caller, message).await;
         Some(Reply::empty(202))
     }
 }

@@ -18,9 +18,9 @@ use toolgate_contract::{Body, BoxFuture, Caller, Frame, Head, Reply, Request};
 use toolgate_dialects::{Accepts, Ask, Dialect, Duplex, OnLeave, Reading, Refused, Upgrade};
 use toolgate_transports::http::{Exchange, Incoming, Outgoing, Sender, SentEvent, Unread};
 
-use crate::callers::Callers;
 use crate::client::Pending;
 use crate::duplex::Duplexes;
+use crate::identity::Identity;
 use crate::lines::LineBounds;
 use crate::routes::Routes;
 use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked, now_or_spawned};
@@ -45,7 +45,7 @@ pub struct SessionBounds {
 pub struct Endpoints {
     desk: Arc<Desk>,
     routes: Routes,
-    callers: Arc<Callers>,
+    identity: Arc<Identity>,
     sessions: Mutex<HashMap<String, Seat>>,
     duplexes: Duplexes,
     bounds: SessionBounds,
@@ -58,30 +58,30 @@ struct Seat {
 }
 
 impl Endpoints {
-    /// Serves each dialect at its paths, to `callers`.
+    /// Serves each dialect at its paths, to whom `identity` knows.
     pub(crate) fn new(
         desk: Arc<Desk>,
         dialects: Vec<Arc<dyn Dialect>>,
-        callers: Arc<Callers>,
+        identity: Arc<Identity>,
         bounds: SessionBounds,
     ) -> Self {
-        Self::at(desk, Routes::new(dialects), callers, bounds)
+        Self::at(desk, Routes::new(dialects), identity, bounds)
     }
 
     /// Serves one dialect, where it is spoken on a listener of its own.
     pub(crate) fn of_one(
         desk: Arc<Desk>,
         dialect: Arc<dyn Dialect>,
-        callers: Arc<Callers>,
+        identity: Arc<Identity>,
         bounds: SessionBounds,
     ) -> Self {
         let routes = Routes::at_paths(vec![dialect], |dialect| dialect.own_paths());
-        Self::at(desk, routes, callers, bounds)
+        Self::at(desk, routes, identity, bounds)
     }
 
-    fn at(desk: Arc<Desk>, routes: Routes, callers: Arc<Callers>, bounds: SessionBounds) -> Self {
+    fn at(desk: Arc<Desk>, routes: Routes, identity: Arc<Identity>, bounds: SessionBounds) -> Self {
         let (sessions, duplexes) = (Mutex::default(), Duplexes::default());
-        Self { desk, routes, callers, sessions, duplexes, bounds }
+        Self { desk, routes, identity, sessions, duplexes, bounds }
     }
 
     async fn answer(&self, incoming: Incoming) -> Outgoing {
@@ -93,6 +93,7 @@ impl Endpoints {
         let caller = match sender {
             Sender::Known(caller) => caller,
             Sender::Nobody { said } => return nobody(Refused::Unauthorized { said }).await,
+            Sender::Several => return nobody(Refused::Several).await,
             Sender::Guesser { retry_after } => {
                 return nobody(Refused::Throttled { retry_after }).await;
             }
@@ -108,6 +109,7 @@ impl Endpoints {
             }
             None => {}
         }
+        let by = caller.clone();
         let (id, session) = match dialect.session(&frame.head) {
             Some(id) => match self.seated(id, &caller, dialect.name()) {
                 Some(session) => (Some(id.to_owned()), session),
@@ -115,7 +117,7 @@ impl Endpoints {
             },
             None => (None, Session::new(self.desk.clone(), dialect.clone(), caller)),
         };
-        self.follow(session.read(&frame), id, session).await
+        self.follow(session.read(&frame), id, session, &by).await
     }
 
     /// What becomes of a frame from nobody who may say it.
@@ -133,8 +135,9 @@ impl Endpoints {
         match dialect.turn_away(frame, &why) {
             Reading::Ask(ask) => Outgoing::Whole(self.refused_unrecorded(dialect, ask, &why)),
             reading => {
-                let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
-                self.follow(reading, None, session).await
+                let nobody = Caller::http();
+                let session = Session::new(self.desk.clone(), dialect.clone(), nobody.clone());
+                self.follow(reading, None, session, &nobody).await
             }
         }
     }
@@ -157,12 +160,13 @@ impl Endpoints {
     }
 
     /// Does what a frame of `session`, which is known as `id` if it was opened before, turned out
-    /// to be.
+    /// to be that `caller` says.
     async fn follow(
         &self,
         reading: Reading,
         id: Option<String>,
         session: Arc<Session>,
+        caller: &Caller,
     ) -> Outgoing {
         match reading {
             Reading::Reply(reply) => Outgoing::Whole(reply),
@@ -178,15 +182,15 @@ impl Endpoints {
                 session.cancel(&key);
                 Outgoing::Whole(reply)
             }
-            Reading::Ask(ask) => self.work(&session, ask).await,
+            Reading::Ask(ask) => self.work(&session, ask, caller).await,
             batch @ Reading::Batch(_) => {
-                let pending = Pending::of(batch, &session, &Out::Nowhere);
+                let pending = Pending::of(batch, &session, &Out::Nowhere, caller);
                 let work = tokio::spawn(async move { pending.answer(&session).await });
                 Outgoing::Whole(joined(work.await))
             }
             Reading::Listen(listening) => {
                 let (words, told) = mpsc::channel(EVENTS_WAITING);
-                match session.listen(listening, words, None) {
+                match session.listen(listening, words, None, caller) {
                     Ok(()) => events_of(told, SentEvent::message),
                     Err(refusal) => Outgoing::Whole(refusal),
                 }
@@ -231,10 +235,10 @@ impl Endpoints {
 
     /// Runs one ask. A client that takes streams gets one as soon as there is an event to send or
     /// the answer is long in coming; else the answer is one message.
-    async fn work(&self, session: &Arc<Session>, ask: Ask) -> Outgoing {
+    async fn work(&self, session: &Arc<Session>, ask: Ask, caller: &Caller) -> Outgoing {
         let (say, mut events) = mpsc::channel(EVENTS_WAITING);
         let (on_leave, accepts) = (ask.on_leave, ask.events);
-        let Begun { work, cancel } = match session.begin(ask, Out::Stream(say)) {
+        let Begun { work, cancel } = match session.begin(ask, Out::Stream(say), caller) {
             Ok(begun) => begun,
             Err(refusal) => return Outgoing::Whole(refusal),
         };
@@ -326,7 +330,7 @@ impl Endpoints {
 
 impl Exchange for Endpoints {
     fn serves(&self, path: &str) -> bool {
-        self.routes.at(path).is_some()
+        self.routes.at(path).is_some() || self.identity.has_page(path)
     }
 
     fn paths(&self) -> Vec<&str> {
@@ -335,15 +339,29 @@ impl Exchange for Endpoints {
 
     fn sender<'a>(&'a self, head: &'a Head, peer: SocketAddr) -> BoxFuture<'a, Sender> {
         Box::pin(async move {
-            match self.routes.of(head) {
-                Some(dialect) => self.callers.identify(dialect.as_ref(), head, peer.ip()).await,
+            match self.routes.of(head).filter(|_| !self.identity.has_page(head.path())) {
+                Some(dialect) => self.identity.identify(dialect.as_ref(), head, peer.ip()).await,
                 None => Sender::Known(Caller::http()),
             }
         })
     }
 
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
-        Box::pin(self.answer(incoming))
+        Box::pin(async move {
+            if let Some(page) = self.identity.page(&incoming.frame.head) {
+                return Outgoing::Whole(page);
+            }
+            if !self.identity.challenges() {
+                return self.answer(incoming).await;
+            }
+            let head = incoming.frame.head.clone();
+            match self.answer(incoming).await {
+                Outgoing::Whole(reply) => Outgoing::Whole(self.identity.completed(reply, &head)),
+                outgoing @ (Outgoing::Events(_) | Outgoing::Feed(_) | Outgoing::Socket(_)) => {
+                    outgoing
+                }
+            }
+        })
     }
 
     fn unread<'a>(&'a self, head: &'a Head, why: &'a Unread) -> BoxFuture<'a, Option<Reply>> {
@@ -361,8 +379,9 @@ impl Exchange for Endpoints {
                     return Some(dialect.refuse(&Refused::Busy { message: why.told() }));
                 }
             };
-            let session = Session::new(self.desk.clone(), dialect.clone(), Caller::http());
-            match self.follow(reading, None, session).await {
+            let nobody = Caller::http();
+            let session = Session::new(self.desk.clone(), dialect.clone(), nobody.clone());
+            match self.follow(reading, None, session, &nobody).await {
                 Outgoing::Whole(reply) => Some(reply),
                 Outgoing::Events(_) | Outgoing::Feed(_) | Outgoing::Socket(_) => None,
             }

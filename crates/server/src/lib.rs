@@ -15,7 +15,9 @@ mod shelf;
 mod session;
 mod enveloping;
 mod once;
-mod callers;
+mod trusted;
+mod identity;
+mod tls;
 mod watching;
 mod client;
 mod lines;
@@ -36,18 +38,17 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_host::Host;
-use toolgate_transports::http::{Admission, serve};
+use toolgate_transports::http::{Admission, Entrance, serve};
 use toolgate_transports::stdio;
 
 pub use exchange::{Endpoints, SessionBounds};
 pub use lines::{LineBounds, serve_lines};
-pub use listeners::Listeners;
+pub use listeners::{Front, Listeners};
 pub use offer::{Offer, Served};
 pub use once::answer_once;
 pub use session::Desk;
 pub use shelf::{Shelf, Variables};
 
-use callers::Callers;
 use config::Config;
 
 /// Serves `served` on `listeners` (a `TcpListener` is enough) until `shutdown`.
@@ -57,29 +58,36 @@ pub async fn serve_http(
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let Listeners { all, own } = listeners.into();
+    let Listeners { all, own, front } = listeners.into();
+    let front = front.map_or_else(|| Front::of(config), Ok);
+    let Front { identity, secure } = front.map_err(io::Error::other)?;
     shutdown::tell(shutdown.clone());
     let host = &served.host;
     let desk = Desk::new(host.clone());
     let tending = tend(host);
-    let callers = Arc::new(Callers::of(config).map_err(io::Error::other)?);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
     let bounds = wiring::session_bounds(config);
-    let endpoints = Endpoints::new(desk.clone(), dialects, callers.clone(), bounds);
+    let endpoints = Endpoints::new(desk.clone(), dialects, identity.clone(), bounds);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
     let own = own.into_iter().map(|(listener, dialect)| {
         let bounds = wiring::session_bounds(config);
-        (listener, Endpoints::of_one(desk.clone(), dialect, callers.clone(), bounds))
+        (listener, Endpoints::of_one(desk.clone(), dialect, identity.clone(), bounds))
     });
     let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
-        let shutdown = shutdown.clone();
+        let (shutdown, secure) = (shutdown.clone(), secure.clone());
+        let asks = identity.asks();
         async move {
             let server = &config.server;
             let addr = listener.local_addr()?;
+            config::check_reach(addr, server, asks).map_err(io::Error::other)?;
             let admission = Admission::new(addr, &server.allowed_hosts, &server.allowed_origins);
+            let (entrance, admission) = match secure {
+                None => (Entrance::from(listener), admission),
+                Some(tls) => (Entrance::secured(listener, tls), admission.secured(addr)),
+            };
             let bounds = wiring::http_bounds(config);
-            serve(listener, Arc::new(endpoints), admission, bounds, shutdown).await
+            serve(entrance, Arc::new(endpoints), admission, bounds, shutdown).await
         }
     });
     let over = try_join_all(serving).await.map(drop);

@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio_rustls::rustls::ServerConfig;
 use toolgate_dialects::Dialect;
+
+use crate::config::Config;
+use crate::identity::Identity;
+use crate::tls;
 
 /// Where HTTP is served.
 pub struct Listeners {
@@ -11,10 +16,30 @@ pub struct Listeners {
     pub all: TcpListener,
     /// Where one dialect is spoken alone.
     pub own: Vec<(TcpListener, Arc<dyn Dialect>)>,
+    /// Whom they let in; without, as the configuration has it.
+    pub front: Option<Front>,
+}
+
+/// Whom listeners let in, and how they speak with them: the files that the configuration names for
+/// that, read.
+pub struct Front {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) secure: Option<Arc<ServerConfig>>,
+}
+
+impl Front {
+    /// As `config` has it.
+    ///
+    /// # Errors
+    /// When a file of keys, or a certificate, cannot be read, or others could have written it.
+    pub fn of(config: &Config) -> anyhow::Result<Self> {
+        let identity = Arc::new(Identity::of(config)?);
+        Ok(Self { identity, secure: tls::configured(&config.server)? })
+    }
 }
 
 impl From<TcpListener> for Listeners {
     fn from(all: TcpListener) -> Self {
-        Self { all, own: Vec::new() }
+        Self { all, own: Vec::new(), front: None }
     }
 }

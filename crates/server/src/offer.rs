@@ -51,6 +51,7 @@ impl Offer {
             card: None,
             zyra_body_bytes_max: None,
             keys: false,
+            tls: false,
         };
         let (tools, prompts) = (Vec::new(), Vec::new());
         Self { facts, tools, prompts, library: Library::default(), jobs: None }
@@ -147,8 +148,8 @@ impl Offer {
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, wiring::card(&config.server));
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let keys = !config.keys.is_empty();
-        let facts = Facts { http_sse, card, zyra_body_bytes_max, keys, ..facts };
+        let (keys, tls) = (config.asks().unwrap_or(true), config.server.tls_certificate.is_some());
+        let facts = Facts { http_sse, card, zyra_body_bytes_max, keys, tls, ..facts };
         Ok(Served::new(Arc::new(host), facts))
     }
 }

@@ -18,7 +18,7 @@ pub async fn answer_once(served: &Served, dialect: &str, frame: Frame) -> anyhow
     let session = Session::new(desk, dialect, Caller::local());
     match session.read(&frame) {
         Reading::Reply(reply) => Ok(reply),
-        Reading::Ask(ask) => match session.begin(ask, Out::Nowhere) {
+        Reading::Ask(ask) => match session.begin(ask, Out::Nowhere, &session.caller) {
             Ok(begun) => match begun.work.await.reply {
                 Some(reply) => Ok(reply),
                 None => bail!("the request was not answered"),

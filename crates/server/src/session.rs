@@ -221,10 +221,19 @@ impl Session {
         locked(&self.conversation).join(replies)
     }
 
-    /// Takes `ask` and gives the work it makes; what is said meanwhile goes to `out`.
+    /// Takes `ask`, which `caller` makes now, and gives the work it makes; what is said meanwhile
+    /// goes to `out`.
+    ///
+    /// Whoever makes it is whose the session is, and may by now be allowed more than when it began,
+    /// or less.
     ///
     /// Refused if its key is in flight already.
-    pub(crate) fn begin(self: &Arc<Self>, mut ask: Ask, out: Out) -> Result<Begun, Reply> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        mut ask: Ask,
+        out: Out,
+        caller: &Caller,
+    ) -> Result<Begun, Reply> {
         let cancel = self.desk.stop.child_token();
         let seal = Seal::before(&self.desk.host, &mut ask, self.dialect.name(), self.transport);
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +250,7 @@ impl Session {
         let (asker, state) = self.asker(ask.asking, &ask.ticket, &cancel, out);
         let asked = Asked {
             request: ask.request,
-            caller: self.caller.clone(),
+            caller: caller.clone(),
             dialect: self.dialect.name(),
             cancel: cancel.clone(),
             events,
@@ -347,17 +356,19 @@ impl Session {
         listening: Listening,
         out: mpsc::Sender<Bytes>,
         place: Option<OwnedSemaphorePermit>,
+        caller: &Caller,
     ) -> Result<(), Reply> {
         let cancel = self.desk.closing.child_token();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         self.enter(&listening.key, Begin { serial, cancel: cancel.clone() })?;
         let listed = Listed { session: self.clone(), key: listening.key, serial };
         let (interest, ticket) = (listening.interest, listening.ticket);
+        let caller = caller.clone();
         tokio::spawn(self.desk.running.track_future(async move {
             let _place = place;
             let session = &listed.session;
-            let (host, caller) = (&session.desk.host, &session.caller);
-            let telling = listening::tell(host, caller, interest, ticket.as_ref(), &out);
+            let telling =
+                listening::tell(&session.desk.host, &caller, interest, ticket.as_ref(), &out);
             tokio::select! {
                 // Who has cancelled is told nothing more, though there be room for it again.
                 biased;

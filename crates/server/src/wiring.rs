@@ -11,7 +11,7 @@ use toolgate_contract::{AnyTool, Effects, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
     Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy,
-    Rate, Settings, job_resources, job_tools,
+    Rate, Scope, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Fetch, Processes, Root, Sandbox};
@@ -41,6 +41,7 @@ pub struct Workspace {
     card: Option<Card>,
     zyra_body_bytes_max: Option<usize>,
     keys: bool,
+    tls: bool,
     searches: bool,
 }
 
@@ -71,9 +72,10 @@ impl Workspace {
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, card(&config.server));
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
-        let (keys, searches) = (!config.keys.is_empty(), config.search.enabled);
+        let (keys, searches) = (config.asks().unwrap_or(true), config.search.enabled);
+        let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
-        Ok(Self { host, processes, http_sse, card, zyra_body_bytes_max, keys, searches })
+        Ok(Self { host, processes, http_sse, card, zyra_body_bytes_max, keys, tls, searches })
     }
 
     /// The same to look at: nothing is called there, so no audit log is opened.
@@ -111,6 +113,7 @@ impl Workspace {
             card: self.card.clone(),
             zyra_body_bytes_max: self.zyra_body_bytes_max,
             keys: self.keys,
+            tls: self.tls,
         };
         Served::new(self.host.clone(), facts)
     }
@@ -137,7 +140,8 @@ pub(crate) fn gate(
     let limits = &config.limits;
     let policy =
         Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?
-            .with_confirm(&config.tools.confirm)?;
+            .with_confirm(&config.tools.confirm)?
+            .with_scopes(&scopes(&config.scopes))?;
     let audit = audit(&config.audit.to)?;
     if config.resources.audit {
         library.resources.extend(audit.resources());
@@ -169,6 +173,16 @@ pub(crate) fn gate(
     Ok(Gate::new(catalog, policy, slots, audit, settings)
         .with_library(library)
         .with_secrets(telemetry::secrets()))
+}
+
+/// What each scope of tokens is for.
+fn scopes(scopes: &[config::oauth::Scope]) -> Vec<Scope> {
+    let scopes = scopes.iter().map(|scope| Scope {
+        name: scope.name.clone(),
+        tools: scope.tools.clone(),
+        effects: effects_max(scope.effects),
+    });
+    scopes.collect()
 }
 
 /// How often each caller may call what.

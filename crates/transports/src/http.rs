@@ -6,6 +6,7 @@ mod door;
 mod heads;
 mod patience;
 mod seats;
+mod secure;
 mod sent;
 mod upgrade;
 
@@ -23,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,6 +36,8 @@ use door::{Client, Door};
 use heads::Heeded;
 pub(crate) use patience::Patient;
 use seats::{Lasting, Seat};
+pub use secure::Entrance;
+use secure::{Secure, Wire};
 
 /// The room behind HTTP.
 pub trait Exchange: Send + Sync + 'static {
@@ -112,6 +115,8 @@ pub enum Sender {
         /// Whether they said who they are.
         said: bool,
     },
+    /// Somebody who says in one place several times who they are.
+    Several,
     /// Somewhere that has said too often who it is not.
     Guesser {
         /// How long it is to wait.
@@ -198,14 +203,16 @@ pub struct Bounds {
     pub socket_waiting_bytes: usize,
 }
 
-/// Serves `exchange` on `listener` until `shutdown`, then lets requests in flight finish.
+/// Serves `exchange` at `entrance` (a `TcpListener` is enough) until `shutdown`, then lets requests
+/// in flight finish.
 pub async fn serve(
-    listener: TcpListener,
+    entrance: impl Into<Entrance>,
     exchange: Arc<dyn Exchange>,
     admission: Admission,
     bounds: Bounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
+    let Entrance { listener, secure } = entrance.into();
     let door = Arc::new(Door::new(exchange, admission, bounds));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
@@ -221,9 +228,10 @@ pub async fn serve(
                     () = shutdown.cancelled() => break,
                 };
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
+                let secure = secure.clone();
                 connections.spawn(async move {
                     tokio::select! {
-                        () = serve_connection(door, stream, peer, seat.clone(), shutdown) => {}
+                        () = serve_connection(door, secure, stream, peer, seat.clone(), shutdown) => {}
                         () = seat.given_up() => {}
                         () = abort.cancelled() => {}
                     }
@@ -248,6 +256,7 @@ pub async fn serve(
 /// Answers the requests of one client, and talks with it if that is what they come to.
 async fn serve_connection(
     door: Arc<Door>,
+    secure: Option<Secure>,
     stream: TcpStream,
     peer: SocketAddr,
     seat: Arc<Seat>,
@@ -255,6 +264,14 @@ async fn serve_connection(
 ) {
     // Without this an answer in two writes waits for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
+    let stream = match secure {
+        None => Wire::Plain(stream),
+        Some(secure) => {
+            let agreed = secure.over(stream, door.bounds.head_time_max);
+            let Some(wire) = shutdown.run_until_cancelled(agreed).await.flatten() else { return };
+            wire
+        }
+    };
     let stream = Patient::new(stream, door.bounds.write_time_max);
     let (doubt, agreed) = (Arc::default(), Mutex::default());
     let client = Arc::new(Client { peer, seat: seat.clone(), doubt, agreed });

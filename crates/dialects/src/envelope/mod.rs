@@ -139,7 +139,7 @@ fn refusal(why: &Refused) -> CallError {
             message: "a key is needed; send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
                 .to_owned(),
         },
-        Refused::Unauthorized { said: true } => {
+        Refused::Unauthorized { said: true } | Refused::Several => {
             CallError::NotAllowed { message: "the key is none that is known here".to_owned() }
         }
         Refused::Throttled { retry_after } => CallError::Limited {

@@ -133,7 +133,7 @@ impl Dialect for Mcp {
                 .with_header("retry-after", "1"),
             Refused::Unauthorized { said } => {
                 let (why, challenge) = if *said {
-                    ("nobody is known by this key", "Bearer error=\"invalid_token\"")
+                    ("nobody is known by this key or token", "Bearer error=\"invalid_token\"")
                 } else {
                     ("send your key as `Authorization: Bearer KEY` or `X-API-Key: KEY`", "Bearer")
                 };
@@ -141,6 +141,13 @@ impl Dialect for Mcp {
                     .with_status(401)
                     .reply(true)
                     .with_header("www-authenticate", challenge)
+            }
+            Refused::Several => {
+                let why = "there is more than one key or token in one place; send one";
+                Failure::invalid_request(None, why)
+                    .with_status(400)
+                    .reply(true)
+                    .with_header("www-authenticate", "Bearer error=\"invalid_request\"")
             }
             Refused::Throttled { retry_after } => {
                 let why = "too many wrong keys came from where you are; wait";

@@ -57,7 +57,7 @@ pub(crate) fn greeting(facts: &Facts, head: &Head) -> Option<Reply> {
     if path != ENDPOINT || !head.header("accept").any(looks) {
         return None;
     }
-    let here = format!("{}{ENDPOINT}", origin(head));
+    let here = format!("{}{ENDPOINT}", origin(facts, head));
     let Facts { name, title, .. } = facts;
     let text = format!(
         "This is {title}, which serves tools to AI agents over MCP. Give this address to a client, \
@@ -73,7 +73,7 @@ pub(crate) fn page(facts: &Facts, head: &Head) -> Option<Reply> {
     let (card, path) = (facts.card.as_ref()?, path.as_str());
     let (kind, text) = match path {
         CARD => ("application/mcp-server-card+json", self::card(facts, card, head)),
-        CATALOG => ("application/ai-catalog+json", catalog(card, head)),
+        CATALOG => ("application/ai-catalog+json", catalog(facts, card, head)),
         _ => return None,
     };
     if method != Method::GET && method != Method::HEAD {
@@ -102,20 +102,20 @@ fn card(facts: &Facts, Card { name, url }: &Card, head: &Head) -> Value {
         "description": about.chars().take(ABOUT_CHARS_MAX).collect::<String>(),
         "remotes": [{
             "type": "streamable-http",
-            "url": url.clone().unwrap_or_else(|| format!("{}{ENDPOINT}", origin(head))),
+            "url": url.clone().unwrap_or_else(|| format!("{}{ENDPOINT}", origin(facts, head))),
             "supportedProtocolVersions": versions,
         }],
     })
 }
 
-fn catalog(Card { name, url }: &Card, head: &Head) -> Value {
+fn catalog(facts: &Facts, Card { name, url }: &Card, head: &Head) -> Value {
     // `com.example/weather` is known as `urn:air:example.com:mcp:weather`.
     let (namespace, short) = name.split_once('/').unwrap_or(("", name));
     let mut labels: Vec<&str> = namespace.split('.').collect();
     labels.reverse();
     let at = match url {
         Some(url) => format!("{}/server-card", url.trim_end_matches('/')),
-        None => format!("{}{CARD}", origin(head)),
+        None => format!("{}{CARD}", origin(facts, head)),
     };
     json!({
         "specVersion": "1.0",
@@ -128,9 +128,10 @@ fn catalog(Card { name, url }: &Card, head: &Head) -> Value {
 }
 
 /// Where the client found the server.
-fn origin(head: &Head) -> String {
+fn origin(facts: &Facts, head: &Head) -> String {
     let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
-    format!("http://{}", host.unwrap_or("localhost"))
+    let scheme = if facts.tls { "https" } else { "http" };
+    format!("{scheme}://{}", host.unwrap_or("localhost"))
 }
 
 /// FNV-1a of `text`: what changes with it.

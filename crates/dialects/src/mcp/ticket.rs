@@ -185,7 +185,10 @@ impl McpTicket {
         match (error, self.revision.bad_input) {
             (CallError::UnknownTool { .. }, _)
             | (CallError::InvalidInput { .. }, BadInput::Error)
-            | (CallError::Mismatch { .. } | CallError::Refused { .. }, _) => refused(),
+            | (
+                CallError::Mismatch { .. } | CallError::Refused { .. } | CallError::Scope { .. },
+                _,
+            ) => refused(),
             (CallError::CannotAsk { .. }, _) => match self.revision.era {
                 Era::Stateless => refused(),
                 Era::Session => told(wording(error)),
@@ -253,6 +256,9 @@ impl McpTicket {
     }
 
     fn refusal(&self, error: &CallError) -> Reply {
+        if let CallError::Scope { needs, .. } = error {
+            return self.lacks_scope(error, needs);
+        }
         match (&self.asked, self.revision.tasks) {
             (Asked::Call, _) | (Asked::Task, Tasks::Extension) => {
                 self.said(self.spelled_error(error))
@@ -262,6 +268,18 @@ impl McpTicket {
             (Asked::About(about), _) => self.refused_about(*about, error),
             (Asked::Library { uri, .. }, _) => self.unshelved(uri.as_deref(), error),
         }
+    }
+
+    /// The answer to whoever has a token that was not given for this; over HTTP its status has
+    /// clients get another.
+    fn lacks_scope(&self, error: &CallError, needs: &[String]) -> Reply {
+        let (scope, why) = (needs.join(" "), wording(error).replace(['"', '\\'], "'"));
+        let challenge = format!(
+            "Bearer error=\"insufficient_scope\", scope=\"{scope}\", error_description=\"{why}\""
+        );
+        let failure = self.protocol_error(error).with_status(403);
+        let reply = failure.reply(self.revision.anonymous_errors);
+        reply.with_header("www-authenticate", challenge)
     }
 
     /// The answer to what is no call and was refused.
@@ -287,6 +305,7 @@ impl McpTicket {
                 Tasks::None => INVALID_REQUEST,
             },
             CallError::NoJob { .. } => METHOD_NOT_FOUND,
+            CallError::Scope { .. } => INVALID_REQUEST,
             CallError::Mismatch { .. } => HEADER_MISMATCH,
             CallError::Refused { code, .. } => *code,
             CallError::Limited { .. }
@@ -312,6 +331,9 @@ impl McpTicket {
                 lacking(failure, asking::required(*kind))
             }
             (CallError::NeedsJob { .. }, MISSING_CAPABILITY) => lacking(failure, tasks::required()),
+            (CallError::Scope { needs, .. }, _) => {
+                failure.with_data(json!({ "requiredScopes": needs }))
+            }
             (
                 CallError::UnknownTool { .. }
                 | CallError::NotAllowed { .. }

@@ -114,6 +114,7 @@ fn refused(why: &Refused) -> Refusal {
             };
             Refusal::new(Code::PermissionDenied, why)
         }
+        Refused::Several => Refusal::new(Code::PermissionDenied, "there is more than one key"),
         Refused::Throttled { retry_after } => {
             let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
             let why = format!("too many keys that nobody is known by; try again in {ms} ms");

@@ -116,6 +116,9 @@ impl Refusal {
             CallError::UnknownTool { nearest, .. } => unknown(asked, nearest.as_deref()),
             CallError::InvalidInput { problems } => invalid(asked, problems),
             CallError::NotAllowed { .. } => about_path(asked, plain(Code::PermissionDenied)),
+            CallError::Scope { needs, .. } => {
+                plain(Code::PermissionDenied).with("scopes", json!(needs))
+            }
             CallError::Limited { retry_after, .. } => {
                 let ms = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
                 plain(Code::RateLimited).with("retry_after_ms", json!(ms))

@@ -115,7 +115,7 @@ impl Dialect for Workstation {
                     .with_status(401)
                     .with_header("www-authenticate", "Bearer")
             }
-            Refused::Unauthorized { said: true } => {
+            Refused::Unauthorized { said: true } | Refused::Several => {
                 told(INTERNAL_ERROR, "unauthorized", "nobody is known by this key")
                     .with_status(401)
                     .with_header("www-authenticate", "Bearer")

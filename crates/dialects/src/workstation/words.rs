@@ -160,6 +160,7 @@ pub(crate) fn refusal(name: &str, error: &CallError) -> Failure {
             (TIMED_OUT, detail.into())
         }
         CallError::NotAllowed { .. }
+        | CallError::Scope { .. }
         | CallError::Limited { .. }
         | CallError::NotFound { .. }
         | CallError::Conflict { .. }

@@ -359,6 +359,7 @@ impl CallTicket {
                 self.not_done(error, message, &json!({ "details": details }))
             }
             CallError::NotAllowed { .. }
+            | CallError::Scope { .. }
             | CallError::NotFound { .. }
             | CallError::TooLarge { .. }
             | CallError::Unavailable { .. }

@@ -85,7 +85,9 @@ impl Dialect for Zyra {
                     .with_status(503)
                     .with_header("retry-after", "1")
             }
-            Refused::Unauthorized { .. } => rest::detail(401, "Unauthorized: invalid API key"),
+            Refused::Unauthorized { .. } | Refused::Several => {
+                rest::detail(401, "Unauthorized: invalid API key")
+            }
             Refused::Throttled { retry_after } => {
                 rest::detail(429, "Too many failed attempts; wait")
                     .with_header("retry-after", rest::seconds(*retry_after))
@@ -120,7 +122,7 @@ impl Dialect for Zyra {
     fn turn_away_socket(&self, head: &Head, why: &Refused) -> Result<Upgrade, Reply> {
         let socket = matches!(place(head.path()), Some(Place::Talk | Place::Watch(_)));
         match why {
-            Refused::Unauthorized { said: true } if socket => {
+            Refused::Unauthorized { said: true } | Refused::Several if socket => {
                 let told = Bytes::from_static(br#"{"error":"Unauthorized"}"#);
                 Ok(Upgrade::Close(told, POLICY_VIOLATION))
             }
@@ -128,6 +130,7 @@ impl Dialect for Zyra {
                 Err(rest::detail(403, "Unauthorized: no API key"))
             }
             Refused::Unauthorized { .. }
+            | Refused::Several
             | Refused::Throttled { .. }
             | Refused::TooLarge { .. }
             | Refused::Busy { .. }

@@ -227,7 +227,7 @@ fn refusal(error: &CallError) -> Reply {
     let message = wording(error);
     match error {
         CallError::InvalidInput { .. } => detail(400, message),
-        CallError::NotAllowed { .. } => detail(403, message),
+        CallError::NotAllowed { .. } | CallError::Scope { .. } => detail(403, message),
         CallError::UnknownTool { .. } | CallError::NotFound { .. } => detail(404, message),
         CallError::Conflict { .. } => detail(409, message),
         CallError::TooLarge { .. } => detail(413, message),

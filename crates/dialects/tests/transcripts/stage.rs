@@ -416,6 +416,7 @@ fn facts(without: &str) -> Arc<Facts> {
             .then(|| toolgate_dialects::Card { name: "com.example/tools".to_owned(), url: None }),
         zyra_body_bytes_max: (!has("long requests")).then_some(100),
         keys: !has("anonymous callers"),
+        tls: false,
     })
 }
 

@@ -156,7 +156,7 @@ pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
     let fault = match error {
         CallError::UnknownTool { .. } => Fault::Invalid { pointer: "/tool".to_owned() },
         CallError::InvalidInput { problems } => return invalid(problems, pointer),
-        CallError::NotAllowed { .. } => Fault::NotAllowed,
+        CallError::NotAllowed { .. } | CallError::Scope { .. } => Fault::NotAllowed,
         CallError::NotFound { .. } => Fault::NotFound,
         CallError::Conflict { details, .. } => Fault::Conflict(details),
         CallError::TooLarge { .. } => Fault::TooLarge,

@@ -6,12 +6,15 @@ use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec, fold};
 
+use crate::scopes::{Needs, Scope, Scopes};
+
 /// Rules over tools: which are offered at all, and whether any may change things.
 pub struct Policy {
     allow: Vec<Rule>,
     deny: Vec<Rule>,
     confirm: Vec<Rule>,
     effects_max: Effects,
+    scopes: Scopes,
 }
 
 /// What a rule is called in the record.
@@ -28,6 +31,8 @@ pub(crate) struct Permit {
 pub(crate) struct Denied {
     rule: RuleName,
     message: String,
+    /// The scope that would be enough for it.
+    needs: Option<String>,
 }
 
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
@@ -66,7 +71,7 @@ impl Policy {
     /// Offers the tools that match `allow` and not `deny` and do no more than `effects_max`.
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, BadRule> {
         let (allow, deny) = (rules("tools.allow", allow)?, rules("tools.deny", deny)?);
-        Ok(Self { allow, deny, confirm: Vec::new(), effects_max })
+        Ok(Self { allow, deny, confirm: Vec::new(), effects_max, scopes: Scopes::default() })
     }
 
     /// The same, with a person asked before each call of a tool that matches `confirm`.
@@ -74,14 +79,24 @@ impl Policy {
         Ok(Self { confirm: rules("tools.confirm", confirm)?, ..self })
     }
 
+    /// The same, with callers that have a token held to what its scopes are for, if any are known.
+    pub fn with_scopes(self, scopes: &[Scope]) -> Result<Self, BadRule> {
+        Ok(Self { scopes: Scopes::new(scopes)?, ..self })
+    }
+
     /// Refuses rules that match none of `tools`: a misspelled one must not seem to hold.
     pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
         let mut all = self.allow.iter().chain(&self.deny).chain(&self.confirm);
-        all.try_for_each(|rule| rule.check(tools))
+        all.try_for_each(|rule| rule.check(tools))?;
+        self.scopes.check(tools)
     }
 
-    /// Whether `caller` sees the tool: what one may not use, one does not see.
-    pub(crate) fn shows(&self, _caller: &Caller, spec: &ToolSpec) -> bool {
+    /// Whether `caller` sees the tool: what one may not use, one does not see. What another token
+    /// would be enough for is seen: else nobody could ask for one.
+    pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        if self.scopes.needed(caller, spec) == Needs::NoScope {
+            return false;
+        }
         let allowed = self.allow.iter().any(|rule| rule.matches(&spec.id));
         spec.effects <= self.effects_max
             && allowed
@@ -103,7 +118,12 @@ impl Policy {
     ) -> Result<Permit, Denied> {
         if !self.shows(caller, spec) {
             let message = format!("`{}` is not allowed here", spec.id);
-            return Err(Denied { rule: "tools".into(), message });
+            return Err(Denied { rule: "tools".into(), message, needs: None });
+        }
+        if let Needs::Scope(scope) = self.scopes.needed(caller, spec) {
+            let message =
+                format!("`{}` needs the scope {scope}, which this token does not have", spec.id);
+            return Err(Denied { rule: "scopes".into(), message, needs: Some(scope) });
         }
         match self.confirm.iter().find(|rule| rule.holds(spec)) {
             Some(_) => Ok(Permit { rule: "tools.confirm".into(), confirm: true }),
@@ -132,8 +152,11 @@ impl Denied {
 }
 
 impl From<Denied> for CallError {
-    fn from(Denied { message, .. }: Denied) -> Self {
-        Self::NotAllowed { message }
+    fn from(Denied { message, needs, .. }: Denied) -> Self {
+        match needs {
+            None => Self::NotAllowed { message },
+            Some(scope) => Self::Scope { message, needs: vec![scope] },
+        }
     }
 }
 

@@ -27,12 +27,13 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.path)?;
-    config::check_listen(loaded.config.server.listen)?;
+    let config = &loaded.config;
+    config::check_listen(config.server.listen, config)?;
     // What is only seen when rooms are wired: patterns, folders, schemas.
     let served = Workspace::look(&args.path, &loaded.config)?.served();
     served.dialects_over_http(&loaded.config)?;
     for own in &loaded.config.listen {
-        config::check_listen(own.addr)
+        config::check_listen(own.addr, config)
             .with_context(|| format!("in the [[listen]] of {}", own.dialect))?;
         served.dialect(&own.dialect).context("in a [[listen]]")?;
     }

@@ -1,35 +1,259 @@
-//! `toolgate key`: a new key for a caller over HTTP.
+//! `toolgate key`: keys of callers over HTTP: made, listed, replaced, taken away.
 
+mod lasting;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Context;
-use toolgate::config::{self, Config, Key};
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use toolgate::config::{self, Config, Key, Server, key_file};
 
 use super::{complain, print};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Examples:
-  toolgate key ci                       a key, and the lines that make it known
-  toolgate key ci >> toolgate.toml      the same, with the lines where they belong
+  toolgate key new ci                   a key of `ci`, known to every server of yours at once
+  toolgate key new ci --role builder --expires 90d
+                                        one that has a role, and is good for 90 days
+  toolgate key list                     whose keys there are
+  toolgate key rotate ci                another key of `ci`; those before are good for a day more
+  toolgate key revoke 4b0c9e            no more of the key whose digest begins so
+  toolgate key ci >> toolgate.toml      a key that only this folder's configuration knows
 
-The lines go to standard output, the key to standard error, this once: only its digest is kept.
-Clients send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`. Once there is one, every
-request over HTTP needs one.")]
+A key is shown once, when it is made: only its digest is kept. Clients send it as `Authorization:
+Bearer KEY` or `X-API-Key: KEY`. Once there is one, every request over HTTP needs one."
+)]
 pub(super) struct Args {
-    /// What the caller is to be called in policy, limits, jobs and the audit log
-    name: String,
+    #[command(subcommand)]
+    word: Option<Word>,
+    /// Print lines for a configuration, instead of writing the file of keys: what the caller is to
+    /// be called in policy, limits, jobs and the audit log
+    #[arg(required = true)]
+    name: Option<String>,
 }
 
+#[derive(clap::Subcommand)]
+enum Word {
+    /// Make a key, and write its digest into the file of keys
+    New {
+        /// What its caller is to be called in policy, limits, jobs and the audit log
+        name: String,
+        /// What its caller is, for rules of policy that name roles
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<String>,
+        /// How long it is good, such as 90d, 12h or 30m; without, until it is revoked
+        #[arg(long, value_name = "TIME", value_parser = lasting::read)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        file: Kept,
+    },
+    /// List the keys in the file of keys
+    List {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        file: Kept,
+    },
+    /// Make another key of a caller, and let those it has run out
+    Rotate {
+        /// Whose
+        name: String,
+        /// How long the keys before are good beside the new one
+        #[arg(long, value_name = "TIME", default_value = "1d", value_parser = lasting::read)]
+        overlap: Duration,
+        /// How long the new one is good; without, as long as the last of those before was
+        #[arg(long, value_name = "TIME", value_parser = lasting::read)]
+        expires: Option<Duration>,
+        #[command(flatten)]
+        file: Kept,
+    },
+    /// Take keys out of the file of keys
+    Revoke {
+        /// The beginning of the key's digest, as `list` shows it
+        #[arg(required_unless_present = "name")]
+        prefix: Option<String>,
+        /// All keys of this caller instead
+        #[arg(long, conflicts_with = "prefix")]
+        name: Option<String>,
+        #[command(flatten)]
+        file: Kept,
+    },
+}
+
+/// Which file of keys.
+#[derive(clap::Args)]
+struct Kept {
+    /// The file, as `server.keys_file` names it
+    #[arg(long, value_name = "FILE", env = "TOOLGATE_SERVER_KEYS_FILE", default_value = "state")]
+    keys_file: String,
+}
+
+/// How much of a digest is shown, and how much of it at least tells a key.
+const SHOWN: usize = 12;
+const PREFIX_MIN: usize = 4;
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match (&args.word, &args.name) {
+        (Some(Word::New { name, roles, expires, file }), _) => {
+            new(&file.path()?, name, roles, *expires)
+        }
+        (Some(Word::List { json, file }), _) => list(&file.path()?, *json),
+        (Some(Word::Rotate { name, overlap, expires, file }), _) => {
+            rotate(&file.path()?, name, *overlap, *expires)
+        }
+        (Some(Word::Revoke { prefix, name, file }), _) => {
+            revoke(&file.path()?, prefix.as_deref(), name.as_deref())
+        }
+        (None, Some(name)) => lines(name),
+        (None, None) => bail!("say whose key, or `toolgate key --help`"),
+    }
+}
+
+impl Kept {
+    fn path(&self) -> anyhow::Result<PathBuf> {
+        let server = Server { keys_file: self.keys_file.clone(), ..Server::default() };
+        key_file::path(&server)?.context("there is no file of keys: give one with --keys-file")
+    }
+}
+
+fn new(
+    file: &Path,
+    name: &str,
+    roles: &[String],
+    expires: Option<Duration>,
+) -> anyhow::Result<ExitCode> {
+    let (secret, key) = made(name)?;
+    let expires = expires.map(lasting::from_now).transpose()?;
+    let key = Key { roles: roles.to_vec(), expires, ..key };
+    key_file::change(file, |keys| {
+        keys.push(key);
+        Ok(())
+    })?;
+    complain(&format!(
+        "a key of `{name}`, shown this once; its digest is in {}, which servers read within \
+         seconds",
+        file.display()
+    ));
+    print(&format!("{secret}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rotate(
+    file: &Path,
+    name: &str,
+    overlap: Duration,
+    expires: Option<Duration>,
+) -> anyhow::Result<ExitCode> {
+    let (secret, key) = made(name)?;
+    let now = Timestamp::now();
+    let until = lasting::from_now(overlap)?;
+    let (count, key) = key_file::change(file, |keys| {
+        let before = keys.iter_mut().filter(|key| key.name == name);
+        let mut before: Vec<_> =
+            before.filter(|key| key.expires.is_none_or(|expires| expires > now)).collect();
+        let Some(last) = before.last() else {
+            bail!("`{name}` has no key to be replaced; `toolgate key new {name}` makes one");
+        };
+        let lasted = match (last.made, last.expires) {
+            (Some(made), Some(expires)) => Some(Duration::try_from(expires - made)?),
+            (_, _) => None,
+        };
+        let expires = expires.or(lasted).map(lasting::from_now).transpose()?;
+        let key = Key { roles: last.roles.clone(), expires, ..key };
+        for key in &mut before {
+            key.expires = Some(key.expires.map_or(until, |expires| expires.min(until)));
+        }
+        let count = before.len();
+        keys.push(key.clone());
+        Ok((count, key))
+    })?;
+    let good = key.expires.map(|until| format!(", good until {until:.0}")).unwrap_or_default();
+    complain(&format!(
+        "another key of `{name}`{good}, shown this once; {count} before it good until {until:.0}"
+    ));
+    print(&format!("{secret}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn revoke(file: &Path, prefix: Option<&str>, name: Option<&str>) -> anyhow::Result<ExitCode> {
+    let prefix = prefix.map(str::to_ascii_lowercase);
+    if prefix.as_ref().is_some_and(|prefix| prefix.len() < PREFIX_MIN) {
+        bail!("give {PREFIX_MIN} digits or more of the digest; `toolgate key list` shows them");
+    }
+    let gone = key_file::change(file, |keys| {
+        let meant = |key: &Key| match (&prefix, name) {
+            (Some(prefix), _) => key.sha256.to_ascii_lowercase().starts_with(prefix.as_str()),
+            (None, name) => name == Some(key.name.as_str()),
+        };
+        let gone: Vec<Key> = keys.extract_if(.., |key| meant(key)).collect();
+        match (gone.len(), &prefix) {
+            (0, _) => bail!("no key is meant by that; `toolgate key list` shows those there are"),
+            (2.., Some(_)) => bail!("{} keys begin so; give more of the digest", gone.len()),
+            (_, _) => Ok(gone),
+        }
+    })?;
+    for key in gone {
+        complain(&format!("the key {} of `{}` is no more", &key.sha256[..SHOWN], key.name));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let keys = key_file::keys(file)?;
+    if json {
+        let keys: Vec<_> = keys.unwrap_or_default();
+        print(&format!("{}\n", serde_json::to_string_pretty(&keys)?))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(keys) = keys else {
+        complain(&format!("there is no {}; `toolgate key new NAME` makes it", file.display()));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let now = Timestamp::now();
+    let widest = keys.iter().map(|key| key.name.len()).max().unwrap_or_default().max(6);
+    let mut table = format!("{:<SHOWN$}  {:<widest$}  {:<20}  GOOD\n", "DIGEST", "CALLER", "MADE");
+    for key in &keys {
+        let made = key.made.map(|made| format!("{made:.0}")).unwrap_or_default();
+        let good = match (key.not_before, key.expires) {
+            (Some(from), _) if from > now => format!("from {from:.0}"),
+            (_, Some(until)) if until <= now => format!("no more, since {until:.0}"),
+            (_, Some(until)) => format!("until {until:.0}"),
+            (_, None) => "until it is revoked".to_owned(),
+        };
+        let roles = match key.roles.is_empty() {
+            true => String::new(),
+            false => format!("  as {}", key.roles.join(", ")),
+        };
+        let (digest, name) = (&key.sha256[..SHOWN], &key.name);
+        table += &format!("{digest}  {name:<widest$}  {made:<20}  {good}{roles}\n");
+    }
+    print(&table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A key of `name`'s, and lines for a configuration.
+fn lines(name: &str) -> anyhow::Result<ExitCode> {
+    let (secret, Key { name, sha256, .. }) = made(name)?;
+    complain(&format!("the key of `{name}`, shown this once: {secret}"));
+    print(&format!("\n[[keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A new key for `name`, and what is kept of it.
+fn made(name: &str) -> anyhow::Result<(String, Key)> {
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).context("there is no randomness to make a key of")?;
     let bits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     let secret = format!("toolgate_{bits}");
-    let key = Key::of(&args.name, &secret);
+    let key =
+        Key { made: Some(lasting::to_the_second(Timestamp::now())), ..Key::of(name, &secret) };
     config::check_keys(&Config { keys: vec![key.clone()], ..Config::default() })?;
-    let Key { name, sha256 } = key;
-    complain(&format!("the key of `{name}`, shown this once: {secret}"));
-    print(&format!("\n[[keys]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n"))?;
-    Ok(ExitCode::SUCCESS)
+    Ok((secret, key))
 }

@@ -24,6 +24,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::{CommandFactory, Parser, Subcommand};
 use toolgate::config::{self, Config, EffectsMax, Loaded};
 use toolgate::wiring;
@@ -66,7 +67,7 @@ enum Command {
     Validate(validate::Args),
     /// Write a pack of commands from what a program says of itself
     Import(import::Args),
-    /// Make a key for a caller over HTTP
+    /// Make, list, replace and take away keys of callers over HTTP
     Key(key::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
@@ -105,6 +106,18 @@ impl Folder {
     fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
         let mut loaded = self.load(root)?;
         if let Some(inside) = loaded.file.as_deref().and_then(|file| wiring::beneath(root, file)) {
+            loaded.config.files.protect(&inside);
+        }
+        let server = &loaded.config.server;
+        if let Some(file) = &server.tls_key
+            && wiring::beneath(root, Path::new(file)).is_some()
+        {
+            bail!(
+                "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
+            );
+        }
+        let keys = config::key_file::path(server)?;
+        if let Some(inside) = keys.and_then(|file| wiring::beneath(root, &file)) {
             loaded.config.files.protect(&inside);
         }
         Ok(loaded)

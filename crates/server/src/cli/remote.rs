@@ -12,11 +12,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use toolgate::config;
 use toolgate_contract::{Ending, Output, Text, ToolId, fold};
 use toolgate_dialects::mcp::{Era, Revision};
+use toolgate_toolsets::world::dial::{Place, Secure, Trust, dial};
 
 use super::follow::{Follow, Said};
 use events::Events;
@@ -93,10 +94,16 @@ pub(super) async fn call(
     outcome(&answer["result"])
 }
 
+/// Bytes to and from a server.
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
 /// Where a server is.
 struct Endpoint {
     /// `HOST:PORT` as the URL writes it.
     authority: String,
+    is_secure: bool,
     host: String,
     port: u16,
     path: String,
@@ -110,16 +117,33 @@ impl Endpoint {
         if authority.as_str().contains('@') {
             bail!("--url must not hold a name or a password; it is {fit}");
         }
-        if uri.scheme_str() != Some("http") {
-            bail!("`{url}` is not {fit}; only http is spoken here");
-        }
+        let is_secure = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            Some(_) | None => bail!("`{url}` is not {fit}"),
+        };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Ok(Self {
             authority: authority.as_str().to_owned(),
+            is_secure,
             host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 }),
             path: path.to_owned(),
         })
+    }
+
+    /// Bytes to and from the server, encrypted where its URL says so.
+    async fn connected(&self) -> anyhow::Result<Box<dyn Wire>> {
+        let place = Place::Port(self.host.clone(), self.port);
+        let stream = dial(&place, CONNECT_TIME_MAX).await.map_err(|why| anyhow!(why))?;
+        if !self.is_secure {
+            return Ok(Box::new(stream));
+        }
+        // The system's certificates are files.
+        let secure = tokio::task::spawn_blocking(|| Secure::new(&Trust::System)).await?;
+        let secure = secure.map_err(|why| anyhow!(why))?;
+        let stream = timeout(CONNECT_TIME_MAX, secure.over(stream, &self.host)).await;
+        Ok(Box::new(stream.context("it does not agree on TLS in time")??))
     }
 
     /// Makes one call and gives back the JSON-RPC message that answers it.
@@ -166,10 +190,7 @@ impl Endpoint {
             .with_context(|| format!("`{tool}` cannot be the name of a tool"))?;
 
         let server = &self.authority;
-        let address = (self.host.as_str(), self.port);
-        let connected = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await;
-        let stream = connected.map_err(anyhow::Error::from).and_then(|stream| Ok(stream?));
-        let stream = stream.with_context(|| {
+        let stream = self.connected().await.with_context(|| {
             format!("no server answers at {server}; is `toolgate serve` running?")
         })?;
         let (mut sender, connection) =

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use toolgate::config::{Config, Listen};
 use toolgate::wiring::Workspace;
-use toolgate::{Listeners, Served, config, memory, serve_http, shutdown};
+use toolgate::{Front, Listeners, Served, config, memory, serve_http, shutdown};
 use toolgate_contract::Caller;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(listen) = args.listen {
         loaded.config.server.listen = listen;
     }
-    config::check_listen(loaded.config.server.listen)?;
+    config::check_listen(loaded.config.server.listen, &loaded.config)?;
     if loaded.config.listen.iter().any(|own| own.dialect == "synesthetic") {
         // Who serves it alone wants its tools, whatever there is for them to list.
         loaded.config.assets.owner.always = true;
@@ -55,15 +55,18 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     run_to_end(runtime, async {
         let workspace = Workspace::open(&args.path, &loaded.config)?;
         let served = workspace.served();
+        let front = Some(Front::of(&loaded.config)?);
         served.dialects_over_http(&loaded.config)?;
         let addr = loaded.config.server.listen;
         let listener = listen(addr, &format!("--listen {}:0", addr.ip())).await?;
         let own = own_listeners(&served, &loaded.config).await?;
         let stop = shutdown::on_signal()?;
-        announce(&workspace.host, args, loaded.file.as_deref(), listener.local_addr()?);
-        announce_own(&own)?;
+        let scheme = scheme(&loaded.config);
+        let at = format!("{scheme}://{}", listener.local_addr()?);
+        announce(&workspace.host, args, loaded.file.as_deref(), &at);
+        announce_own(&own, scheme)?;
         memory::let_go_of_start();
-        serve_http(&served, Listeners { all: listener, own }, &loaded.config, stop).await?;
+        serve_http(&served, Listeners { all: listener, own, front }, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
     })
@@ -88,7 +91,7 @@ async fn own_listeners(
 ) -> anyhow::Result<Vec<(TcpListener, Arc<dyn Dialect>)>> {
     let mut own = Vec::new();
     for Listen { addr, dialect } in &config.listen {
-        config::check_listen(*addr)?;
+        config::check_listen(*addr, config)?;
         if dialect == "zyra" && config.contracts.zyra_off {
             bail!(
                 "[[listen]] serves zyra at {addr}, and ZYRA_ENABLE_MCP says that it is not served"
@@ -101,12 +104,17 @@ async fn own_listeners(
     Ok(own)
 }
 
+/// How what is served there begins.
+fn scheme(config: &Config) -> &'static str {
+    if config.server.tls_certificate.is_some() { "https" } else { "http" }
+}
+
 /// Says where a dialect is served on its own, in a line each.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
-fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)]) -> anyhow::Result<()> {
+fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)], scheme: &str) -> anyhow::Result<()> {
     for (listener, dialect) in own {
         eprintln!(
-            "toolgate: serving {} alone at http://{}/",
+            "toolgate: serving {} alone at {scheme}://{}/",
             dialect.name(),
             listener.local_addr()?
         );
@@ -116,10 +124,10 @@ fn announce_own(own: &[(TcpListener, Arc<dyn Dialect>)]) -> anyhow::Result<()> {
 
 /// Says what is served and how to connect, at length to a person, in a line to a log.
 #[allow(clippy::print_stderr, reason = "this is what a person started it to see")]
-fn announce(host: &Host, args: &Args, config: Option<&Path>, addr: SocketAddr) {
+fn announce(host: &Host, args: &Args, config: Option<&Path>, at: &str) {
     let folder = args.path.canonicalize().unwrap_or_else(|_| args.path.clone());
     let how = if args.folder.read_only { ", read-only" } else { "" };
-    let url = format!("http://{addr}/mcp");
+    let url = format!("{at}/mcp");
     if !std::io::stderr().is_terminal() {
         eprintln!("toolgate: serving {}{how} at {url}", folder.display());
         return;

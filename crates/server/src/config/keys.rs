@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::bail;
 use http::HeaderName;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -27,13 +28,35 @@ pub struct Key {
     pub name: String,
     /// The SHA-256 digest of the key, in 64 hexadecimal digits. The key itself is kept nowhere.
     pub sha256: String,
+    /// What its caller is here, for rules of policy that name roles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+    /// When it was made, such as `2026-01-31T12:00:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub made: Option<Timestamp>,
+    /// From when on it is good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub not_before: Option<Timestamp>,
+    /// Until when it is good; without, until it is taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub expires: Option<Timestamp>,
 }
 
 impl Key {
     /// The key `key` of the caller `name`.
     pub fn of(name: &str, key: &str) -> Self {
         let hex = digest(key.as_bytes()).map(|byte| format!("{byte:02x}"));
-        Self { name: name.to_owned(), sha256: hex.concat() }
+        Self {
+            name: name.to_owned(),
+            sha256: hex.concat(),
+            roles: Vec::new(),
+            made: None,
+            not_before: None,
+            expires: None,
+        }
     }
 
     /// What it is kept as; `None` where it is no digest.
@@ -55,38 +78,55 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 
 /// Refuses keys that nobody could be known by, and headers that no key could stand in.
 pub fn check(config: &Config) -> anyhow::Result<()> {
-    let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
-    for key in &config.keys {
-        let name = key.name.as_str();
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(fits) {
-            bail!(
-                "a key of [[keys]] has the name `{name}`; it may have 1 to {NAME_CHARS_MAX} \
-                 letters, digits, `.`, `_` and `-`"
-            );
-        }
-        if TAKEN.contains(&name) {
-            bail!("a key of [[keys]] has the name `{name}`, which is that of callers without one");
-        }
-        let Some(digest) = key.digest() else {
-            bail!(
-                "the key `{name}` of [[keys]] has a sha256 that is no SHA-256 digest in 64 \
-                 hexadecimal digits; `toolgate key {name}` makes a key and its digest"
-            );
-        };
-        if digest == self::digest(b"") {
-            bail!("the key `{name}` of [[keys]] has the digest of nothing");
-        }
-        if let Some(other) = seen.insert(digest, name) {
-            bail!("the keys `{other}` and `{name}` of [[keys]] are the same key");
-        }
-    }
+    check_all(&config.keys, "[[keys]]")?;
     for header in &config.server.key_headers {
         if header.parse::<HeaderName>().is_err() {
             bail!("server.key_headers has `{header}`, which is no header's name");
         }
     }
     Ok(())
+}
+
+/// Refuses those of `keys`, which stand at `place`, that nobody could be known by.
+pub(super) fn check_all(keys: &[Key], place: &str) -> anyhow::Result<()> {
+    let mut seen: HashMap<KeyDigest, &str> = HashMap::new();
+    for key in keys {
+        let name = key.name.as_str();
+        if !is_word(name) {
+            bail!(
+                "a key of {place} has the name `{name}`; it may have 1 to {NAME_CHARS_MAX} \
+                 letters, digits, `.`, `_` and `-`"
+            );
+        }
+        if TAKEN.contains(&name) {
+            bail!("a key of {place} has the name `{name}`, which is that of callers without one");
+        }
+        if let Some(role) = key.roles.iter().find(|role| !is_word(role)) {
+            bail!(
+                "the key `{name}` of {place} has the role `{role}`; it may have 1 to \
+                 {NAME_CHARS_MAX} letters, digits, `.`, `_` and `-`"
+            );
+        }
+        let Some(digest) = key.digest() else {
+            bail!(
+                "the key `{name}` of {place} has a sha256 that is no SHA-256 digest in 64 \
+                 hexadecimal digits; `toolgate key {name}` makes a key and its digest"
+            );
+        };
+        if digest == self::digest(b"") {
+            bail!("the key `{name}` of {place} has the digest of nothing");
+        }
+        if let Some(other) = seen.insert(digest, name) {
+            bail!("the keys `{other}` and `{name}` of {place} are the same key");
+        }
+    }
+    Ok(())
+}
+
+/// Whether `text` can be a caller's name, or a role.
+pub(super) fn is_word(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    !text.is_empty() && text.len() <= NAME_CHARS_MAX && text.chars().all(fits)
 }
 
 #[cfg(test)]
@@ -96,7 +136,7 @@ mod tests {
     fn refusal(keys: &[(&str, &str)]) -> String {
         let keys = keys
             .iter()
-            .map(|(name, sha256)| Key { name: (*name).to_owned(), sha256: (*sha256).to_owned() });
+            .map(|(name, sha256)| Key { sha256: (*sha256).to_owned(), ..Key::of(name, "") });
         let config = Config { keys: keys.collect(), ..Config::default() };
         check(&config).expect_err("refused").to_string()
     }

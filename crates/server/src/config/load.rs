@@ -14,7 +14,7 @@ use http::Uri;
 use toolgate_toolsets::{check_folder, commands};
 
 use super::setting::{ENV_PREFIX, Setting, settings};
-use super::{Config, FILE_NAME, Rate, contracts, keys};
+use super::{Config, FILE_NAME, Rate, Server, contracts, key_file, keys, oauth};
 
 /// Variables of ours that are not settings.
 const ENV_OTHER: [&str; 4] =
@@ -96,13 +96,35 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
     Some(cache.join("toolgate"))
 }
 
-/// Refuses to listen where callers would send credentials unencrypted.
-pub fn check_listen(listen: SocketAddr) -> anyhow::Result<()> {
-    if !listen.ip().is_loopback() {
+/// Refuses to listen at `listen` where other machines reach it and `config` asks nobody who they
+/// are, or has what they say come unencrypted.
+///
+/// # Errors
+/// When it does, with what to configure; or when the file of keys cannot be believed.
+pub fn check_listen(listen: SocketAddr, config: &Config) -> anyhow::Result<()> {
+    check_reach(listen, &config.server, config.asks()?)
+}
+
+/// The same where `asks` says whether callers must say who they are.
+///
+/// # Errors
+/// The same.
+pub fn check_reach(listen: SocketAddr, server: &Server, asks: bool) -> anyhow::Result<()> {
+    if listen.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if !asks {
         bail!(
-            "server.listen is {listen}, which is reached from other machines, and what they send \
-             would come unencrypted, credentials too: there is no TLS in this version. Listen on \
-             127.0.0.1 and put a reverse proxy with TLS, or an SSH tunnel, before it"
+            "it is to listen at {listen}, which other machines reach, and nobody who calls there \
+             would be asked who they are: no credential is configured. Make a key with `toolgate \
+             key new NAME`, or configure [[oauth]]; or listen at 127.0.0.1"
+        );
+    }
+    if server.tls_certificate.is_none() && !server.plaintext {
+        bail!(
+            "it is to listen at {listen}, which other machines reach, and what they send would come \
+             unencrypted, credentials too. Set server.tls_certificate and server.tls_key; or \
+             server.plaintext, where a reverse proxy before it speaks TLS"
         );
     }
     Ok(())
@@ -158,6 +180,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
         }
     }
     keys::check(config)?;
+    key_file::path(server)?;
+    oauth::check(config)?;
+    check_tls(server)?;
     for Rate { tools, calls, in_ms, burst } in &limits.rate {
         let ranges = [
             ("calls", u64::from(*calls), MANY),
@@ -197,6 +222,26 @@ fn check(config: &Config) -> anyhow::Result<()> {
         folders.try_for_each(|folder| check_folder("envelope.schemas", folder))
     });
     checked.map_err(|why| anyhow!(why))
+}
+
+/// Refuses half of what TLS needs, and files that tools could write.
+fn check_tls(server: &Server) -> anyhow::Result<()> {
+    let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
+    for (name, file) in files {
+        if let Some(path) = file.as_deref().filter(|path| !Path::new(path).is_absolute()) {
+            bail!(
+                "server.{name} is `{path}`; give an absolute path (a relative one would lie among \
+                 the files that tools can read)"
+            );
+        }
+    }
+    match files {
+        [(_, Some(_)), (missing, None)] | [(missing, None), (_, Some(_))] => bail!(
+            "server.{missing} is missing: TLS needs a certificate and its key, \
+             server.tls_certificate and server.tls_key"
+        ),
+        [(_, Some(_)), (_, Some(_))] | [(_, None), (_, None)] => Ok(()),
+    }
 }
 
 /// What is wrong with the first setting that is of another type than its own.

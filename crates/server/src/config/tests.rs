@@ -51,9 +51,39 @@ fn a_variable_of_the_wrong_type_is_named() {
 }
 
 #[test]
-fn an_address_beyond_loopback_is_refused() {
-    let err = check_listen(([0, 0, 0, 0], 8000).into()).expect_err("refused");
-    assert!(format!("{err:#}").contains("credentials"), "{err:#}");
+fn an_address_beyond_loopback_needs_a_credential_and_encryption() {
+    let server = Server::default();
+    let tls = Server { tls_certificate: Some("/c".into()), ..server.clone() };
+    let proxied = Server { plaintext: true, ..server.clone() };
+    let told = |addr: &str, server: &Server, asks| {
+        let told = check_reach(addr.parse().expect("an address"), server, asks);
+        told.err().map(|err| err.to_string()).unwrap_or_default()
+    };
+    for beyond in ["0.0.0.0:8000", "[::]:8000", "192.0.2.1:8000", "[::ffff:192.0.2.1]:8000"] {
+        for server in [&server, &tls, &proxied] {
+            assert!(told(beyond, server, false).contains("no credential is configured"));
+        }
+        assert!(told(beyond, &server, true).contains("come unencrypted"), "{beyond}");
+        for server in [&tls, &proxied] {
+            assert_eq!(told(beyond, server, true), "", "{beyond}");
+        }
+    }
+    for here in ["127.0.0.1:0", "127.9.9.9:1", "[::1]:8000", "[::ffff:127.0.0.1]:8000"] {
+        assert_eq!(told(here, &server, false), "", "{here}");
+    }
+}
+
+#[test]
+fn half_of_what_tls_needs_is_refused() {
+    for (set, told) in [
+        ("tls_key = \"/key.pem\"", "server.tls_certificate is missing"),
+        ("tls_certificate = \"/cert.pem\"", "server.tls_key is missing"),
+        ("tls_key = \"key.pem\"", "give an absolute path"),
+        ("keys_file = \"keys.toml\"", "give an absolute path"),
+    ] {
+        let err = format!("{:#}", from(&format!("[server]\n{set}\n"), &[]).err().expect("refused"));
+        assert!(err.contains(told), "{err}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod support;
 mod revisions;
 mod mcp;
 mod gate;
+mod identity;
 mod concurrency;
 mod shutdown;
 mod http;

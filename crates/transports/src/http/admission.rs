@@ -15,6 +15,8 @@ use http::{Request, StatusCode};
 pub struct Admission {
     hosts: HashSet<String>,
     origins: HashSet<String>,
+    /// What the origin of a page of our own begins with.
+    scheme: &'static str,
 }
 
 /// Why a request is not admitted.
@@ -26,17 +28,23 @@ pub(crate) struct Refusal {
 impl Admission {
     /// Admits requests to the loopback names at `addr`'s port, to `hosts`, and from `origins`.
     pub fn new(addr: SocketAddr, hosts: &[String], origins: &[String]) -> Self {
+        let mut hosts: HashSet<String> = hosts.iter().cloned().collect();
         let port = addr.port();
-        let mut known: HashSet<String> = hosts.iter().cloned().collect();
-        for name in ["localhost", "127.0.0.1", "[::1]", &literal(addr)] {
-            known.insert(format!("{name}:{port}"));
+        for name in own_names(addr) {
+            hosts.insert(format!("{name}:{port}"));
             if port == 80 {
-                known.insert(name.to_owned());
+                hosts.insert(name);
             }
         }
-        let own = known.iter().map(|host| format!("http://{host}"));
-        let origins = own.chain(origins.iter().cloned()).collect();
-        Self { hosts: known, origins }
+        Self { hosts, origins: origins.iter().cloned().collect(), scheme: "http://" }
+    }
+
+    /// The same where TLS is spoken at `addr`.
+    pub fn secured(mut self, addr: SocketAddr) -> Self {
+        if addr.port() == 443 {
+            self.hosts.extend(own_names(addr));
+        }
+        Self { scheme: "https://", ..self }
     }
 
     pub(crate) fn check<B>(&self, request: &Request<B>) -> Result<(), Refusal> {
@@ -52,7 +60,9 @@ impl Admission {
         }
         for origin in request.headers().get_all(ORIGIN) {
             let origin = String::from_utf8_lossy(origin.as_bytes());
-            if !self.origins.contains(origin.as_ref()) {
+            let own = origin.strip_prefix(self.scheme);
+            let own = own.is_some_and(|host| self.hosts.contains(host));
+            if !own && !self.origins.contains(origin.as_ref()) {
                 return Err(forbidden("Origin", &origin, "server.allowed_origins"));
             }
         }
@@ -65,6 +75,11 @@ fn forbidden(header: &str, value: &str, setting: &str) -> Refusal {
         "the {header} `{value}` is not known here; if it should be, add it to `{setting}`\n"
     );
     Refusal { status: StatusCode::FORBIDDEN, why }
+}
+
+/// Under which names a server at `addr` is reached whatever it is told.
+fn own_names(addr: SocketAddr) -> [String; 4] {
+    ["localhost", "127.0.0.1", "[::1]", &literal(addr)].map(str::to_owned)
 }
 
 /// The address as a `Host` header writes it.
@@ -109,6 +124,22 @@ mod tests {
         ];
         for host in strangers {
             assert_eq!(check(&[("host", host)]), 403, "{host}");
+        }
+    }
+
+    #[test]
+    fn over_tls_the_own_pages_are_those_that_came_over_tls() {
+        let admission = Admission::new(([127, 0, 0, 1], 443).into(), &[], &[]);
+        let admission = admission.secured(([127, 0, 0, 1], 443).into());
+        for (host, origin, admitted) in [
+            ("localhost", "https://localhost", true),
+            ("localhost:443", "https://localhost:443", true),
+            ("localhost", "http://localhost", false),
+            ("localhost", "https://localhost:8443", false),
+        ] {
+            let request = Request::builder().header("host", host).header("origin", origin);
+            let request = request.body(()).expect("a request");
+            assert_eq!(admission.check(&request).is_ok(), admitted, "{origin}");
         }
     }
 

@@ -116,7 +116,7 @@ impl Door {
         let sender = self.exchange.sender(&head, client.peer).await;
         let caller = match &sender {
             Sender::Known(caller) => caller.clone(),
-            Sender::Nobody { .. } | Sender::Guesser { .. } => Caller::http(),
+            Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. } => Caller::http(),
         };
         let (body, _room) = match (&sender, unfit) {
             (Sender::Known(_), Some(unfit)) => return self.refuse(&head, &unfit).await,
@@ -124,8 +124,10 @@ impl Door {
                 Ok((body, room)) => (body, Some(room)),
                 Err(unread) => return self.refuse(&head, &unread).await,
             },
-            (Sender::Nobody { .. } | Sender::Guesser { .. }, Some(_)) => (Bytes::new(), None),
-            (Sender::Nobody { .. } | Sender::Guesser { .. }, None) => {
+            (Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. }, Some(_)) => {
+                (Bytes::new(), None)
+            }
+            (Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. }, None) => {
                 (busy.while_sending(self.glance(body)).await, None)
             }
         };

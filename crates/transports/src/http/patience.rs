@@ -6,12 +6,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::secure::Wire;
 
 /// A stream that fails when nothing of what is written is taken for too long.
 pub(crate) struct Patient {
-    stream: TcpStream,
+    stream: Wire,
     patience: Duration,
     /// When something was last read.
     heard: Instant,
@@ -20,7 +21,7 @@ pub(crate) struct Patient {
 }
 
 impl Patient {
-    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub(super) fn new(stream: Wire, patience: Duration) -> Self {
         Self { stream, patience, heard: Instant::now(), waiting: None }
     }
 
@@ -85,10 +86,13 @@ impl AsyncWrite for Patient {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // What is encrypted waits here, where what is not is gone already.
+        let progress = Pin::new(&mut self.stream).poll_flush(cx);
+        self.bounded(cx, progress)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let progress = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.bounded(cx, progress)
     }
 }

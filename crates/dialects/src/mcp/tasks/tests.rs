@@ -37,6 +37,7 @@ pub(crate) fn facts() -> Facts {
         card: None,
         zyra_body_bytes_max: None,
         keys: false,
+        tls: false,
     }
 }
 

@@ -152,10 +152,10 @@ fn s4_29_where_it_listens_is_said_by_a_flag_a_variable_or_the_file() {
     assert_eq!(at(over().set("server_listen", "127.0.0.1:0"), &[]), "127.0.0.1");
     workspace.put("toolgate.toml", "[server]\nlisten = \"[::1]:0\"\n");
     assert_eq!(at(over(), &[]), "::1");
-    // Beyond this machine it would be heard unencrypted.
+    // Beyond this machine who calls must be known.
     let server = over().serving(&["--listen", "0.0.0.0:8000"]);
     assert_eq!(server.ended().code(), Some(2));
-    wait_for("it says why", || server.log().contains("reverse proxy").then_some(()));
+    wait_for("it says why", || server.log().contains("no credential is").then_some(()));
 }
 
 /// What the example client prints.

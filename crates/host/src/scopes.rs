@@ -1,0 +1,119 @@
+//! What tokens were given for: which scope is enough for which tools.
+
+use toolgate_contract::{Caller, CallerKind, Effects, ToolId, ToolSpec};
+
+use crate::policy::{BadRule, Rule};
+
+/// What a scope is for.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    /// It, as tokens have it.
+    pub name: String,
+    /// Patterns over tools, of which one must match.
+    pub tools: Vec<String>,
+    /// The most a tool may do for it to be enough.
+    pub effects: Effects,
+}
+
+/// Every scope there is; none is that scopes do not matter.
+#[derive(Default)]
+pub(crate) struct Scopes(Vec<Granted>);
+
+struct Granted {
+    name: String,
+    tools: Vec<Rule>,
+    effects: Effects,
+}
+
+/// What a tool needs of a token.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing that the caller has not.
+    Nothing,
+    /// This scope.
+    Scope(String),
+    /// What no scope is for.
+    NoScope,
+}
+
+impl Scopes {
+    pub(crate) fn new(scopes: &[Scope]) -> Result<Self, BadRule> {
+        let granted = scopes.iter().map(|Scope { name, tools, effects }| {
+            let tools = tools.iter().map(|pattern| Rule::new("scopes.tools", pattern));
+            let tools = tools.collect::<Result<_, _>>()?;
+            Ok(Granted { name: name.clone(), tools, effects: *effects })
+        });
+        Ok(Self(granted.collect::<Result<_, _>>()?))
+    }
+
+    /// Refuses patterns that match none of `tools`.
+    pub(crate) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+        self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(tools))
+    }
+
+    /// What `caller` needs for the tool: one of the scopes that are enough for it, of which the
+    /// first is told.
+    pub(crate) fn needed(&self, caller: &Caller, spec: &ToolSpec) -> Needs {
+        if self.0.is_empty() || caller.kind != CallerKind::Token {
+            return Needs::Nothing;
+        }
+        let mut enough = self.0.iter().filter(|scope| scope.is_for(spec)).peekable();
+        let Some(first) = enough.peek().map(|scope| scope.name.clone()) else {
+            return Needs::NoScope;
+        };
+        let has = |scope: &Granted| caller.scopes.iter().any(|has| **has == *scope.name);
+        if enough.any(has) { Needs::Nothing } else { Needs::Scope(first) }
+    }
+}
+
+impl Granted {
+    fn is_for(&self, spec: &ToolSpec) -> bool {
+        spec.effects <= self.effects && self.tools.iter().any(|rule| rule.matches(&spec.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes() -> Scopes {
+        let scope = |name: &str, tools: &[&str], effects| Scope {
+            name: name.to_owned(),
+            tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
+            effects,
+        };
+        Scopes::new(&[
+            scope("files:read", &["files.*"], Effects::Reads),
+            scope("files:write", &["files_*"], Effects::Changes),
+            scope("exec", &["exec.run"], Effects::Runs),
+        ])
+        .expect("sound")
+    }
+
+    fn needed(kind: CallerKind, has: &[&str], tool: &str, effects: Effects) -> Needs {
+        let has: Vec<std::sync::Arc<str>> = has.iter().map(|scope| (*scope).into()).collect();
+        let caller = Caller { scopes: has.into(), ..Caller::of("id:ada", kind) };
+        let id = ToolId::new(tool).expect("an id");
+        scopes().needed(&caller, &ToolSpec::new(id, "title", "about", effects))
+    }
+
+    #[test]
+    fn a_token_needs_one_of_the_scopes_that_are_enough_and_is_told_the_first() {
+        let token = |has: &[&str], tool, effects| needed(CallerKind::Token, has, tool, effects);
+        let needs = |scope: &str| Needs::Scope(scope.to_owned());
+        assert_eq!(token(&[], "files.read", Effects::Reads), needs("files:read"));
+        assert_eq!(token(&["files:read"], "files.read", Effects::Reads), Needs::Nothing);
+        assert_eq!(token(&["files:write"], "files.read", Effects::Reads), Needs::Nothing);
+        assert_eq!(token(&["files:read"], "files.write", Effects::Changes), needs("files:write"));
+        assert_eq!(token(&["files:READ"], "files.read", Effects::Reads), needs("files:read"));
+        assert_eq!(token(&["exec"], "git.log", Effects::Reads), Needs::NoScope);
+        assert_eq!(token(&["files:write"], "files.purge", Effects::Runs), Needs::NoScope);
+    }
+
+    #[test]
+    fn who_has_no_token_needs_no_scope() {
+        for kind in [CallerKind::Local, CallerKind::Anonymous, CallerKind::Key] {
+            assert_eq!(needed(kind, &[], "git.log", Effects::Reads), Needs::Nothing);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The file of keys: who is in it, and how it is changed while servers read it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the owner's own file, named in the configuration, outside what is served"
+)]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::keys::check_all;
+use super::{Key, Server, state_folder};
+use crate::trusted::{self, Links, Stamp};
+
+/// What stands at the top of the file, for people.
+const HEADING: &str = "\
+# Who may call over HTTP. Written by `toolgate key new`, `rotate` and `revoke`; servers read it
+# again when it changes. While this file is here, every request over HTTP needs a credential.
+";
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(default)]
+    keys: Vec<Key>,
+}
+
+/// Where the file is that `server` names, if it names one.
+///
+/// # Errors
+/// When it is no absolute path.
+pub fn path(server: &Server) -> anyhow::Result<Option<PathBuf>> {
+    Ok(match server.keys_file.as_str() {
+        "off" => None,
+        "state" => state_folder().map(|folder| folder.join("keys.toml")),
+        path if Path::new(path).is_absolute() => Some(PathBuf::from(path)),
+        path => bail!(
+            "server.keys_file is `{path}`; give an absolute path (a relative one would lie among \
+             the files that tools can write), `state` or `off`"
+        ),
+    })
+}
+
+/// The keys in the file at `path`; `None` where there is none.
+///
+/// # Errors
+/// When it cannot be read, is not sound, or others could have written it.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Option<(Vec<Key>, Stamp)>> {
+    let (text, stamp) = match trusted::read(path, Links::Refused) {
+        Ok(read) => read,
+        Err(err) if is_missing(&err) => return Ok(None),
+        Err(err) => return Err(err.context("the keys of server.keys_file are not known")),
+    };
+    let shown = path.display();
+    let text = String::from_utf8(text).with_context(|| format!("{shown} is no text"))?;
+    // What toml says of an error shows the line, in which a key may stand by mistake.
+    let Keys { keys } = toml::from_str(&text).map_err(|err| {
+        let line = err.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        anyhow::anyhow!("{shown} is not sound in line {line}: {}", err.message())
+    })?;
+    check_all(&keys, &shown.to_string())?;
+    Ok(Some((keys, stamp)))
+}
+
+/// The same for whoever lists them.
+///
+/// # Errors
+/// The same.
+pub fn keys(path: &Path) -> anyhow::Result<Option<Vec<Key>>> {
+    Ok(read(path)?.map(|(keys, _)| keys))
+}
+
+fn is_missing(err: &anyhow::Error) -> bool {
+    let io = err.downcast_ref::<std::io::Error>();
+    io.is_some_and(|err| err.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// Has `change` change the keys in the file at `path`, which is made where it is missing. Whoever
+/// changes it at the same time waits; whoever reads it reads one or the other.
+///
+/// # Errors
+/// Those of `change`, and those of reading and writing.
+pub fn change<T>(
+    path: &Path,
+    change: impl FnOnce(&mut Vec<Key>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let shown = path.display();
+    let folder = path.parent().context("it names no file")?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let lock = open_new(&beside(path, "lock"), true)?;
+    flock(&lock, FlockOperation::LockExclusive).with_context(|| format!("{shown} is locked"))?;
+    let mut keys = read(path)?.map(|(keys, _)| keys).unwrap_or_default();
+    let done = change(&mut keys)?;
+    check_all(&keys, &shown.to_string())?;
+    let text = format!("{HEADING}\n{}", toml::to_string(&Keys { keys })?);
+    let next = beside(path, "next");
+    // Whatever was left there by one that was interrupted.
+    let _ = fs::remove_file(&next);
+    let mut file = open_new(&next, false).with_context(|| format!("{shown} cannot be written"))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&next, path).with_context(|| format!("{shown} cannot be written"))?;
+    File::open(folder)?.sync_all()?;
+    Ok(done)
+}
+
+/// A file beside the one at `path`, for as long as that is changed.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{what}"))
+}
+
+/// A file that only we can read, which may be there already if `reused`. No link is followed.
+fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
+    let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(flags);
+    if reused {
+        options.create(true)
+    } else {
+        options.create_new(true)
+    };
+    options.open(path)
+}

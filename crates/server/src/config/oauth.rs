@@ -1,0 +1,190 @@
+//! Tokens as the configuration has them: whose are taken, for whom they must be, and what their
+//! scopes are for.
+
+use anyhow::{bail, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::keys::is_word;
+use super::{Config, EffectsMax};
+use crate::identity::place;
+
+pub use crate::identity::Algorithm;
+
+/// An issuer whose tokens are taken from callers over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Issuer {
+    /// Its URL, exactly as its tokens have it in `iss`.
+    pub issuer: String,
+    /// Whom its tokens must be for, of which one must stand in `aud` exactly; by default
+    /// `server.url`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audience: Vec<String>,
+    /// What callers' names begin with, before a colon and the token's `sub`; by default the
+    /// issuer's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Where its keys are; by default where it says itself (OpenID Connect Discovery, RFC 8414).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_uri: Option<String>,
+    /// The algorithms that its tokens may be signed by.
+    #[serde(default = "every_algorithm")]
+    pub algorithms: Vec<Algorithm>,
+    /// The claim that lists what a caller is here, for rules of policy that name roles; by default
+    /// none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles_claim: Option<String>,
+}
+
+fn every_algorithm() -> Vec<Algorithm> {
+    Algorithm::ALL.to_vec()
+}
+
+/// What a scope of tokens is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    /// The scope, as tokens have it, e.g. `files:read`.
+    pub name: String,
+    /// Patterns over tools, of which one must match, e.g. `files.*` (or `files_*`).
+    #[serde(default = "all_tools")]
+    pub tools: Vec<String>,
+    /// The most a tool may do for the scope to be enough for it.
+    #[serde(default = "runs")]
+    pub effects: EffectsMax,
+    /// Whether a client that has no token yet is told to ask for it. Where no scope is, the first
+    /// of all is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
+}
+
+fn all_tools() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+fn runs() -> EffectsMax {
+    EffectsMax::Runs
+}
+
+impl Issuer {
+    /// What callers' names begin with.
+    pub(crate) fn alias(&self) -> &str {
+        match &self.alias {
+            Some(alias) => alias,
+            None => host(&self.issuer).unwrap_or_default(),
+        }
+    }
+}
+
+/// The host in `url`.
+fn host(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    authority.split(':').next().filter(|host| !host.is_empty())
+}
+
+/// Refuses issuers nobody could be known by, and scopes nobody could have.
+pub(super) fn check(config: &Config) -> anyhow::Result<()> {
+    for (nth, issuer) in config.oauth.iter().enumerate() {
+        let name = &issuer.issuer;
+        if let Err(why) = place(name) {
+            bail!("the issuer of an [[oauth]] cannot be: {why}");
+        }
+        ensure!(!name.contains(['?', '#']), "the issuer `{name}` has a query or a fragment");
+        if let Some(Err(why)) = issuer.jwks_uri.as_deref().map(place) {
+            bail!("the jwks_uri of the issuer `{name}` cannot be: {why}");
+        }
+        ensure!(
+            is_word(issuer.alias()),
+            "the issuer `{name}` needs an alias of letters, digits, `.`, `_` and `-`: what the \
+             names of its callers begin with"
+        );
+        ensure!(
+            !issuer.audience.is_empty() || config.server.url.is_some(),
+            "the issuer `{name}` has no audience, and server.url is not set: say whom its tokens \
+             must be for"
+        );
+        let empty = issuer.audience.iter().any(|audience| audience.trim().is_empty());
+        ensure!(!empty, "the issuer `{name}` has an audience that is nobody");
+        ensure!(!issuer.algorithms.is_empty(), "the issuer `{name}` has no algorithms");
+        for other in &config.oauth[..nth] {
+            ensure!(other.issuer != *name, "the issuer `{name}` stands in two [[oauth]]");
+            ensure!(
+                other.alias() != issuer.alias(),
+                "the issuers `{}` and `{name}` have one alias, `{}`: give each its own, or their \
+                 callers could not be told apart",
+                other.issuer,
+                issuer.alias()
+            );
+        }
+    }
+    for (nth, scope) in config.scopes.iter().enumerate() {
+        let name = &scope.name;
+        // RFC 6749, 3.3.
+        let fits = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+        ensure!(
+            !name.is_empty() && name.len() <= 128 && name.bytes().all(fits),
+            "a [[scopes]] has the name `{name}`, which no token could have"
+        );
+        ensure!(
+            name != "offline_access",
+            "the scope `offline_access` is between a client and its issuer: it lets nobody do \
+             anything here"
+        );
+        let twice = config.scopes[..nth].iter().any(|other| other.name == *name);
+        ensure!(!twice, "the scope `{name}` stands in two [[scopes]]");
+        ensure!(!scope.tools.is_empty(), "the scope `{name}` is for no tools");
+    }
+    ensure!(
+        config.scopes.is_empty() || !config.oauth.is_empty(),
+        "there are [[scopes]], and no [[oauth]] whose tokens could have them"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(config: &str) -> String {
+        let config: Config = toml::from_str(config).unwrap();
+        check(&config).err().map(|err| err.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_issuer_that_nobody_could_be_known_by_is_refused_with_what_is_wrong() {
+        let good = "[[oauth]]\nissuer = \"https://id.example/realm\"\naudience = [\"https://a\"]\n";
+        assert_eq!(refusal(good), "");
+        let alone = "[[oauth]]\nissuer = \"https://id.example/realm\"\n";
+        assert_eq!(refusal(&format!("[server]\nurl = \"https://a/mcp\"\n{alone}")), "");
+        let twice = good.replace("/realm", "");
+        for (config, told) in [
+            (good.replace("https://id", "http://id"), "must be https"),
+            (good.replace("https://id", "file://id"), "cannot be"),
+            (good.replace("/realm", "/realm?a=b"), "a query"),
+            (alone.to_owned(), "has no audience"),
+            (good.replace("https://a", ""), "an audience that is nobody"),
+            (format!("{good}algorithms = []\n"), "no algorithms"),
+            (format!("{good}alias = \"a:b\"\n"), "needs an alias"),
+            (format!("{good}jwks_uri = \"http://169.254.169.254/\"\n"), "must be https"),
+            (format!("{good}{good}"), "stands in two"),
+            (format!("{good}{twice}"), "one alias"),
+            (format!("{good}[[scopes]]\nname = \"a b\"\n"), "no token could have"),
+            (format!("{good}[[scopes]]\nname = \"a\\\"\"\n"), "no token could have"),
+            (format!("{good}[[scopes]]\nname = \"offline_access\"\n"), "between a client"),
+            (
+                format!("{good}[[scopes]]\nname = \"a\"\n[[scopes]]\nname = \"a\"\n"),
+                "two [[scopes]]",
+            ),
+            ("[[scopes]]\nname = \"a\"\n".to_owned(), "no [[oauth]]"),
+        ] {
+            let said = refusal(&config);
+            assert!(said.contains(told), "{config}\n{said}");
+        }
+        for algorithm in ["HS256", "none", "RS1"] {
+            let config = format!("{good}algorithms = [\"{algorithm}\"]\n");
+            toml::from_str::<Config>(&config).expect_err(algorithm);
+        }
+    }
+}

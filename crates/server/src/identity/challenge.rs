@@ -1,0 +1,226 @@
+//! What a client is told that has no good token: where to get one, and for what to ask (RFC 6750,
+//! RFC 9728).
+
+use http::Method;
+use serde::Serialize;
+use toolgate_contract::{Head, Reply};
+
+use crate::config::Config;
+
+/// Where this server says whose tokens it takes. What follows it is the path of what they are for.
+const PLACE: &str = "/.well-known/oauth-protected-resource";
+/// What they are for.
+const ENDPOINT: &str = "/mcp";
+/// How long what is said there may be kept.
+const KEEP: &str = "public, max-age=300";
+
+/// What is said of tokens to whoever asks.
+pub(super) struct Challenge {
+    issuers: Vec<String>,
+    scopes: Vec<String>,
+    /// What a client that has no token is told to ask for.
+    first: String,
+    /// Where clients reach the endpoint, where that is not where their requests arrive.
+    url: Option<String>,
+    scheme: &'static str,
+}
+
+/// RFC 9728.
+#[derive(Serialize)]
+struct Metadata<'a> {
+    resource: &'a str,
+    authorization_servers: &'a [String],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    scopes_supported: &'a [String],
+    bearer_methods_supported: [&'static str; 1],
+    resource_name: &'static str,
+}
+
+impl Challenge {
+    /// What is said under `config`; `None` where no tokens are taken.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        if config.oauth.is_empty() {
+            return None;
+        }
+        let names = |first: bool| {
+            let scopes = config.scopes.iter().filter(move |scope| scope.first || !first);
+            scopes.map(|scope| scope.name.clone()).collect::<Vec<_>>()
+        };
+        let (scopes, mut first) = (names(false), names(true));
+        if first.is_empty() {
+            first.extend(scopes.first().cloned());
+        }
+        Some(Self {
+            issuers: config.oauth.iter().map(|issuer| issuer.issuer.clone()).collect(),
+            scopes,
+            first: first.join(" "),
+            url: config.server.url.clone(),
+            scheme: if config.server.tls_certificate.is_some() { "https" } else { "http" },
+        })
+    }
+
+    /// Whether it is said at `path` whose tokens are taken.
+    pub(super) fn is_at(&self, path: &str) -> bool {
+        path.strip_prefix(PLACE).is_some_and(|what| {
+            what.is_empty() || what == ENDPOINT || self.url.as_deref().map(path_of) == Some(what)
+        })
+    }
+
+    /// What is said there.
+    pub(super) fn said(&self, head: &Head) -> Reply {
+        let is_read = matches!(head, Head::Http { method: Method::GET | Method::HEAD, .. });
+        if !is_read {
+            return Reply::empty(405).with_header("allow", "GET, HEAD");
+        }
+        let metadata = Metadata {
+            resource: &self.resource(head),
+            authorization_servers: &self.issuers,
+            scopes_supported: &self.scopes,
+            bearer_methods_supported: ["header"],
+            resource_name: "toolgate",
+        };
+        let written = serde_json::to_vec(&metadata).unwrap_or_default();
+        Reply::json(written).with_header("cache-control", KEEP)
+    }
+
+    /// `reply` to `head`, saying where to get a token if it says that one is needed.
+    pub(super) fn completed(&self, mut reply: Reply, head: &Head) -> Reply {
+        if !matches!(reply.status, 400 | 401 | 403) {
+            return reply;
+        }
+        let at = reply.headers.iter().position(|(name, _)| *name == "www-authenticate");
+        let said = match (at, reply.status) {
+            (Some(at), _) => reply.headers.remove(at).1,
+            (None, 401) => "Bearer".to_owned(),
+            // It is refused for another reason.
+            (None, _) => return reply,
+        };
+        let mut challenge = said;
+        let mut say = |name: &str, value: &str| {
+            let between = if challenge.contains('=') { "," } else { "" };
+            challenge = format!("{challenge}{between} {name}=\"{value}\"");
+        };
+        if reply.status == 401 && !self.first.is_empty() {
+            say("scope", &self.first);
+        }
+        say("resource_metadata", &self.place(head));
+        reply.with_header("www-authenticate", challenge)
+    }
+
+    /// What tokens are for: the endpoint, as clients reach it.
+    fn resource(&self, head: &Head) -> String {
+        match &self.url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => format!("{}{ENDPOINT}", self.origin(head)),
+        }
+    }
+
+    /// Where it is said whose tokens are taken, as clients reach it.
+    fn place(&self, head: &Head) -> String {
+        match &self.url {
+            Some(url) => {
+                let path = path_of(url);
+                let origin = url.trim_end_matches('/').strip_suffix(path).unwrap_or(url);
+                format!("{origin}{PLACE}{path}")
+            }
+            None => format!("{}{PLACE}{ENDPOINT}", self.origin(head)),
+        }
+    }
+
+    /// Where the client found this server: its `Host` is one that was admitted.
+    fn origin(&self, head: &Head) -> String {
+        let host = head.header("host").next().and_then(|host| std::str::from_utf8(host).ok());
+        format!("{}://{}", self.scheme, host.unwrap_or("localhost"))
+    }
+}
+
+/// The path of `url`, without a slash at its end.
+fn path_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    rest.find('/').map_or("", |at| &rest[at..]).trim_end_matches('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use toolgate_contract::Body;
+
+    use super::*;
+    use crate::config::oauth::{Issuer, Scope};
+
+    fn challenge(url: Option<&str>, scopes: &[(&str, bool)]) -> Challenge {
+        let issuer: Issuer = toml::from_str("issuer = \"https://id.example\"").unwrap();
+        let scopes = scopes.iter().map(|(name, first)| {
+            let scope: Scope = toml::from_str(&format!("name = \"{name}\"")).unwrap();
+            Scope { first: *first, ..scope }
+        });
+        let mut config =
+            Config { oauth: vec![issuer], scopes: scopes.collect(), ..Config::default() };
+        config.server.url = url.map(str::to_owned);
+        Challenge::of(&config).unwrap()
+    }
+
+    fn head() -> Head {
+        let mut headers = HeaderMap::new();
+        headers.insert("host", http::HeaderValue::from_static("localhost:8000"));
+        Head::Http { method: Method::GET, path: PLACE.into(), query: String::new(), headers }
+    }
+
+    fn told(challenge: &Challenge, status: u16, said: Option<&str>) -> Option<String> {
+        let reply = Reply::empty(status);
+        let reply = match said {
+            Some(said) => reply.with_header("www-authenticate", said),
+            None => reply,
+        };
+        let told = challenge.completed(reply, &head()).headers;
+        assert!(told.len() <= 1, "{told:?}");
+        told.into_iter().next().map(|(_, told)| told)
+    }
+
+    #[test]
+    fn a_challenge_says_where_to_get_a_token_and_for_what_to_ask() {
+        let here =
+            "resource_metadata=\"http://localhost:8000/.well-known/oauth-protected-resource/mcp\"";
+        let plain = challenge(None, &[]);
+        for (status, said, told_) in [
+            (401, Some("Bearer"), Some(format!("Bearer {here}"))),
+            (401, None, Some(format!("Bearer {here}"))),
+            (
+                401,
+                Some("Bearer error=\"invalid_token\""),
+                Some(format!("Bearer error=\"invalid_token\", {here}")),
+            ),
+            (403, None, None),
+            (200, None, None),
+            (429, None, None),
+        ] {
+            assert_eq!(told(&plain, status, said), told_);
+        }
+        let scoped = challenge(Some("https://a.example/x/mcp/"), &[("r", false), ("w", false)]);
+        let there =
+            "resource_metadata=\"https://a.example/.well-known/oauth-protected-resource/x/mcp\"";
+        let asked = told(&scoped, 401, Some("Bearer")).unwrap();
+        assert_eq!(asked, format!("Bearer scope=\"r\", {there}"));
+        let narrow = told(&scoped, 403, Some("Bearer error=\"insufficient_scope\", scope=\"w\""));
+        let wanted = format!("Bearer error=\"insufficient_scope\", scope=\"w\", {there}");
+        assert_eq!(narrow, Some(wanted));
+        let marked = challenge(None, &[("r", false), ("w", true), ("x", true)]);
+        let asked = told(&marked, 401, None).unwrap();
+        assert_eq!(asked, format!("Bearer scope=\"w x\", {here}"));
+    }
+
+    #[test]
+    fn it_is_said_at_the_root_and_at_the_endpoint_s_path() {
+        let proxied = challenge(Some("https://a.example/x/mcp"), &[]);
+        for (path, said) in [("", true), ("/mcp", true), ("/x/mcp", true), ("/y", false)] {
+            assert_eq!(proxied.is_at(&format!("{PLACE}{path}")), said, "{path}");
+        }
+        assert!(!proxied.is_at("/mcp") && !challenge(None, &[]).is_at(&format!("{PLACE}/x/mcp")));
+        let said = challenge(None, &[("r", false)]).said(&head());
+        let Body::Json(said) = said.body else { panic!("{said:?}") };
+        let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+        assert_eq!(said["resource"], "http://localhost:8000/mcp");
+        assert_eq!(said["authorization_servers"], serde_json::json!(["https://id.example"]));
+        assert_eq!(said["scopes_supported"], serde_json::json!(["r"]));
+    }
+}

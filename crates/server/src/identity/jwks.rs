@@ -1,0 +1,194 @@
+//! The keys of an issuer, as it publishes them: a JSON Web Key Set.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+
+use super::jws::{Algorithm, Key, Public, Token};
+
+/// The most keys of one issuer.
+const KEYS_MAX: usize = 100;
+
+/// The keys of an issuer.
+pub(super) struct KeySet(Vec<Key>);
+
+#[derive(Deserialize)]
+struct Written {
+    keys: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct WrittenKey {
+    kty: String,
+    kid: Option<String>,
+    alg: Option<String>,
+    #[serde(rename = "use")]
+    for_what: Option<String>,
+    key_ops: Option<Vec<String>>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+impl KeySet {
+    /// The keys in `json` that tokens can be verified by; those of other kinds are passed over, as
+    /// RFC 7517 has it. A secret that both sides have is never a key here, wherever it stands.
+    pub(super) fn read(json: &[u8]) -> Result<Self, String> {
+        let written: Written =
+            serde_json::from_slice(json).map_err(|err| format!("it is no set of keys: {err}"))?;
+        if written.keys.len() > KEYS_MAX {
+            return Err(format!("it has more than {KEYS_MAX} keys"));
+        }
+        let keys: Vec<Key> = written.keys.into_iter().filter_map(key).collect();
+        if keys.is_empty() {
+            return Err("it has no key that tokens could be signed with".to_owned());
+        }
+        Ok(Self(keys))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether one of them signed `token`; `None` where none can be meant.
+    pub(super) fn signed(&self, token: &Token<'_>) -> Option<bool> {
+        let meant = |key: &&Key| {
+            // A token that names no key is one of an issuer that has but one.
+            let named = match &token.kid {
+                Some(kid) => key.kid.as_ref() == Some(kid),
+                None => self.0.len() == 1,
+            };
+            named && key.is_for(token.algorithm)
+        };
+        let mut meant = self.0.iter().filter(meant).peekable();
+        meant.peek()?;
+        Some(meant.any(|key| token.is_signed_with(key)))
+    }
+}
+
+/// The key that `written` is, if it is one to verify with.
+fn key(written: serde_json::Value) -> Option<Key> {
+    let written: WrittenKey = serde_json::from_value(written).ok()?;
+    let WrittenKey { kty, kid, alg, for_what, key_ops, crv, n, e, x, y } = written;
+    if for_what.is_some_and(|what| what != "sig")
+        || key_ops.is_some_and(|ops| !ops.iter().any(|op| op == "verify"))
+    {
+        return None;
+    }
+    let algorithm = match alg {
+        Some(alg) => Some(Algorithm::deserialize(serde_json::Value::String(alg)).ok()?),
+        None => None,
+    };
+    let number = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
+    // The two halves of a point, each as long as the curve is wide.
+    let point = |x, y, width: usize| {
+        let (x, y) = (number(x)?, number(y)?);
+        (x.len() == width && y.len() == width).then(|| [&[4], &x[..], &y[..]].concat())
+    };
+    let public = match (kty.as_str(), crv.as_deref()) {
+        ("RSA", None) => {
+            let unpadded = |number: Vec<u8>| {
+                let zeros = number.iter().take_while(|byte| **byte == 0).count();
+                number[zeros..].to_vec()
+            };
+            Public::Rsa { n: unpadded(number(n)?), e: unpadded(number(e)?) }
+        }
+        ("EC", Some("P-256")) => Public::P256(point(x, y, 32)?),
+        ("EC", Some("P-384")) => Public::P384(point(x, y, 48)?),
+        ("OKP", Some("Ed25519")) => Public::Ed25519(number(x).filter(|x| x.len() == 32)?),
+        (_, _) => return None,
+    };
+    Some(Key { kid, algorithm, public })
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::rand::SystemRandom;
+    use ring::signature::{Ed25519KeyPair, KeyPair as _};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A key, and what is published of it.
+    fn pair() -> (Ed25519KeyPair, Value) {
+        let secret = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        let pair = Ed25519KeyPair::from_pkcs8(secret.as_ref()).unwrap();
+        let x = URL_SAFE_NO_PAD.encode(pair.public_key());
+        (pair, json!({ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x }))
+    }
+
+    fn set(keys: &[Value]) -> Result<KeySet, String> {
+        KeySet::read(json!({ "keys": keys }).to_string().as_bytes())
+    }
+
+    fn token(pair: &Ed25519KeyPair, header: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(header), part(&json!({ "sub": "ada" })));
+        let seal = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
+        format!("{signed}.{seal}")
+    }
+
+    fn signed(set: &KeySet, token: &str) -> Option<bool> {
+        Token::read(token.as_bytes()).ok().and_then(|token| set.signed(&token))
+    }
+
+    #[test]
+    fn no_bit_of_a_token_can_be_another() {
+        let (pair, key) = pair();
+        let set = set(&[key]).unwrap();
+        let good = token(&pair, &json!({ "alg": "EdDSA", "kid": "a" }));
+        assert_eq!(signed(&set, &good), Some(true));
+        for at in 0..good.len() * 8 {
+            let mut bytes = good.clone().into_bytes();
+            bytes[at / 8] ^= 1 << (at % 8);
+            let read = Token::read(&bytes).ok().and_then(|token| set.signed(&token));
+            assert_ne!(read, Some(true), "bit {at} of {good}");
+        }
+        for end in 0..good.len() {
+            assert_ne!(signed(&set, &good[..end]), Some(true));
+        }
+    }
+
+    #[test]
+    fn a_token_that_names_no_key_is_one_of_an_issuer_that_has_but_one() {
+        let ((pair, key), (_, mut other)) = (pair(), pair());
+        let anonymous = token(&pair, &json!({ "alg": "EdDSA" }));
+        assert_eq!(signed(&set(std::slice::from_ref(&key)).unwrap(), &anonymous), Some(true));
+        other["kid"] = json!("b");
+        let both = set(&[key, other]).unwrap();
+        assert_eq!(signed(&both, &anonymous), None);
+        let astray = token(&pair, &json!({ "alg": "EdDSA", "kid": "b" }));
+        assert_eq!(signed(&both, &astray), Some(false));
+    }
+
+    #[test]
+    fn what_is_no_key_to_verify_with_is_passed_over() {
+        let (_, key) = pair();
+        let with = |name: &str, value: Value| {
+            let mut key = key.clone();
+            key[name] = value;
+            key
+        };
+        for other in [
+            json!({ "kty": "oct", "kid": "a", "k": "c2VjcmV0" }),
+            json!({ "kty": "RSA", "kid": "a", "n": "AQAB" }),
+            json!({ "kty": "EC", "crv": "P-256", "x": "AQAB", "y": "AQAB" }),
+            json!({ "kty": "EC", "crv": "secp256k1", "x": "AQAB", "y": "AQAB" }),
+            json!("key"),
+            with("use", json!("enc")),
+            with("key_ops", json!(["sign"])),
+            with("alg", json!("HS256")),
+            with("x", json!("AQAB")),
+        ] {
+            assert!(set(std::slice::from_ref(&other)).is_err(), "{other}");
+            assert_eq!(set(&[other, key.clone()]).unwrap().len(), 1);
+        }
+        assert!(set(&vec![key; KEYS_MAX + 1]).is_err());
+        for bytes in [&b"{}"[..], b"[]", b"", b"<html>", &b"[".repeat(100_000)] {
+            assert!(KeySet::read(bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A token taken apart, and whether a key signed it: JWS in its compact form, signatures by ring.
+//!
+//! What the token says of itself chooses nothing but among what is allowed: which key, by its id,
+//! and which of the algorithms that key is for.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
+use schemars::JsonSchema;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+/// How long a token may be.
+const BYTES_MAX: usize = 16 << 10;
+/// How long the id of a key may be.
+const KID_BYTES_MAX: usize = 256;
+
+/// An algorithm of JWS that shows who signed: none whose key both sides have, and not `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs, reason = "RFC 7518 and RFC 8037 say what each is")]
+pub enum Algorithm {
+    RS256,
+    RS384,
+    RS512,
+    PS256,
+    PS384,
+    PS512,
+    ES256,
+    ES384,
+    EdDSA,
+}
+
+impl Algorithm {
+    /// Every one.
+    pub const ALL: [Self; 9] = [
+        Self::RS256,
+        Self::RS384,
+        Self::RS512,
+        Self::PS256,
+        Self::PS384,
+        Self::PS512,
+        Self::ES256,
+        Self::ES384,
+        Self::EdDSA,
+    ];
+}
+
+/// A token taken apart, and nothing of it believed yet.
+pub(super) struct Token<'t> {
+    pub(super) algorithm: Algorithm,
+    /// Which of its issuer's keys it is signed with, as it says.
+    pub(super) kid: Option<String>,
+    /// What it says, as JSON.
+    pub(super) claims: Vec<u8>,
+    signed: &'t [u8],
+    signature: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    typ: Option<String>,
+    /// What must be understood of it, and is not here.
+    crit: Option<IgnoredAny>,
+    /// That it is no plain text, or not encoded.
+    b64: Option<IgnoredAny>,
+    zip: Option<IgnoredAny>,
+    enc: Option<IgnoredAny>,
+}
+
+impl<'t> Token<'t> {
+    /// `text` taken apart; the error says, for the log, why that cannot be.
+    pub(super) fn read(text: &'t [u8]) -> Result<Self, &'static str> {
+        if text.len() > BYTES_MAX {
+            return Err("it is too long");
+        }
+        let mut parts = text.split(|byte| *byte == b'.');
+        let (Some(head), Some(claims), Some(seal), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err("it has not three parts");
+        };
+        let decoded = |part| URL_SAFE_NO_PAD.decode(part).map_err(|_| "it is no base 64");
+        let header: Header =
+            serde_json::from_slice(&decoded(head)?).map_err(|_| "its header cannot be read")?;
+        let Header { alg, kid, typ, crit, b64, zip, enc } = header;
+        if crit.is_some() || b64.is_some() || zip.is_some() || enc.is_some() {
+            return Err("its header has what is not understood here");
+        }
+        if !typ.is_none_or(|typ| is_access_token(&typ)) {
+            return Err("it is a token of another kind");
+        }
+        if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
+            return Err("its key's id is too long");
+        }
+        let algorithm = Algorithm::deserialize(serde_json::Value::String(alg));
+        let algorithm = algorithm.map_err(|_| "its algorithm is none that is taken")?;
+        Ok(Self {
+            algorithm,
+            kid,
+            claims: decoded(claims)?,
+            signed: &text[..head.len() + 1 + claims.len()],
+            signature: decoded(seal)?,
+        })
+    }
+
+    /// Whether it was signed with `key`.
+    pub(super) fn is_signed_with(&self, key: &Key) -> bool {
+        let Self { algorithm, signed, signature, .. } = self;
+        let plain = |by: &'static dyn VerificationAlgorithm, public: &[u8]| {
+            UnparsedPublicKey::new(by, public).verify(signed, signature).is_ok()
+        };
+        match (&key.public, algorithm) {
+            (Public::Rsa { n, e }, algorithm) => {
+                let by = match algorithm {
+                    Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+                    Algorithm::RS384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+                    Algorithm::RS512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+                    Algorithm::PS256 => &signature::RSA_PSS_2048_8192_SHA256,
+                    Algorithm::PS384 => &signature::RSA_PSS_2048_8192_SHA384,
+                    Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
+                    Algorithm::ES256 | Algorithm::ES384 | Algorithm::EdDSA => return false,
+                };
+                RsaPublicKeyComponents { n, e }.verify(by, signed, signature).is_ok()
+            }
+            (Public::P256(point), Algorithm::ES256) => {
+                plain(&signature::ECDSA_P256_SHA256_FIXED, point)
+            }
+            (Public::P384(point), Algorithm::ES384) => {
+                plain(&signature::ECDSA_P384_SHA384_FIXED, point)
+            }
+            (Public::Ed25519(public), Algorithm::EdDSA) => plain(&signature::ED25519, public),
+            (Public::P256(_) | Public::P384(_) | Public::Ed25519(_), _) => false,
+        }
+    }
+}
+
+/// Whether `typ` says that a token is one to call with (RFC 9068), or says nothing.
+fn is_access_token(typ: &str) -> bool {
+    let typ = typ.to_ascii_lowercase();
+    let typ = typ.strip_prefix("application/").unwrap_or(&typ);
+    matches!(typ, "at+jwt" | "jwt")
+}
+
+/// A key that tokens are signed with, its public half.
+pub(super) struct Key {
+    pub(super) kid: Option<String>,
+    /// The one algorithm it is for, if it says.
+    pub(super) algorithm: Option<Algorithm>,
+    pub(super) public: Public,
+}
+
+/// The public half of a key.
+pub(super) enum Public {
+    Rsa { n: Vec<u8>, e: Vec<u8> },
+    P256(Vec<u8>),
+    P384(Vec<u8>),
+    Ed25519(Vec<u8>),
+}
+
+impl Key {
+    /// Whether what `algorithm` signs is signed with keys such as this.
+    pub(super) fn is_for(&self, algorithm: Algorithm) -> bool {
+        let fits = match (&self.public, algorithm) {
+            (
+                Public::Rsa { .. },
+                Algorithm::RS256
+                | Algorithm::RS384
+                | Algorithm::RS512
+                | Algorithm::PS256
+                | Algorithm::PS384
+                | Algorithm::PS512,
+            )
+            | (Public::P256(_), Algorithm::ES256)
+            | (Public::P384(_), Algorithm::ES384)
+            | (Public::Ed25519(_), Algorithm::EdDSA) => true,
+            (Public::Rsa { .. } | Public::P256(_) | Public::P384(_) | Public::Ed25519(_), _) => {
+                false
+            }
+        };
+        fits && self.algorithm.is_none_or(|only| only == algorithm)
+    }
+}

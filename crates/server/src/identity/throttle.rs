@@ -1,0 +1,146 @@
+//! How often each address said who it is not.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// How long whoever is not known waits to hear so, and after how long an address that guesses is
+/// looked at again.
+pub(super) const DELAY: Duration = Duration::from_millis(100);
+/// How many wrong keys and tokens an address may say within [`WINDOW`]; who says the last is to
+/// wait.
+pub(super) const WRONG_MAX: usize = 10;
+/// How long a wrong one is remembered, and how long its address is told to wait.
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
+/// How many addresses are remembered; for one more, the one silent for longest is forgotten.
+const ADDRESSES_MAX: usize = 4096;
+
+/// The addresses that said wrong keys or tokens of late.
+#[derive(Default)]
+pub(super) struct Throttle(HashMap<IpAddr, Guesses>);
+
+/// What is remembered of an address.
+#[derive(Default)]
+struct Guesses {
+    /// When, the last [`WRONG_MAX`] times.
+    times: VecDeque<Instant>,
+    /// When one of its keys was looked at, once it was to wait.
+    looked: Option<Instant>,
+}
+
+impl Throttle {
+    /// Whether what `peer` says is looked at `now`. One that guessed too often is looked at once
+    /// in a while: behind a proxy all clients share an address, and a good key is to be taken.
+    pub(super) fn lets_look(&mut self, peer: IpAddr, now: Instant) -> bool {
+        let Some(guesses) = self.0.get_mut(&one_site(peer)) else { return true };
+        guesses.times.retain(|at| is_fresh(*at, now));
+        if guesses.times.len() < WRONG_MAX {
+            return true;
+        }
+        let since = guesses.looked.map(|at| now.saturating_duration_since(at));
+        let lets = since.is_none_or(|since| since >= DELAY);
+        if lets {
+            guesses.looked = Some(now);
+        }
+        lets
+    }
+
+    /// How many `peer` has said of late, with the one it says `now`.
+    pub(super) fn one_more(&mut self, peer: IpAddr, now: Instant) -> usize {
+        let peer = one_site(peer);
+        if self.0.len() >= ADDRESSES_MAX && !self.0.contains_key(&peer) {
+            let last = |guesses: &Guesses| guesses.times.back().copied();
+            self.0.retain(|_, guesses| last(guesses).is_some_and(|at| is_fresh(at, now)));
+            let silent = self.0.iter().min_by_key(|(_, guesses)| last(guesses));
+            let silent = silent.map(|(address, _)| *address);
+            if let Some(silent) = silent.filter(|_| self.0.len() >= ADDRESSES_MAX) {
+                self.0.remove(&silent);
+            }
+        }
+        let Guesses { times, .. } = self.0.entry(peer).or_default();
+        times.retain(|at| is_fresh(*at, now));
+        times.push_back(now);
+        let count = times.len();
+        // Beyond the most they are only counted, not kept.
+        while times.len() > WRONG_MAX {
+            times.pop_front();
+        }
+        count
+    }
+}
+
+/// The address that `peer` counts as: whoever has one of IPv6 has the 2^64 beside it.
+fn one_site(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+/// Whether what was said `at` that moment still counts.
+fn is_fresh(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) <= WINDOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(nth: u32) -> IpAddr {
+        IpAddr::V4(nth.into())
+    }
+
+    #[test]
+    fn an_address_is_counted_by_itself_and_forgiven_after_a_minute() {
+        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        for nth in 1..=12 {
+            let counted = wrong.one_more(peer(1), begun + Duration::from_secs(nth));
+            assert_eq!(counted, usize::try_from(nth).expect("few").min(11), "{nth}");
+        }
+        assert_eq!(wrong.one_more(peer(2), begun + Duration::from_secs(12)), 1);
+        assert_eq!(wrong.one_more(peer(1), begun + Duration::from_secs(73)), 1);
+    }
+
+    #[test]
+    fn who_has_many_addresses_of_one_network_is_counted_as_one() {
+        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        wrong.one_more(address("2001:db8::1"), begun);
+        assert_eq!(wrong.one_more(address("2001:db8::ffff:2"), begun), 2);
+        assert_eq!(wrong.one_more(address("2001:db8:0:1::1"), begun), 1);
+        wrong.one_more(address("::ffff:192.0.2.1"), begun);
+        assert_eq!(wrong.one_more(address("192.0.2.1"), begun), 2);
+        assert_eq!(wrong.one_more(address("192.0.2.2"), begun), 1);
+    }
+
+    #[test]
+    fn an_address_that_guesses_is_looked_at_ten_times_a_second_and_others_always() {
+        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        for _ in 0..WRONG_MAX {
+            assert!(wrong.lets_look(peer(1), begun));
+            wrong.one_more(peer(1), begun);
+        }
+        let looks =
+            (0..1000).filter(|ms| wrong.lets_look(peer(1), begun + Duration::from_millis(*ms)));
+        assert_eq!(looks.count(), 10);
+        assert!(wrong.lets_look(peer(2), begun));
+        assert!(wrong.lets_look(peer(1), begun + Duration::from_secs(61)));
+        assert!(wrong.lets_look(peer(1), begun + Duration::from_secs(61)), "it is forgiven");
+    }
+
+    #[test]
+    fn only_so_many_addresses_are_remembered_and_the_silent_are_forgotten() {
+        let (mut wrong, begun) = (Throttle::default(), Instant::now());
+        let most = u32::try_from(ADDRESSES_MAX).expect("few");
+        for nth in 0..most + 10 {
+            wrong.one_more(peer(nth), begun + Duration::from_micros(nth.into()));
+            assert!(wrong.0.len() <= ADDRESSES_MAX);
+        }
+        let now = begun + Duration::from_secs(1);
+        assert_eq!(wrong.one_more(peer(most + 9), now), 2, "the newest is remembered");
+        assert_eq!(wrong.one_more(peer(0), now), 1, "the most silent was forgotten");
+    }
+}

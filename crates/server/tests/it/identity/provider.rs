@@ -1,0 +1,119 @@
+//! A real OpenID provider as a process: tests/oauth/provider.py.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{Connection, Launch, Post, Response, Served, Workspace, path};
+
+/// Whom tokens are for, here.
+pub(crate) const AUDIENCE: &str = "https://tools.example/mcp";
+
+/// The Python that has what the provider is made of.
+pub(crate) fn python() -> PathBuf {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = checkout.join(".tools/oauth/bin/python");
+    assert!(python.exists(), "{} is missing: run `cargo xtask setup`", python.display());
+    python
+}
+
+/// The file `name` in tests/oauth.
+pub(crate) fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/oauth").join(name)
+}
+
+/// The provider; it ends with its input.
+pub(crate) struct Provider {
+    process: Child,
+    addr: SocketAddr,
+}
+
+impl Provider {
+    pub(crate) fn start() -> Self {
+        let mut command = Command::new(python());
+        command.arg(script("provider.py")).arg(AUDIENCE).env_clear().env("PATH", path());
+        // It is on this machine alone.
+        command.env("AUTHLIB_INSECURE_TRANSPORT", "1");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let addr = line.trim().strip_prefix("http://").expect("it says where it is");
+        Self { process, addr: addr.parse().unwrap() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    fn send(&self, post: &Post) -> Response {
+        let mut connection = Connection::to(self.addr);
+        connection.post(post);
+        let response = connection.response();
+        assert_eq!(response.status, 200, "{response:?}");
+        response
+    }
+
+    /// A token as it gives one to its client `name`, with `scope`.
+    pub(crate) fn granted(&self, name: &str, scope: &str) -> String {
+        use base64::Engine as _;
+        let known = base64::engine::general_purpose::STANDARD;
+        let known = known.encode(format!("{name}:of no use elsewhere"));
+        let body = format!("grant_type=client_credentials&scope={}", scope.replace(' ', "+"));
+        let post = Post::bytes(body.as_bytes()).to("/token");
+        let post = post.with("content-type", "application/x-www-form-urlencoded");
+        let answer = self.send(&post.with("authorization", &format!("Basic {known}"))).json();
+        answer["access_token"].as_str().unwrap().to_owned()
+    }
+
+    /// A token that no honest provider would give.
+    pub(crate) fn forged(&self, wanted: &Value) -> String {
+        let post = Post::bytes(wanted.to_string().as_bytes()).to("/test/token");
+        self.send(&post).text()
+    }
+
+    /// A token whose claims are as a good one's, but for these.
+    pub(crate) fn saying(&self, claims: Value) -> String {
+        self.forged(&json!({ "claims": claims }))
+    }
+
+    pub(crate) fn rotate(&self) {
+        self.send(&Post::bytes(b"").to("/test/rotate"));
+    }
+
+    /// Has it behave so: `well`, `away`, `slow`, `huge`, `redirecting`, `garbage`.
+    pub(crate) fn mode(&self, mode: &str) {
+        self.send(&Post::bytes(b"").to(&format!("/test/mode/{}", mode.replace(' ', "%20"))));
+    }
+
+    /// How often it was asked for its keys.
+    pub(crate) fn asked(&self) -> u64 {
+        self.send(&Post::bare("GET", "/test/asked")).json().as_u64().unwrap()
+    }
+
+    /// Settings by which its tokens are taken.
+    pub(crate) fn table(&self) -> String {
+        format!(
+            "[[oauth]]\nissuer = \"{}\"\naudience = [\"{AUDIENCE}\"]\nalias = \"id\"\n\
+             roles_claim = \"groups\"\n",
+            self.url()
+        )
+    }
+
+    /// A server that takes its tokens, with `more` settings.
+    pub(crate) fn served(&self, more: &str) -> Served {
+        let config = format!("{}\n{more}", self.table());
+        Launch::over(&Workspace::new().file("toolgate.toml", config)).served()
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

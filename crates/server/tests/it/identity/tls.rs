@@ -1,0 +1,178 @@
+//! TLS: spoken with the certificate of today, by clients that believe no other.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::provider::{python, script};
+use crate::support::{
+    Launch, PATIENCE, Post, Server, Workspace, binary, initialize, path, wait_for, wait_until,
+};
+
+/// Writes the certificate `name` and its key into `folder`.
+fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let mut making = Command::new(python());
+    let made = making.arg(script("certificate.py")).arg(folder).arg(name).status().unwrap();
+    assert!(made.success());
+    let (certificate, key) = (format!("{name}.pem"), format!("{name}.key"));
+    fs::set_permissions(folder.join(&key), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    (folder.join(certificate), folder.join(key))
+}
+
+/// A server that speaks TLS.
+struct Secured {
+    server: Server,
+    addr: SocketAddr,
+}
+
+fn served(launch: Launch, certificate: &Path, key: &Path) -> Secured {
+    let launch = launch.set("server_tls_certificate", certificate.display());
+    let server = launch.set("server_tls_key", key.display()).serving(&["--listen", "127.0.0.1:0"]);
+    let addr = wait_for("the server says where it listens", || {
+        assert!(server.is_running(), "the server ended: {}", server.log());
+        let log = server.log();
+        let (_, rest) = log.split_once(" at https://")?;
+        rest.split_once("/mcp\n")?.0.parse().ok()
+    });
+    Secured { server, addr }
+}
+
+impl Secured {
+    /// What a client is answered that believes `certificate` alone; `None` where it does not get
+    /// that far.
+    fn answer(&self, believed: &Path) -> Option<String> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(believed).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let stream = TcpStream::connect(self.addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = StreamOwned::new(client, stream);
+        let post = Post::mcp(&initialize(0, "2025-06-18")).with("connection", "close");
+        let origin = format!("https://{}", self.addr);
+        stream.write_all(&post.with("origin", &origin).written(self.addr)).ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        Some(String::from_utf8(answer).unwrap())
+    }
+
+    fn answers(&self, believed: &Path) -> bool {
+        self.answer(believed).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
+    }
+}
+
+#[test]
+fn who_speaks_tls_is_served_and_who_does_not_is_told_nothing() {
+    let folder = TempDir::new().unwrap();
+    let (first, key) = certificate(folder.path(), "first");
+    let secured = served(Launch::over(&Workspace::new()), &first, &key);
+    assert!(secured.answers(&first), "{:?}", secured.answer(&first));
+    // As does our own client, where the system trusts who signed the certificate.
+    let call = |trusted: &Path| {
+        let url = format!("https://{}/mcp", secured.addr);
+        let words = ["call", "files_exists", "{\"path\":\"README.md\"}", "--url", &url];
+        let mut command = Command::new(binary());
+        command.args(words).env_clear().env("HOME", folder.path()).env("PATH", path());
+        command.env("SSL_CERT_FILE", trusted).output().unwrap().status.code()
+    };
+    let (stranger, _) = certificate(folder.path(), "stranger");
+    assert_eq!((call(&first), call(&stranger)), (Some(0), Some(2)));
+    let mut plain = TcpStream::connect(secured.addr).unwrap();
+    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut told = Vec::new();
+    let _ = plain.read_to_end(&mut told);
+    assert!(!String::from_utf8_lossy(&told).contains("HTTP"), "{told:?}");
+}
+
+#[test]
+fn a_certificate_that_is_replaced_is_shown_from_then_on_and_no_client_is_lost() {
+    let folder = TempDir::new().unwrap();
+    let (shown, key) = certificate(folder.path(), "shown");
+    let (next, next_key) = certificate(folder.path(), "next");
+    let first = folder.path().join("first.pem");
+    fs::copy(&shown, &first).unwrap();
+    let secured = served(Launch::over(&Workspace::new()), &shown, &key);
+    wait_until("it serves", || secured.answers(&first));
+    let (over, lost, served) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    match secured.answers(&first) || secured.answers(&next) {
+                        true => served.fetch_add(1, Ordering::Relaxed),
+                        false => lost.fetch_add(1, Ordering::Relaxed),
+                    };
+                }
+            });
+        }
+        // One of the two is there before the other.
+        fs::rename(&next_key, &key).unwrap();
+        let log = || secured.server.log();
+        wait_until("they are none that belong together", || log().contains("stays as it was"));
+        assert!(secured.answers(&first), "what was in force stays so");
+        fs::copy(&next, folder.path().join("renamed.pem")).unwrap();
+        fs::rename(folder.path().join("renamed.pem"), &shown).unwrap();
+        wait_until("the next is shown", || secured.answers(&next));
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(!secured.answers(&first), "the first is shown no more");
+    let (lost, served) = (lost.into_inner(), served.into_inner());
+    assert!(lost == 0 && served > 20, "{lost} lost of {served}");
+}
+
+#[test]
+fn who_begins_and_does_not_go_on_is_not_waited_for() {
+    let folder = TempDir::new().unwrap();
+    let (first, key) = certificate(folder.path(), "first");
+    let launch = Launch::over(&Workspace::new()).set("server_head_time_ms", 300);
+    let secured = served(launch, &first, &key);
+    let begun = Instant::now();
+    let mut silent = TcpStream::connect(secured.addr).unwrap();
+    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.write_all(&[0x16, 0x03, 0x01]).unwrap();
+    assert_eq!(silent.read(&mut [0; 16]).unwrap_or(0), 0);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(secured.answers(&first));
+}
+
+#[test]
+fn files_that_are_no_certificate_and_its_key_are_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    let (first, key) = certificate(folder.path(), "first");
+    let (second, _) = certificate(folder.path(), "second");
+    let empty = folder.path().join("empty.pem");
+    fs::write(&empty, "").unwrap();
+    let inside = Workspace::new().file("tls.key", fs::read_to_string(&key).unwrap());
+    let within = inside.root().join("tls.key");
+    for (certificate, key, told) in [
+        (&second, &key, "are no certificate and its key"),
+        (&empty, &key, "has no certificate in it"),
+        (&first, &empty, "has no private key"),
+        (&first, &folder.path().join("none"), "cannot be read"),
+        (&first, &within, "tools could read it"),
+    ] {
+        let launch = Launch::over(&inside).set("server_tls_certificate", certificate.display());
+        let launch = launch.set("server_tls_key", key.display());
+        let server = launch.serving(&["--listen", "127.0.0.1:0"]);
+        assert!(!server.ended().success());
+        wait_until(told, || server.log().contains(told));
+    }
+}
