@@ -40,7 +40,10 @@ use jobs::{AskLater, Wanted};
 use library::Reader;
 use rounds::Rounds;
 
-pub use audit::{Audit, Destination as AuditDestination};
+pub use audit::{
+    Audit, Broken as BrokenAudit, Destination as AuditDestination, Key as AuditKey,
+    ToFile as AuditFile, Whole as WholeAudit, verify as verify_audit,
+};
 pub use catalog::{Catalog, CatalogError};
 pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};
 pub use jobs::{

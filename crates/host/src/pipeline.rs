@@ -19,7 +19,7 @@ use crate::audit::OpenRecord;
 use crate::limits::Slot;
 use crate::patience::Patience;
 use crate::policy::{Denied, Permit, RuleName};
-use crate::secrets::CallSecrets;
+use crate::secrets::{CallSecrets, Told, Veiled};
 use crate::{Gate, confirm, validate};
 
 /// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
@@ -102,7 +102,10 @@ impl Decided {
 async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>, CallError> {
     loop {
         match gate.audit.begin(call).await {
-            Ok(record) => return Ok(record),
+            Ok(mut record) => {
+                record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
+                return Ok(record);
+            }
             // What was accepted waits for the log, however slow it is.
             Err(_) if call.job.is_some() && !call.cancel.is_cancelled() => {}
             Err(refused) => return Err(refused),
@@ -111,7 +114,7 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
 }
 
 /// What `work` comes to, with its record; `secrets` are those of the call.
-async fn recorded<T>(
+async fn recorded<T: Told>(
     gate: &Gate,
     mut record: OpenRecord<'_>,
     secrets: &CallSecrets,
@@ -121,12 +124,16 @@ async fn recorded<T>(
 ) -> Result<T, CallError> {
     let outcome = AssertUnwindSafe(work).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
-    let outcome = outcome.map_err(|why| gate.secrets.without(secrets, why));
+    let mut outcome = outcome.map_err(|why| gate.secrets.without(secrets, why));
+    if let Ok(told) = &mut outcome {
+        gate.secrets.clear(told);
+    }
     if let Some(rule) = decided.0.get() {
         record.decided(rule);
     }
     let record = if outcome.is_err() { record.without(&gate.secrets) } else { record };
-    record.close(outcome.as_ref().map(ending));
+    let laid = record.close(outcome.as_ref().map(ending));
+    gate.audit.kept(laid).await?;
     outcome
 }
 
@@ -173,11 +180,12 @@ async fn refused(gate: &Gate, call: &Call, decided: &Decided, why: CallError) ->
     let why = gate.secrets.without(&CallSecrets::of(&call.input), why);
     match gate.audit.begin(call).await {
         Ok(mut record) => {
+            record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
             if let Some(rule) = decided.0.get() {
                 record.decided(rule);
             }
-            record.without(&gate.secrets).close(Err(&why));
-            why
+            let laid = record.without(&gate.secrets).close(Err(&why));
+            gate.audit.kept(laid).await.err().unwrap_or(why)
         }
         Err(unrecorded) => unrecorded,
     }
@@ -208,6 +216,8 @@ pub(crate) struct Stand {
     cancel: CancellationToken,
     allowed: Duration,
     patience: Arc<Patience>,
+    /// What its events come through.
+    _veil: Veiled,
 }
 
 impl Stand {
@@ -215,18 +225,19 @@ impl Stand {
         let allowed = allowed.unwrap_or_else(|| gate.settings.deadline_of(call));
         let allowed = call.within.map_or(allowed, |within| within.min(allowed));
         let patience = Patience::of(gate.settings.patience_of(call));
+        let (events, veil) = gate.secrets.veiled(&call.events);
         let ctx = Ctx {
             caller: call.caller.clone(),
             // The tool's own: that its time is over says nothing of whoever called.
             cancel: call.cancel.child_token(),
             // By the clock that is waited by.
             deadline: Instant::now().into_std() + allowed,
-            events: call.events.clone(),
+            events,
             asker: patience.counted(&call.asker),
             spent: Spent::none(),
             trace: call.beside.trace.clone(),
         };
-        Self { ctx, cancel: call.cancel.clone(), allowed, patience }
+        Self { ctx, cancel: call.cancel.clone(), allowed, patience, _veil: veil }
     }
 
     /// Waits until nobody wants it any more or its time is over, and says which.

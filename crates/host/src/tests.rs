@@ -18,8 +18,8 @@ use toolgate_contract::{
 };
 
 use crate::{
-    Asked, Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits,
-    Policy, Settings, job_resources,
+    Asked, Audit, AuditDestination, AuditFile, Catalog, Gate, Host, JobSettings, JobsHandle,
+    Library, Limits, Policy, Settings, job_resources,
 };
 
 /// A host in a folder of its own.
@@ -57,8 +57,9 @@ impl Plan {
         let policy = Policy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
         let policy = policy.with_confirm(&confirm).expect("sound rules");
         let limits = Limits::new(8, 8, 8, Duration::from_secs(1));
-        let log = AuditDestination::File(folder.path().join("audit.jsonl"));
-        let audit = Audit::open(&log).expect("a log");
+        let log =
+            AuditDestination::File(AuditFile::at(folder.path().join("audit.jsonl"), folder.path()));
+        let audit = Audit::open(&log, false).expect("a log");
         library.resources.extend(audit.resources());
         library.resources.push(job_resources(&handle));
         let catalog = Catalog::new(tools).expect("sound tools");

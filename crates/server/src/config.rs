@@ -1,9 +1,11 @@
 //! Every setting: its default, its environment variable, its meaning. Read once, at start.
+mod audit;
 mod load;
 mod contracts;
 mod keys;
 pub mod key_file;
 pub mod oauth;
+mod secrets;
 mod setting;
 
 use std::net::SocketAddr;
@@ -14,11 +16,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_host::OutputCheck;
 use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
 
+pub use audit::Audit;
 pub use contracts::Contracts;
 pub use keys::{Key, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
 pub use load::{Loaded, check_listen, check_reach, environment, load};
 pub(crate) use load::{cache_folder, state_folder};
+pub use secrets::Secrets;
 pub use setting::{reference, schema};
 
 /// The file's name, in the folder that is served.
@@ -53,6 +57,8 @@ pub struct Config {
     pub envelope: Envelope,
     /// Where the record of each call goes.
     pub audit: Audit,
+    /// Values that are taken out of whatever is told.
+    pub secrets: Secrets,
     /// What is logged on standard error.
     pub log: Log,
     /// The tools that read and write files.
@@ -372,20 +378,6 @@ impl Default for Envelope {
             log_dir: "off".to_owned(),
             schemas: schemas.map(str::to_owned).to_vec(),
         }
-    }
-}
-
-/// Where the record of each call goes.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Audit {
-    /// An absolute path, `stderr`, `off`, or `state` for `toolgate/audit.jsonl` in the user's state folder.
-    pub to: String,
-}
-
-impl Default for Audit {
-    fn default() -> Self {
-        Self { to: "state".to_owned() }
     }
 }
 

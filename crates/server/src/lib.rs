@@ -9,6 +9,7 @@ pub mod telemetry;
 pub mod shutdown;
 pub mod ready;
 pub mod memory;
+pub mod recording;
 
 mod offer;
 mod shelf;

@@ -1,14 +1,15 @@
 //! The log, on standard error: standard output belongs to the protocol and to results.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
 
 use anyhow::anyhow;
 use toolgate_host::Secrets;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::config::environment;
+use crate::config::{self, environment};
 
 /// Starts logging at `level`, a least level or a filter.
 pub fn start(level: &str) -> anyhow::Result<()> {
@@ -27,15 +28,23 @@ pub fn start(level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the log does not say: the values of this process's variables that are called a secret.
-static SECRETS: LazyLock<Secrets> = LazyLock::new(secrets);
+/// What the log does not say.
+static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&environment())));
 
-/// The secrets among this process's variables.
-pub(crate) fn secrets() -> Secrets {
+/// What is to be said nowhere from now on, in the log either: the secrets among this process's
+/// variables, and those that `config` names.
+pub(crate) fn secrets(config: &config::Secrets) -> anyhow::Result<Secrets> {
     let variables = environment();
-    let variables =
+    let secrets = own(&variables).and_everywhere(&config.values(&variables)?);
+    *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();
+    Ok(secrets)
+}
+
+/// The values of these variables that are called a secret.
+fn own(variables: &[(OsString, OsString)]) -> Secrets {
+    let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
-    Secrets::among(variables)
+    Secrets::among(texts)
 }
 
 /// What was logged while it is held back.
@@ -60,7 +69,8 @@ impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A line comes whole.
         let line = String::from_utf8_lossy(bytes);
-        let line = SECRETS.redacted(&line);
+        let secrets = SECRETS.read().unwrap_or_else(PoisonError::into_inner);
+        let line = secrets.redacted(&line);
         match &mut *HELD.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(held) => held.write_all(line.as_bytes())?,
             None => io::stderr().write_all(line.as_bytes())?,

@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{AnyTool, Effects, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
-    Audit, AuditDestination, Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy,
-    Rate, Scope, Settings, job_resources, job_tools,
+    Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy, Rate, Scope, Settings,
+    job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Fetch, Processes, Root, Sandbox};
@@ -24,6 +24,7 @@ use crate::enveloping;
 use crate::exchange::SessionBounds;
 use crate::lines::LineBounds;
 use crate::offer::Served;
+use crate::recording;
 use crate::telemetry;
 
 /// How many messages may wait for a client at a WebSocket before it is too slow.
@@ -80,7 +81,7 @@ impl Workspace {
 
     /// The same to look at: nothing is called there, so no audit log is opened.
     pub fn look(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        destination(&config.audit.to)?;
+        recording::destination(&config.audit)?;
         let mut config = config.clone();
         "off".clone_into(&mut config.audit.to);
         "off".clone_into(&mut config.envelope.log_dir);
@@ -142,7 +143,7 @@ pub(crate) fn gate(
         Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?
             .with_confirm(&config.tools.confirm)?
             .with_scopes(&scopes(&config.scopes))?;
-    let audit = audit(&config.audit.to)?;
+    let audit = recording::audit(&config.audit)?;
     if config.resources.audit {
         library.resources.extend(audit.resources());
     }
@@ -172,7 +173,7 @@ pub(crate) fn gate(
     };
     Ok(Gate::new(catalog, policy, slots, audit, settings)
         .with_library(library)
-        .with_secrets(telemetry::secrets()))
+        .with_secrets(telemetry::secrets(&config.secrets)?))
 }
 
 /// What each scope of tokens is for.
@@ -219,7 +220,10 @@ fn toolsets(root: &Path, processes: &Processes, config: &Config) -> anyhow::Resu
     let schemas = enveloping::schema_folders(&config.envelope);
     let real = config.envelope.schemas.iter().filter_map(|named| beneath(root, &root.join(named)));
     let schemas = schemas.chain(real);
-    packs.chain(jobs).chain(log).chain(schemas).for_each(|inside| files.protect(&inside));
+    let records = recording::paths(&config.audit)?;
+    let records = records.iter().filter_map(|path| beneath(root, path));
+    let inside = packs.chain(jobs).chain(log).chain(schemas).chain(records);
+    inside.for_each(|inside| files.protect(&inside));
     let root = Root::open(root)
         .with_context(|| format!("the folder {} cannot be served", root.display()))?;
     let mut tools = files::tools(&root, &files);
@@ -398,37 +402,5 @@ fn effects_max(effects: EffectsMax) -> Effects {
         EffectsMax::Adds => Effects::Adds,
         EffectsMax::Changes => Effects::Changes,
         EffectsMax::Runs => Effects::Runs,
-    }
-}
-
-/// Where records go.
-fn destination(to: &str) -> anyhow::Result<AuditDestination> {
-    Ok(match to {
-        "off" => AuditDestination::Off,
-        "stderr" => AuditDestination::Stderr,
-        "state" => match state_folder() {
-            Some(folder) => AuditDestination::File(folder.join("audit.jsonl")),
-            None => AuditDestination::Stderr,
-        },
-        path if Path::new(path).is_absolute() => AuditDestination::File(path.into()),
-        path => bail!(
-            "audit.to is `{path}`; give an absolute path (a relative one would lie among the files \
-             that tools can write), `state`, `stderr` or `off`"
-        ),
-    })
-}
-
-/// Opens the audit log. The user's own state folder may be missing or read-only, which must not
-/// keep anyone from working; a file that was asked for must be had.
-fn audit(to: &str) -> anyhow::Result<Audit> {
-    match Audit::open(&destination(to)?) {
-        Ok(audit) => Ok(audit),
-        Err(err) if to == "state" => {
-            tracing::warn!(
-                "calls are recorded here, since the state folder cannot be written: {err}"
-            );
-            Audit::open(&AuditDestination::Stderr).context("no audit log can be opened")
-        }
-        Err(err) => Err(err).with_context(|| format!("the audit log {to} cannot be opened")),
     }
 }

@@ -19,7 +19,8 @@ use toolgate_contract::{
     ToolId, ToolSpec,
 };
 
-use super::{Queue, aside};
+use super::file::aside;
+use super::queue::Queue;
 
 /// What reading it is known by to policy and to the log.
 pub(super) const ID: &str = "audit.read";
@@ -142,11 +143,14 @@ struct Whose {
     caller: String,
 }
 
-/// The record in `line` as its caller may see it: a cause is for whoever runs the server.
+/// The record in `line` as its caller may see it: a cause is for whoever runs the server, and so
+/// is what proves the log whole.
 fn told(line: &[u8]) -> String {
     match serde_json::from_slice::<Map<String, Value>>(line) {
         Ok(mut record) => {
-            record.shift_remove("cause");
+            for field in ["cause", "server", "prev", "mac"] {
+                record.shift_remove(field);
+            }
             Value::Object(record).to_string()
         }
         Err(_) => String::from_utf8_lossy(line).into_owned(),
@@ -178,7 +182,7 @@ fn last_of(caller: &str, path: &Path, cancel: &CancellationToken) -> io::Result<
         None => ControlFlow::Continue(()),
     };
     if going.is_continue()
-        && let Some(older) = open(&aside(path))?
+        && let Some(older) = open(&aside(path, 1))?
     {
         // Put aside since it was opened, the newest is the older one, too.
         let is_read = match &newest {
@@ -271,7 +275,7 @@ mod tests {
     fn the_last_hundred_of_the_caller_are_told_in_order_over_two_files_and_pieces() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.jsonl");
-        let mut old = File::create(aside(&path)).expect("a file");
+        let mut old = File::create(aside(&path, 1)).expect("a file");
         for number in 0..100 {
             old.write_all(record("ada", number, 3000).as_bytes()).expect("written");
             old.write_all(record("bob", number, 10).as_bytes()).expect("written");

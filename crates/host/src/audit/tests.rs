@@ -1,10 +1,16 @@
 //! What must not happen to records: loss, doubling, and calls that wait for ever.
 
+use std::io::Write;
+use std::path::Path;
+
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Asker, Beside, Caller, EventSink};
+use toolgate_contract::{Asker, Beside, Caller, Ending, EventSink};
 
+use super::file::aside;
 use super::*;
+
+mod edits;
 
 fn call() -> Call {
     Call {
@@ -29,9 +35,12 @@ fn lines(path: &Path) -> usize {
 async fn a_dropped_call_leaves_one_record_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
-    let audit = Audit::open(&Destination::File(path.clone())).expect("a log");
+    let key = folder.path().join("key");
+    let to = ToFile { path: path.clone(), key, keep: 1, bytes_max: 1 << 20 };
+    let audit = Audit::open(&Destination::File(to), false).expect("a log");
     drop(audit.begin(&call()).await.expect("a place"));
-    audit.begin(&call()).await.expect("a place").close(Err(&CallError::Canceled));
+    let laid = audit.begin(&call()).await.expect("a place").close(Err(&CallError::Canceled));
+    audit.kept(laid).await.expect("nobody waits");
     audit.flush();
     let text = std::fs::read_to_string(path).expect("the log");
     assert_eq!(text.lines().count(), 2);
@@ -42,15 +51,17 @@ async fn a_dropped_call_leaves_one_record_too() {
 fn two_processes_that_fill_one_file_lose_no_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.jsonl");
-    let mut one = RolledFile::open(&path).expect("a file");
-    let mut two = RolledFile::open(&path).expect("a file");
-    let line = [vec![b'x'; 1023], vec![b'\n']].concat();
-    let count = usize::try_from(FILE_BYTES_MAX).expect("small") / line.len() + 100;
-    for turn in 0..count {
-        let file = if turn % 2 == 0 { &mut one } else { &mut two };
-        file.write_all(&line).expect("it is written");
+    let key = || Key::at(&folder.path().join("key")).expect("a key");
+    let open = || Chain::open(&path, key(), 9, 10_000).expect("a file");
+    let (mut one, mut two) = (open(), open());
+    for turn in 0..200 {
+        let chain = if turn % 2 == 0 { &mut one } else { &mut two };
+        chain.add(&[format!("{{\"turn\":{turn}}}").as_bytes()]).expect("it is written");
     }
-    assert_eq!(lines(&path) + lines(&aside(&path)), count);
+    let whole = verify(&path, &key()).expect("it is read").expect("whole");
+    assert_eq!((whole.from, whole.until), (1, 200));
+    let aside = (1..9).map(|number| lines(&aside(&path, number))).sum::<usize>();
+    assert_eq!(lines(&path) + aside, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,12 +76,44 @@ async fn a_log_that_cannot_be_written_refuses_calls_instead_of_keeping_them_wait
             Ok(())
         }
     }
-    let queue = Arc::new(Queue::new(2, None));
+    let queue = Arc::new(Queue::new(2, None, false));
     let writers = queue.clone();
-    std::thread::spawn(move || writers.write_all(Box::new(Full)));
+    std::thread::spawn(move || writers.write_all(Sink::Stream(Box::new(Full))));
     let audit = Audit(Some(queue));
     for _ in 0..2 {
         drop(audit.begin(&call()).await.expect("a place"));
     }
     assert!(matches!(audit.begin(&call()).await, Err(CallError::Limited { .. })));
+}
+
+/// A disk that is full until it is told otherwise, and nothing but that.
+struct Filled(Arc<std::sync::atomic::AtomicBool>);
+
+impl Write for Filled {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_strict_log_that_cannot_be_written_refuses_the_next_call_at_once_and_lets_it_in_later() {
+    let full = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let queue = Arc::new(Queue::new(100, None, true));
+    let (writers, disk) = (queue.clone(), Filled(full.clone()));
+    std::thread::spawn(move || writers.write_all(Sink::Stream(Box::new(disk))));
+    let audit = Audit(Some(queue));
+    let laid = audit.begin(&call()).await.expect("a place").close(Ok(Ending::Done));
+    let early = tokio::time::timeout(std::time::Duration::from_millis(300), audit.kept(laid));
+    assert!(early.await.is_err(), "it was answered before its record was kept");
+    let refused = audit.begin(&call()).await;
+    assert!(matches!(refused, Err(CallError::Limited { .. })), "there were 99 places");
+    full.store(false, std::sync::atomic::Ordering::Relaxed);
+    let laid = audit.begin(&call()).await.expect("a place").close(Ok(Ending::Done));
+    audit.kept(laid).await.expect("it is kept");
 }

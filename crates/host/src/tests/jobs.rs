@@ -302,7 +302,7 @@ async fn what_runs_only_as_a_job_is_never_called_and_that_is_on_record() {
 
     let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
     let limits = Limits::new(1, 1, 1, Duration::from_secs(1));
-    let audit = Audit::open(&AuditDestination::Off).expect("no log");
+    let audit = Audit::open(&AuditDestination::Off, false).expect("no log");
     let catalog = Catalog::new(vec![erase(Long)]).expect("sound tools");
     let host = Host::new(Gate::new(catalog, policy, limits, audit, Settings::default()), None);
     let terms = JobTerms { answer_within: Some(Duration::ZERO), ..JobTerms::default() };

@@ -17,6 +17,7 @@ mod schemas;
 mod import;
 mod validate;
 mod key;
+mod audit;
 mod reference;
 mod shape;
 
@@ -69,6 +70,8 @@ enum Command {
     Import(import::Args),
     /// Make, list, replace and take away keys of callers over HTTP
     Key(key::Args),
+    /// Look at the audit log, or prove it whole
+    Audit(audit::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
     /// Go through the envelope contract once and say whether it holds
@@ -148,6 +151,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Validate(args) => validate::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Check(args) => check::run(&args),
         Command::DiffLogs(args) => diff_logs::run(&args),

@@ -172,6 +172,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
         ("jobs.keep_ms", jobs.keep_ms, 0, 3650 * DAY_MS),
         ("jobs.keep_max_ms", jobs.keep_max_ms, 0, 3650 * DAY_MS),
         ("jobs.ended", jobs.ended as u64, 0, 100 * MANY),
+        ("audit.file_bytes", config.audit.file_bytes, 1 << 16, 1 << 30),
+        ("audit.keep", config.audit.keep.into(), 1, 1000),
         ("jobs.output_bytes", jobs.output_bytes as u64, 0, 1 << 30),
     ];
     for (name, value, least, most) in ranges {

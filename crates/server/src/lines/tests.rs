@@ -72,6 +72,7 @@ impl Served {
         let records = folder.path().join("audit.jsonl");
         let mut config = Config::default();
         config.audit.to = records.display().to_string();
+        config.audit.key = folder.path().join("audit.key").display().to_string();
         config.limits.cancel_grace_ms = 50;
         change(&mut config);
         let tools: Vec<Arc<dyn AnyTool>> =

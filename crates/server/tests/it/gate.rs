@@ -1,6 +1,8 @@
 //! The gate: what is offered, admitted, bounded, checked and recorded.
 
 mod records;
+mod audit;
+mod secrets;
 mod bounds;
 mod offers;
 mod schemas;

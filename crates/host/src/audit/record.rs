@@ -1,0 +1,191 @@
+//! What is known of one call after it ended, and the record that is open until then.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use blake3::{Hash, Hasher};
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use toolgate_contract::{Call, CallError, Ending};
+
+use super::queue::Queue;
+use crate::secrets::Secrets;
+
+/// How much of a tool's name is written down.
+const NAME_CHARS_MAX: usize = 200;
+/// How long an input may be that is hashed though nobody knows its tool.
+const UNKNOWN_BYTES_MAX: u64 = 1 << 20;
+
+/// What is known of one call after it ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Record {
+    /// When it began.
+    ts: Timestamp,
+    /// Who called.
+    pub(super) caller: Arc<str>,
+    /// By which dialect.
+    dialect: Cow<'static, str>,
+    /// Which job it was, if it was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    /// Which trace it belongs to, as `traceparent` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+    /// The tool's name as called.
+    pub(super) tool: String,
+    /// Which rule of policy decided about it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<Arc<str>>,
+    /// `ok`, `program_failed`, or the reason there is no result, in a word.
+    outcome: &'static str,
+    /// Why it failed, where the caller was told less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
+    /// What it was called with, by its hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<Input>,
+    /// How long that is, as compact JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_in: Option<u64>,
+    /// How long it took.
+    duration_us: u64,
+}
+
+/// What a call was called with, as its record has it.
+#[derive(Debug)]
+enum Input {
+    /// The BLAKE3 hash of it as compact JSON, its keys in the order in which they came.
+    Hashed(Hash),
+    /// It is of an unknown tool, and too long to be hashed for that.
+    Large,
+}
+
+impl Serialize for Input {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Hashed(hash) => serializer.serialize_str(&hash.to_hex()),
+            Self::Large => serializer.serialize_str("large"),
+        }
+    }
+}
+
+/// A record whose call has not ended. Dropped, it says so: a call leaves one however it ends.
+pub(crate) struct OpenRecord<'a> {
+    began: Instant,
+    open: Option<(&'a Queue, Record, OwnedSemaphorePermit)>,
+}
+
+impl<'a> OpenRecord<'a> {
+    /// The record of `call`, to be laid in `queue` where `place` is kept for it; of nobody's
+    /// interest without.
+    pub(super) fn of(call: &Call, at: Option<(&'a Queue, OwnedSemaphorePermit)>) -> Self {
+        let began = Instant::now();
+        let open = at.map(|(queue, place)| {
+            let record = Record {
+                ts: Timestamp::now(),
+                caller: call.caller.name.clone(),
+                dialect: call.dialect.clone(),
+                job: call.job.map(|id| id.to_string()),
+                trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
+                tool: call.tool.chars().take(NAME_CHARS_MAX).collect(),
+                rule: None,
+                outcome: "dropped",
+                cause: None,
+                input: None,
+                bytes_in: None,
+                duration_us: 0,
+            };
+            (queue, record, place)
+        });
+        Self { began, open }
+    }
+
+    /// Notes what it is called with; of a long one only if `is_known` says that its tool is.
+    pub(crate) fn takes(&mut self, input: &Value, is_known: impl FnOnce() -> bool) {
+        let Some((_, record, _)) = self.open.as_mut().filter(|_| !input.is_null()) else { return };
+        let mut short = Counted { hasher: Hasher::new(), bytes: 0, bytes_max: UNKNOWN_BYTES_MAX };
+        let counted = match serde_json::to_writer(&mut short, input) {
+            Ok(()) => Some(short),
+            Err(_) if is_known() => {
+                let mut whole = Counted { bytes: 0, bytes_max: u64::MAX, hasher: Hasher::new() };
+                serde_json::to_writer(&mut whole, input).ok().map(|()| whole)
+            }
+            Err(_) => None,
+        };
+        record.bytes_in = counted.as_ref().map(|counted| counted.bytes);
+        let hashed = |counted: Counted| Input::Hashed(counted.hasher.finalize());
+        record.input = Some(counted.map_or(Input::Large, hashed));
+    }
+
+    /// The same without `secrets`: what is no tool's name may be anything.
+    pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
+        if let Some((_, record, _)) = &mut self.open
+            && let Cow::Owned(clean) = secrets.redacted(&record.tool)
+        {
+            record.tool = clean;
+        }
+        self
+    }
+
+    /// Notes the rule that decided about the call.
+    pub(crate) fn decided(&mut self, rule: &Arc<str>) {
+        if let Some((_, record, _)) = &mut self.open {
+            record.rule = Some(rule.clone());
+        }
+    }
+
+    /// Lays it down; see [`super::Audit::kept`].
+    pub(crate) fn close(mut self, outcome: Result<Ending, &CallError>) -> Laid {
+        if let Some((_, record, _)) = &mut self.open {
+            record.outcome = match outcome {
+                Ok(Ending::Done) => "ok",
+                Ok(Ending::ProgramFailed) => "program_failed",
+                Err(error) => error.reason(),
+            };
+            record.cause = outcome.err().and_then(CallError::cause).map(str::to_owned);
+        }
+        self.lay()
+    }
+
+    fn lay(&mut self) -> Laid {
+        let Some((queue, mut record, place)) = self.open.take() else { return Laid(0) };
+        record.duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Laid(queue.lay(record, place))
+    }
+}
+
+impl Drop for OpenRecord<'_> {
+    fn drop(&mut self) {
+        let Laid(_) = self.lay();
+    }
+}
+
+/// Which record was laid down, counted from 1.
+#[must_use]
+pub(crate) struct Laid(pub(super) u64);
+
+/// Hashes and counts what is written, up to a bound.
+struct Counted {
+    hasher: Hasher,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes += bytes.len() as u64;
+        if self.bytes > self.bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.hasher.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

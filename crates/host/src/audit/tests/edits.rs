@@ -1,0 +1,296 @@
+//! What verifying finds: whatever is done to a log by whoever has not its key.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What somebody does to a log.
+#[derive(Debug, Clone)]
+enum Edit {
+    Bit { file: usize, at: usize, bit: u8 },
+    Insert { file: usize, at: usize, byte: u8 },
+    Remove { file: usize, at: usize, length: usize },
+    Cut { file: usize, at: usize },
+    Double { file: usize, line: usize },
+    Swap { file: usize, line: usize, other: usize },
+    Drop { file: usize, line: usize },
+    Forget { file: usize },
+    Exchange { file: usize, other: usize },
+    Head { at: usize, bit: u8 },
+    NoHead,
+}
+
+fn edits() -> impl Strategy<Value = Edit> {
+    let (file, at, bit) = (0..5_usize, any::<usize>(), 0..8_u8);
+    prop_oneof![
+        4 => (file.clone(), at, bit.clone()).prop_map(|(file, at, bit)| Edit::Bit { file, at, bit }),
+        2 => (file.clone(), at, any::<u8>()).prop_map(|(file, at, byte)| Edit::Insert { file, at, byte }),
+        2 => (file.clone(), at, 1..2000_usize)
+            .prop_map(|(file, at, length)| Edit::Remove { file, at, length }),
+        1 => (file.clone(), at).prop_map(|(file, at)| Edit::Cut { file, at }),
+        1 => (file.clone(), at).prop_map(|(file, line)| Edit::Double { file, line }),
+        1 => (file.clone(), at, at).prop_map(|(file, line, other)| Edit::Swap { file, line, other }),
+        1 => (file.clone(), at).prop_map(|(file, line)| Edit::Drop { file, line }),
+        1 => file.clone().prop_map(|file| Edit::Forget { file }),
+        1 => (file.clone(), file).prop_map(|(file, other)| Edit::Exchange { file, other }),
+        1 => (at, bit).prop_map(|(at, bit)| Edit::Head { at, bit }),
+        1 => Just(Edit::NoHead),
+    ]
+}
+
+/// A log of 200 lines in its folder, over some five files.
+struct Log {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    key: Key,
+}
+
+impl Log {
+    fn of(lines: usize, pad: usize, bytes_max: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, key) = (folder.path().join("a.jsonl"), Key::of(&[7; 32]));
+        let mut chain = Chain::open(&path, key.clone(), 20, bytes_max).expect("a file");
+        let bodies: Vec<_> = (0..lines)
+            .map(|number| {
+                format!("{{\"n\":{number},\"pad\":\"{}\"}}", "x".repeat(number % (pad + 1)))
+            })
+            .collect();
+        for bodies in bodies.chunks(3) {
+            let bodies: Vec<_> = bodies.iter().map(String::as_bytes).collect();
+            chain.add(&bodies).expect("it is written");
+        }
+        Self { folder, path, key }
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let all = (1..20).rev().map(|number| aside(&self.path, number)).chain([self.path.clone()]);
+        all.filter(|path| path.exists()).collect()
+    }
+
+    fn state(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let head = file::head_of(&self.path);
+        let files = self.files().into_iter().chain([head]);
+        files.filter_map(|path| Some((path.clone(), fs::read(&path).ok()?))).collect()
+    }
+
+    fn verify(&self) -> Result<Whole, Broken> {
+        verify(&self.path, &self.key).expect("it is read")
+    }
+
+    fn edit(&self, edit: &Edit) {
+        let files = self.files();
+        let change = |file: usize, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+            let path = &files[file % files.len()];
+            fs::write(path, change(fs::read(path).expect("there"))).expect("written");
+        };
+        let by_line = |file: usize, edit: &dyn Fn(&mut Vec<Vec<u8>>)| {
+            change(file, &|text| {
+                let mut lines: Vec<_> =
+                    text.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+                edit(&mut lines);
+                lines.concat()
+            });
+        };
+        let head = file::head_of(&self.path);
+        match *edit {
+            Edit::Bit { file, at, bit } => change(file, &|mut text| {
+                let at = at % text.len();
+                text[at] ^= 1 << bit;
+                text
+            }),
+            Edit::Insert { file, at, byte } => change(file, &|mut text| {
+                text.insert(at % (text.len() + 1), byte);
+                text
+            }),
+            Edit::Remove { file, at, length } => change(file, &|mut text| {
+                let at = at % text.len();
+                text.drain(at..(at + length).min(text.len()));
+                text
+            }),
+            Edit::Cut { file, at } => change(file, &|mut text| {
+                text.truncate(at % text.len());
+                text
+            }),
+            Edit::Double { file, line } => by_line(file, &|lines| {
+                let line = line % lines.len();
+                lines.insert(line, lines[line].clone());
+            }),
+            Edit::Swap { file, line, other } => by_line(file, &|lines| {
+                let (line, other) = (line % lines.len(), other % lines.len());
+                lines.swap(line, other);
+            }),
+            Edit::Drop { file, line } => by_line(file, &|lines| {
+                lines.remove(line % lines.len());
+            }),
+            Edit::Forget { file } => fs::remove_file(&files[file % files.len()]).expect("there"),
+            Edit::Exchange { file, other } => {
+                let (one, other) = (&files[file % files.len()], &files[other % files.len()]);
+                let (ours, theirs) =
+                    (fs::read(one).expect("there"), fs::read(other).expect("there"));
+                fs::write(one, theirs).expect("written");
+                fs::write(other, ours).expect("written");
+            }
+            Edit::Head { at, bit } => {
+                let mut text = fs::read(&head).expect("there");
+                let at = at % text.len();
+                text[at] ^= 1 << bit;
+                fs::write(&head, text).expect("written");
+            }
+            Edit::NoHead => fs::remove_file(&head).expect("there"),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_single_edit_of_a_log_of_two_hundred_lines_is_found(edit in edits()) {
+        let log = Log::of(200, 120, 8_000);
+        let before = log.state();
+        log.edit(&edit);
+        let changed = log.state() != before;
+        match log.verify() {
+            Err(_) => prop_assert!(changed),
+            // Bytes after the last line are no record, and are told.
+            Ok(whole) => prop_assert!(!changed || whole.torn_bytes > 0, "{:?}", edit),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_log_that_nobody_edited_is_called_broken(
+        lines in 0..60_usize, pad in 0..300_usize, bytes_max in 1..9_000_u64,
+    ) {
+        let log = Log::of(lines, pad, bytes_max);
+        let whole = log.verify().expect("whole");
+        prop_assert_eq!(whole.until, lines as u64);
+        // As many files as are kept and no more; what was let go of is not missed.
+        prop_assert!(log.files().len() <= 21);
+    }
+}
+
+#[test]
+fn what_is_found_is_told_with_its_line() {
+    let told = |edit: Edit| {
+        let log = Log::of(10, 0, u64::MAX);
+        log.edit(&edit);
+        let broken = log.verify().expect_err("broken");
+        (broken.line, broken.seq, broken.why)
+    };
+    let line = |n: usize| n - 1;
+    let at = |(at, seq, why): (u64, u64, String), expected: (u64, u64, &str)| {
+        assert_eq!((at, seq), (expected.0, expected.1), "{why}");
+        assert!(why.contains(expected.2), "{why}");
+    };
+    at(told(Edit::Drop { file: 0, line: line(4) }), (4, 4, "1 lines before the line 5 are gone"));
+    at(told(Edit::Double { file: 0, line: line(4) }), (5, 5, "the line 4 is here again"));
+    at(told(Edit::Swap { file: 0, line: line(4), other: line(6) }), (4, 4, "2 lines before"));
+    at(
+        told(Edit::Drop { file: 0, line: line(10) }),
+        (10, 10, "the last 1 lines are gone, up to 10"),
+    );
+    at(told(Edit::Bit { file: 0, at: 5, bit: 0 }), (1, 1, "it was changed"));
+    at(told(Edit::NoHead), (1, 0, "is gone"));
+}
+
+/// What the next server does with what a killed one left.
+#[test]
+fn a_record_that_was_cut_off_is_ended_and_told_and_cannot_be_edited_either() {
+    let log = Log::of(5, 0, u64::MAX);
+    let mut text = fs::read(&log.path).expect("there");
+    text.extend_from_slice(b"{\"n\":5,\"pa");
+    fs::write(&log.path, &text).expect("written");
+    assert_eq!(log.verify().expect("whole").torn_bytes, 10);
+
+    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.add(&[b"{\"n\":6}"]).expect("written");
+    let whole = log.verify().expect("whole");
+    assert_eq!((whole.until, whole.torn_bytes), (7, 0));
+    let text = fs::read_to_string(&log.path).expect("there");
+    assert!(text.contains("\"log\":\"recovered\",\"torn_bytes\":10"), "{text}");
+
+    fs::write(&log.path, text.replace("{\"n\":5,\"pa", "{\"n\":5,\"pb")).expect("written");
+    let broken = log.verify().expect_err("broken");
+    assert_eq!((broken.line, broken.seq), (6, 6), "{broken}");
+}
+
+#[test]
+fn lines_that_were_laid_before_a_kill_and_not_told_of_by_the_head_are_gone_on_from() {
+    let log = Log::of(5, 0, u64::MAX);
+    let head = file::head_of(&log.path);
+    let old = fs::read(&head).expect("there");
+    let open = || Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    open().add(&[b"{\"n\":5}", b"{\"n\":6}"]).expect("written");
+    fs::write(&head, old).expect("written");
+    assert_eq!(log.verify().expect("whole").until, 7);
+    open().add(&[b"{\"n\":7}"]).expect("written");
+    assert_eq!(log.verify().expect("whole").until, 8);
+}
+
+#[test]
+fn a_cut_tail_is_found_after_servers_went_on_too() {
+    let log = Log::of(5, 0, u64::MAX);
+    log.edit(&Edit::Drop { file: 0, line: 4 });
+    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.add(&[b"{\"n\":5}"]).expect("written");
+    let broken = log.verify().expect_err("broken");
+    assert_eq!((broken.line, broken.seq), (5, 5), "{broken}");
+}
+
+#[test]
+fn a_head_that_was_removed_or_another_s_is_found_after_servers_went_on_too() {
+    for other_key in [false, true] {
+        let log = Log::of(5, 0, u64::MAX);
+        let head = file::head_of(&log.path);
+        let open = |key: Key| Chain::open(&log.path, key, 20, u64::MAX).expect("a file");
+        if other_key {
+            drop(open(Key::of(&[8; 32])));
+        } else {
+            fs::remove_file(&head).expect("there");
+        }
+        open(log.key.clone()).add(&[b"{\"n\":5}"]).expect("written");
+        let broken = log.verify().expect_err("broken");
+        assert!(broken.why.contains("nothing before this line is proven"), "{broken}");
+    }
+}
+
+#[test]
+fn a_log_from_before_there_were_chains_is_put_aside() {
+    let log = Log::of(0, 0, u64::MAX);
+    let head = file::head_of(&log.path);
+    fs::remove_file(&head).expect("there");
+    fs::write(&log.path, "{\"outcome\":\"ok\"}\n").expect("written");
+    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.add(&[b"{\"n\":0}"]).expect("written");
+    let whole = log.verify().expect("whole");
+    assert_eq!((whole.from, whole.until), (1, 2));
+    assert_eq!(whole.unchecked, [aside(&log.path, 1)]);
+}
+
+#[test]
+fn what_is_let_go_of_is_not_missed_and_what_is_kept_is() {
+    let log = Log::of(0, 0, u64::MAX);
+    for keep in [1, 3] {
+        let mut chain = Chain::open(&log.path, log.key.clone(), keep, 400).expect("a file");
+        for _ in 0..40 {
+            chain.add(&[b"{\"n\":0}"]).expect("written");
+        }
+        let whole = log.verify().expect("whole");
+        assert!(whole.from > 20 && whole.unchecked.is_empty(), "{whole:?}");
+    }
+    fs::remove_file(aside(&log.path, 3)).expect("there");
+    assert!(log.verify().expect_err("broken").why.contains("the oldest that is kept"));
+}
+
+#[test]
+fn a_head_that_goes_while_a_server_runs_is_made_again() {
+    let log = Log::of(0, 0, u64::MAX);
+    let mut chain = Chain::open(&log.path, log.key.clone(), 20, u64::MAX).expect("a file");
+    chain.add(&[b"{\"n\":0}"]).expect("written");
+    log.edit(&Edit::NoHead);
+    chain.add(&[b"{\"n\":1}"]).expect("written");
+    assert_eq!(log.verify().expect("whole").until, 2);
+    assert!(log.folder.path().exists());
+}

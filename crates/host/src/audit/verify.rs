@@ -1,0 +1,280 @@
+//! Whether a log is as it was written: every line in its place, and none gone.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use blake3::Hash;
+
+use super::chain::{HEAD_BYTES, Head, Key, Line, Link};
+use super::file::{first_line, head_of};
+
+/// What the line says that a chain begins with where there was something before it.
+pub(super) const BEGAN: &str = "\"log\":\"began\",\"after\":";
+/// What it says where that had been a chain, whose end is not known any more.
+const UNPROVEN: &[u8] = b"\"log\":\"began\",\"after\":\"unproven\"";
+
+/// What the line says that ends a record of which only `torn` was written.
+pub(super) fn recovered(torn: &[u8]) -> String {
+    let (bytes, hash) = (torn.len(), blake3::hash(torn).to_hex());
+    format!("\"log\":\"recovered\",\"torn_bytes\":{bytes},\"torn\":\"{hash}\"")
+}
+
+/// A log that is as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whole {
+    /// The first line that is kept, and the last; none where the first comes after the last.
+    pub from: u64,
+    /// The last.
+    pub until: u64,
+    /// The last line's `mac`, which stands for all that came before it.
+    pub mac: String,
+    /// How many bytes at the end are of a record that was cut off while it was written.
+    pub torn_bytes: u64,
+    /// Older files, which are not of this chain.
+    pub unchecked: Vec<PathBuf>,
+}
+
+/// A log that is not, and where that shows first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// In which file.
+    pub file: PathBuf,
+    /// In which line of it, counted from 1.
+    pub line: u64,
+    /// Which line of the log should be there.
+    pub seq: u64,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, seq, why } = self;
+        write!(f, "{}, line {line} (seq {seq}): {why}", file.display())
+    }
+}
+
+/// Looks whether the log at `path`, with the older files beside it, is as it was written with
+/// `key`. Servers may go on writing to it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn verify(path: &Path, key: &Key) -> io::Result<Result<Whole, Broken>> {
+    let Opened { head, files } = open(path)?;
+    let Some(head) = head.as_deref().and_then(|text| Head::of(text, key)) else {
+        let why = match head {
+            Some(_) => {
+                "where the log ends is not told by this key: it is another, or the file \
+                        was changed"
+            }
+            None => "the file that tells where the log ends is gone",
+        };
+        return Ok(Err(Broken { file: head_of(path), line: 1, seq: 0, why: why.to_owned() }));
+    };
+    let seq_of = |file: &LogFile| Line::of(file.first.as_deref()?).map(|line| line.seq);
+    let Some(oldest) = files.iter().rposition(|file| seq_of(file) == Some(head.from)) else {
+        return Ok(nothing_from(path, &head, files));
+    };
+    let mut unchecked = files;
+    let files = unchecked.split_off(oldest);
+    let mut walk = Walk { key, link: None, from: head.from, head: head.link, torn: None, lines: 0 };
+    for file in files {
+        if let Err(broken) = walk.through(file)? {
+            return Ok(Err(broken));
+        }
+    }
+    let unchecked = unchecked.into_iter().map(|file| file.path).collect();
+    Ok(walk.end(path, unchecked))
+}
+
+/// What is found where no file begins as the oldest that is kept does.
+fn nothing_from(path: &Path, head: &Head, files: Vec<LogFile>) -> Result<Whole, Broken> {
+    let Head { from, link, bytes } = *head;
+    let torn_bytes = files.last().map_or(0, |file| file.bytes);
+    // Nothing was laid yet, but perhaps a record was begun.
+    if link.seq < from && bytes == 0 && files.last().is_none_or(|file| file.first.is_none()) {
+        let unchecked = files.into_iter().map(|file| file.path).filter(|file| file != path);
+        let (mac, unchecked) = (link.mac.to_hex().to_string(), unchecked.collect());
+        return Ok(Whole { from, until: link.seq, mac, torn_bytes, unchecked });
+    }
+    let (file, seq) = (path.to_owned(), from);
+    let why = format!("no file begins with the line {from}, the oldest that is kept");
+    Err(Broken { file, line: 1, seq, why })
+}
+
+/// A log's files as they were at one moment.
+struct Opened {
+    head: Option<Vec<u8>>,
+    /// The oldest first.
+    files: Vec<LogFile>,
+}
+
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    first: Option<Vec<u8>>,
+}
+
+/// Opens the log at `path`, between two batches of whoever writes to it.
+fn open(path: &Path) -> io::Result<Opened> {
+    let mut head_file = match File::open(head_of(path)) {
+        Ok(file) => Some(file),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => None,
+        Err(err) => return Err(err),
+    };
+    if let Some(file) = &head_file {
+        file.lock_shared()?;
+    }
+    let mut files = Vec::new();
+    for path in paths(path)? {
+        let file = File::open(&path)?;
+        let bytes = file.metadata()?.len();
+        files.push(LogFile { first: first_line(&path)?, path, file, bytes });
+    }
+    let mut head = None;
+    if let Some(file) = &mut head_file {
+        let mut text = Vec::new();
+        file.take(HEAD_BYTES as u64 + 1).read_to_end(&mut text)?;
+        head = Some(text);
+    } else if files.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(Opened { head, files })
+}
+
+/// The files of the log at `path` that there are, the oldest first.
+fn paths(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder.unwrap_or(Path::new(".")))? {
+        let entry = entry?.file_name();
+        let Some(rest) = entry.as_encoded_bytes().strip_prefix(name) else { continue };
+        let number = std::str::from_utf8(rest).ok().and_then(|rest| match rest {
+            "" => Some(0),
+            rest => rest.strip_prefix('.')?.parse::<u32>().ok(),
+        });
+        found.extend(number.map(|number| (number, path.with_file_name(&entry))));
+    }
+    found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// What is known after so many lines.
+struct Walk<'k> {
+    key: &'k Key,
+    link: Option<Link>,
+    /// The first line, and the last that the head tells of.
+    from: u64,
+    head: Link,
+    /// What is no line, which the next line must know of.
+    torn: Option<Torn>,
+    /// How many lines the newest file has.
+    lines: u64,
+}
+
+struct Torn {
+    at: Broken,
+    bytes: u64,
+    said: String,
+    /// Whether it ends with a line break.
+    ended: bool,
+}
+
+impl Walk<'_> {
+    fn through(&mut self, file: LogFile) -> io::Result<Result<(), Broken>> {
+        let mut lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
+        let (mut line, mut number) = (Vec::new(), 0);
+        loop {
+            line.clear();
+            if lines.read_until(b'\n', &mut line)? == 0 {
+                self.lines = number;
+                return Ok(Ok(()));
+            }
+            number += 1;
+            let ended = line.pop_if(|byte| *byte == b'\n').is_some();
+            if let Err(why) = self.step(&line, number == 1, ended) {
+                let seq = self.next();
+                let here = Broken { file: file.path, line: number, seq, why };
+                return Ok(Err(self.torn.take().map_or(here, |torn| torn.at)));
+            }
+            if let Some(torn) = &mut self.torn {
+                torn.at.file.clone_from(&file.path);
+                torn.at.line = number;
+            }
+        }
+    }
+
+    /// Takes one more line, or says why it is not the next.
+    fn step(&mut self, text: &[u8], is_first: bool, ended: bool) -> Result<(), String> {
+        let Some(line) = Line::of(text).filter(|_| ended) else {
+            if self.torn.is_some() {
+                return Err(String::new());
+            }
+            let seq = self.next();
+            let why = "it is no line that toolgate wrote".to_owned();
+            let at = Broken { file: PathBuf::new(), line: 0, seq, why };
+            let (bytes, said) = (text.len() as u64, recovered(text));
+            self.torn = Some(Torn { at, bytes, said, ended });
+            return Ok(());
+        };
+        if let Some(torn) = &self.torn
+            && !contains(line.body, torn.said.as_bytes())
+        {
+            return Err(String::new());
+        }
+        let begins = || Some(Link { seq: line.seq.checked_sub(1)?, mac: line.prev? });
+        let Some(before) = self.link.or_else(begins) else {
+            return Err("it names no line before it".to_owned());
+        };
+        if line.seq != before.seq + 1 {
+            return Err(match line.seq.checked_sub(before.seq + 1) {
+                Some(gone) => format!("{gone} lines before the line {} are gone", line.seq),
+                None => format!("the line {} is here again, or not in its place", line.seq),
+            });
+        }
+        let follows = line.prev.is_some() == is_first;
+        let after = line.after(before, self.key).filter(|_| follows);
+        let after = after.ok_or("it was changed, or the line before it was")?;
+        if after.seq == self.head.seq && after != self.head {
+            return Err("it is another line than was written there".to_owned());
+        }
+        if self.link.is_none() && contains(line.body, UNPROVEN) {
+            return Err(
+                "the chain was begun again here, since the file that tells where it ended \
+                        was gone or had been changed: nothing before this line is proven"
+                    .to_owned(),
+            );
+        }
+        (self.link, self.torn) = (Some(after), None);
+        Ok(())
+    }
+
+    /// Which line is the next.
+    fn next(&self) -> u64 {
+        self.link.map_or(self.from, |link| link.seq + 1)
+    }
+
+    fn end(self, path: &Path, unchecked: Vec<PathBuf>) -> Result<Whole, Broken> {
+        let (from, until) = (self.from, self.next() - 1);
+        let torn_bytes = match self.torn {
+            Some(torn) if torn.ended => return Err(torn.at),
+            torn => torn.map_or(0, |torn| torn.bytes),
+        };
+        if until < self.head.seq {
+            let gone = self.head.seq - until;
+            let why = format!("the last {gone} lines are gone, up to {}", self.head.seq);
+            let (file, line) = (path.to_owned(), self.lines + 1);
+            return Err(Broken { file, line, seq: until + 1, why });
+        }
+        let mac = self.link.map_or(Hash::from_bytes([0; 32]), |link| link.mac);
+        Ok(Whole { from, until, mac: mac.to_hex().to_string(), torn_bytes, unchecked })
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,176 @@
+//! What is known for a secret, and what is not.
+
+use serde_json::json;
+
+use super::*;
+
+const NOTHING: Secrets = Secrets { values: Vec::new(), shown: None };
+
+#[track_caller]
+fn check(text: &str, clean: &str) {
+    assert_eq!(NOTHING.redacted(text), clean);
+}
+
+#[test]
+fn a_server_knows_the_values_of_its_own_variables() {
+    let secrets = Secrets::among([
+        ("ZYRA_API_KEY", "deadbeefcafe"),
+        ("DB_PASSWORD", "deadbeefcafe-and-more"),
+        ("HOME", "/home/ada"),
+        ("GITHUB_TOKEN", "1"),
+    ]);
+    let text = "at /home/ada: deadbeefcafe-and-more, deadbeefcafe, 1";
+    assert_eq!(secrets.redacted(text), "at /home/ada: [redacted], [redacted], 1");
+}
+
+#[test]
+fn a_call_names_its_secrets() {
+    let secrets = CallSecrets::of(&json!({
+        "command": "deploy",
+        "args": ["--token", "first-one", "--verbose", "-password=second-one", "API_KEY=third-one",
+                 "--token", "--dry-run", "plain-one"],
+        "env": { "AWS_SECRET_ACCESS_KEY": "fourth-one", "LANG": "plain-two" },
+        "more": [{ "credentials": { "user": ["fifth-one"] } }],
+    }));
+    let text = "first-one second-one third-one fourth-one fifth-one plain-one plain-two";
+    let clean = format!("{} plain-one plain-two", [REDACTED; 5].join(" "));
+    assert_eq!(secrets.known.redacted(text), clean);
+}
+
+#[test]
+fn what_is_no_secret_is_gathered_from_no_call() {
+    for input in [
+        json!({ "path": "token.txt", "content": "password" }),
+        json!({ "cursor": "abcdefghijkl", "key": "value-of-it", "max_tokens": 100_000 }),
+        json!({ "args": ["--tokenizer", "cl100k_base", "a=b"] }),
+    ] {
+        assert!(CallSecrets::of(&input).known.values.is_empty(), "{input}");
+    }
+}
+
+fn refused(of_call: &CallSecrets) -> CallError {
+    let problem = |text: &str| Problem { pointer: text.to_owned(), message: text.to_owned() };
+    let problems = vec![problem("/a"), problem("/b secret-number-1")];
+    NOTHING.without(of_call, CallError::InvalidInput { problems })
+}
+
+#[test]
+fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
+    let named = |count: usize| {
+        let all: Vec<_> = (0..count).map(|one| format!("secret-number-{one}")).collect();
+        CallSecrets::of(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
+    };
+    let most = named(OF_CALL_MAX);
+    assert_eq!(most.known.values.len(), OF_CALL_MAX);
+    let CallError::InvalidInput { problems } = refused(&most) else { panic!("as it was") };
+    assert_eq!(problems[0].message, "/a");
+    assert_eq!(problems[1].message, "/b [redacted]");
+    for many in [OF_CALL_MAX + 1, 200_000] {
+        let many = named(many);
+        assert!(many.too_many && many.known.values.is_empty());
+        let CallError::InvalidInput { problems } = refused(&many) else { panic!("as it was") };
+        let withheld = Problem { pointer: String::new(), message: WITHHELD.to_owned() };
+        assert_eq!(problems, [withheld]);
+    }
+    let long = CallSecrets::of(&json!({ "token": "x".repeat(OF_CALL_BYTES_MAX + 1) }));
+    assert!(long.too_many);
+}
+
+#[test]
+fn a_long_argument_is_a_secret_by_a_short_name_only() {
+    let long = "x".repeat(100);
+    let call = json!({ "args": [format!("TOKEN={long}"), format!("{long}TOKEN=not-a-secret")] });
+    assert_eq!(CallSecrets::of(&call).known.values, [long]);
+}
+
+#[test]
+fn a_prompt_s_arguments_name_their_secrets() {
+    let arguments = [("api_key", " secret-one "), ("topic", "tokens")];
+    let arguments = arguments.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let secrets = CallSecrets::of_arguments(&arguments.into());
+    assert_eq!(secrets.known.values, ["secret-one"]);
+}
+
+#[test]
+fn a_secret_of_the_server_and_one_of_the_call_leave_no_piece_of_each_other() {
+    let server = Secrets::among([("TOKEN", "abcdef-ghijkl")]);
+    let call = CallSecrets::of(&json!({ "token": "abcdef" }));
+    let told = CallError::NotFound { message: "abcdef-ghijkl abcdef".to_owned() };
+    let CallError::NotFound { message } = server.without(&call, told) else { panic!("as it was") };
+    assert_eq!(message, "[redacted] [redacted]");
+}
+
+#[test]
+fn secrets_are_known_by_their_shape() {
+    let many = "a1B2".repeat(10);
+    check(&format!("sk-{many} failed"), "[redacted] failed");
+    check(&format!("(sk-ant-api03-{many})"), "([redacted])");
+    check(&format!("ghp_{many}"), "[redacted]");
+    check(&format!("a/github_pat_{many}/b"), "a/[redacted]/b");
+    check("AKIAIOSFODNN7EXAMPLE", "[redacted]");
+    check("xoxb-123456789012-abcdefABCDEF", "[redacted]");
+    let jwt = format!("eyJ{many}.eyJ{many}.{many}");
+    check(&format!("no {jwt}"), "no [redacted]");
+    check("Authorization: Bearer abc.def-123", "Authorization: Bearer [redacted]");
+    check("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic [redacted]");
+    check("https://ada:hunter2@host/x", "https://ada:[redacted]@host/x");
+    check("https://:hunter2@host/x", "https://:[redacted]@host/x");
+    check("clone ada:hunter2@host:x", "clone ada:[redacted]@host:x");
+    check("--token=hunter2 --verbose", "--token=[redacted] --verbose");
+    check("-e DB_PASSWORD='hunter2'", "-e DB_PASSWORD='[redacted]'");
+    check("curl --password hunter2 x", "curl --password [redacted] x");
+    check(r#"{"api_key":"hunter2","a":1}"#, r#"{"api_key":"[redacted]","a":1}"#);
+    check("?access_token=hunter2&a=1", "?access_token=[redacted]&a=1");
+    check(
+        "x -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- y",
+        "x [redacted] y",
+    );
+}
+
+#[test]
+fn what_has_no_secret_stays_as_it_is() {
+    for text in [
+        "`a.txt` could not be read",
+        "no tool is named `fils.read`; did you mean `files.read`?",
+        "the cursor is of another question; ask for the first page",
+        "/token: it must be a string",
+        "git@github.com:a/b.git is not there",
+        "task-1 sk-short risk-averse-and-long-enough-to-be-one",
+        "at 12:30 ada@example.com wrote",
+        "unexpected token `=` at line 3",
+    ] {
+        assert!(
+            matches!(NOTHING.redacted(text), Cow::Borrowed(_)),
+            "{text}: {}",
+            NOTHING.redacted(text)
+        );
+    }
+}
+
+#[test]
+fn every_part_of_an_error_is_cleaned() {
+    let of_call = CallSecrets::of(&json!({ "env": { "MY_TOKEN": "hunter2-hunter2" } }));
+    let said = || "of hunter2-hunter2".to_owned();
+    let problems = || vec![Problem { pointer: said(), message: said() }];
+    let deep = || json!({ "a": [said()] });
+    let wait = std::time::Duration::ZERO;
+    for error in [
+        CallError::UnknownTool { name: said(), nearest: None },
+        CallError::InvalidInput { problems: problems() },
+        CallError::NotAllowed { message: said() },
+        CallError::Limited { message: said(), retry_after: wait },
+        CallError::NotFound { message: said() },
+        CallError::Conflict { message: said(), details: deep() },
+        CallError::TooLarge { message: said() },
+        CallError::Unavailable { message: said() },
+        CallError::Failed { message: said(), cause: said() },
+        CallError::Mismatch { message: said() },
+        CallError::Refused { code: 1, message: said(), data: Some(deep()) },
+        CallError::Scope { message: said(), needs: Vec::new() },
+        CallError::InvalidOutput { problems: problems() },
+    ] {
+        let clean = NOTHING.without(&of_call, error);
+        let written = format!("{clean:?}");
+        assert!(!written.contains("hunter2") && written.contains(REDACTED), "{written}");
+    }
+}

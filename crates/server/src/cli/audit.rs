@@ -1,0 +1,114 @@
+//! `toolgate audit`: the log of calls, looked at and proved whole.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use toolgate::recording;
+use toolgate_host::{AuditFile, AuditKey, WholeAudit, verify_audit};
+
+use super::{Folder, complain, print};
+
+/// How much of the log's end is read for its last records.
+const TAIL_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate audit verify                               the log that the settings name
+  toolgate audit verify /backup/audit.jsonl --key /backup/audit.key
+  toolgate audit tail --lines 100
+
+`verify` exits with 0 when every line is there as it was written, with 1 when one was changed,
+moved or removed, and with 2 when the log or its key cannot be read.")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    word: Word,
+    /// The folder whose settings say where the log is
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT", global = true)]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+#[derive(Subcommand)]
+enum Word {
+    /// Say whether every record is as it was written, and none is gone
+    Verify {
+        /// The log's newest file, where it is not the one that the settings name
+        file: Option<PathBuf>,
+        /// The key that it is sealed with, where it is not the one that the settings name
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+    /// Print the last records, of all callers
+    Tail {
+        /// How many
+        #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 20)]
+        lines: usize,
+    },
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let settings = args.folder.load(&args.root)?.config.audit;
+    let Some(told) = recording::file(&settings)? else {
+        bail!("audit.to is `{}`: there are no records in a file", settings.to);
+    };
+    match &args.word {
+        Word::Verify { file, key } => {
+            let AuditFile { path, key: usual, .. } = told;
+            verify(file.as_ref().unwrap_or(&path), key.as_ref().unwrap_or(&usual))
+        }
+        Word::Tail { lines } => tail(&told.path, *lines),
+    }
+}
+
+fn verify(path: &Path, key: &Path) -> anyhow::Result<ExitCode> {
+    let key =
+        AuditKey::read(key).with_context(|| format!("the key {} cannot be read", key.display()))?;
+    let whole = verify_audit(path, &key)
+        .with_context(|| format!("the audit log {} cannot be read", path.display()))?;
+    let WholeAudit { from, until, mac, torn_bytes, unchecked } = match whole {
+        Ok(whole) => whole,
+        Err(broken) => {
+            print(&format!("broken: {broken}\n"))?;
+            return Ok(ExitCode::from(1));
+        }
+    };
+    for path in unchecked {
+        complain(&format!("{} is not of this chain, and was not looked at", path.display()));
+    }
+    if torn_bytes > 0 {
+        complain(&format!(
+            "the last {torn_bytes} bytes are of a record that was cut off while it was written"
+        ));
+    }
+    match until.checked_sub(from) {
+        Some(_) => print(&format!("whole: lines {from} to {until}, up to mac {mac}\n"))?,
+        None => print("whole: there is no record yet\n")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
+fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let start = length.saturating_sub(TAIL_BYTES_MAX);
+        file.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        file.read_to_end(&mut end)?;
+        std::io::Result::Ok((start > 0, end))
+    };
+    let (is_cut, end) =
+        read().with_context(|| format!("the audit log {} cannot be read", path.display()))?;
+    let end = String::from_utf8_lossy(&end);
+    let whole = end.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let whole: Vec<_> = whole.skip(usize::from(is_cut)).collect();
+    print(&whole[whole.len().saturating_sub(lines)..].concat())?;
+    Ok(ExitCode::SUCCESS)
+}

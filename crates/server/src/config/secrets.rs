@@ -1,0 +1,113 @@
+//! What is to be said nowhere: values that whoever runs the server names as secrets.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How short a value is that is in too much that is no secret.
+const VALUE_BYTES_MIN: usize = 8;
+/// How much of a file of secrets is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Values that are taken out of whatever is told: results, progress, what jobs print, refusals, records, envelopes and the log.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Secrets {
+    /// Variables of the server's own environment that hold one each, e.g. `DATABASE_PASSWORD`.
+    pub values_from: Vec<String>,
+    /// Files, by their absolute paths, that hold one in each line, e.g. `/run/secrets/deploy`.
+    pub files: Vec<String>,
+}
+
+impl Secrets {
+    /// The values, read now.
+    ///
+    /// # Errors
+    /// When one is missing, or so short that it would be taken out of what is no secret.
+    pub(crate) fn values(&self, env: &[(OsString, OsString)]) -> anyhow::Result<Vec<String>> {
+        let mut values = Vec::new();
+        for name in &self.values_from {
+            let found = env.iter().find(|(it, _)| it.to_str() == Some(name));
+            let Some((_, value)) = found else {
+                bail!("secrets.values_from names the variable `{name}`, which is not set");
+            };
+            let value = value.to_str().with_context(|| {
+                format!("the variable `{name}` of secrets.values_from is not UTF-8")
+            })?;
+            values.push(value.trim().to_owned());
+            long_enough(values.last(), || format!("the variable `{name}` of secrets.values_from"))?;
+        }
+        for file in &self.files {
+            let text = read(Path::new(file))
+                .with_context(|| format!("the file `{file}` of secrets.files cannot be read"))?;
+            for (line, number) in text.lines().map(str::trim).zip(1..) {
+                if !line.is_empty() {
+                    values.push(line.to_owned());
+                    long_enough(values.last(), || {
+                        format!("line {number} of the file `{file}` of secrets.files")
+                    })?;
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+fn long_enough(value: Option<&String>, what: impl Fn() -> String) -> anyhow::Result<()> {
+    let length = value.map_or(0, String::len);
+    if length < VALUE_BYTES_MIN {
+        bail!(
+            "{} has {length} bytes; so short a secret is in much that is none, and would be taken \
+             out of it: give one of {VALUE_BYTES_MIN} bytes or more",
+            what()
+        );
+    }
+    Ok(())
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own files, before anything is served")]
+fn read(path: &Path) -> anyhow::Result<String> {
+    if !path.is_absolute() {
+        bail!("it is no absolute path");
+    }
+    if std::fs::metadata(path)?.len() > FILE_BYTES_MAX {
+        bail!("it is larger than {FILE_BYTES_MAX} bytes");
+    }
+    Ok(std::fs::read_to_string(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_or_short_is_refused_and_not_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("secrets");
+        std::fs::write(&file, "long-enough-1\n\n  long-enough-2  \n").expect("written");
+        let short = folder.path().join("short");
+        std::fs::write(&short, "long-enough-1\nabc1234\n").expect("written");
+        let env = [("GOOD", "long-enough-3"), ("SHORT", "abc1234")];
+        let env = env.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let of = |names: &[&str], files: &[&Path]| {
+            let values_from = names.iter().map(|name| (*name).to_owned()).collect();
+            let files = files.iter().map(|file| file.display().to_string()).collect();
+            Secrets { values_from, files }.values(&env)
+        };
+        let all = of(&["GOOD"], &[&file]).expect("they are there");
+        assert_eq!(all, ["long-enough-3", "long-enough-1", "long-enough-2"]);
+        for (refused, told) in [
+            (of(&["NONE"], &[]), "`NONE`, which is not set"),
+            (of(&["SHORT"], &[]), "`SHORT` of secrets.values_from has 7 bytes"),
+            (of(&[], &[&short]), "line 2 of the file"),
+            (of(&[], &[Path::new("none")]), "cannot be read"),
+            (of(&[], &[&folder.path().join("none")]), "cannot be read"),
+        ] {
+            let refused = format!("{:#}", refused.expect_err("refused"));
+            assert!(refused.contains(told) && !refused.contains("abc1234"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Where records go, and what proves them whole.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use toolgate_host::{Audit, AuditDestination, AuditFile};
+
+use crate::config::{self, state_folder};
+
+/// The file that records go to, its key and its bounds; `None` where they go to none.
+pub fn file(config: &config::Audit) -> anyhow::Result<Option<AuditFile>> {
+    Ok(match destination(config)? {
+        AuditDestination::File(file) => Some(file),
+        AuditDestination::Off | AuditDestination::Stderr => None,
+    })
+}
+
+/// What tools must not write: the files that records go to, and what proves them whole.
+pub(crate) fn paths(config: &config::Audit) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(AuditFile { path, key, keep, .. }) = file(config)? else { return Ok(Vec::new()) };
+    let aside = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
+    let beside = aside.map(|end| PathBuf::from(format!("{}.{end}", path.display())));
+    Ok(beside.chain([path.clone(), key]).collect())
+}
+
+/// Where records go.
+pub(crate) fn destination(config: &config::Audit) -> anyhow::Result<AuditDestination> {
+    let path = match config.to.as_str() {
+        "off" => return Ok(AuditDestination::Off),
+        "stderr" => return Ok(AuditDestination::Stderr),
+        "state" => match state_folder() {
+            Some(folder) => folder.join("audit.jsonl"),
+            None => return Ok(AuditDestination::Stderr),
+        },
+        path if Path::new(path).is_absolute() => path.into(),
+        path => bail!(
+            "audit.to is `{path}`; give an absolute path (a relative one would lie among the files \
+             that tools can write), `state`, `stderr` or `off`"
+        ),
+    };
+    let (keep, bytes_max) = (config.keep, config.file_bytes);
+    Ok(AuditDestination::File(AuditFile { key: key(config, &path)?, path, keep, bytes_max }))
+}
+
+/// Where the key is of the log at `path`.
+fn key(config: &config::Audit, path: &Path) -> anyhow::Result<PathBuf> {
+    match config.key.as_str() {
+        "state" => Ok(state_folder().map_or_else(
+            // Beside the log it proves less, but a user without a home has no other place.
+            || PathBuf::from(format!("{}.key", path.display())),
+            |folder| folder.join("audit.key"),
+        )),
+        key if Path::new(key).is_absolute() => Ok(key.into()),
+        key => bail!(
+            "audit.key is `{key}`; give an absolute path (a relative one would lie among the files \
+             that tools can read) or `state`"
+        ),
+    }
+}
+
+/// Opens the audit log. The user's own state folder may be missing or read-only, which must not
+/// keep anyone from working; a file that was asked for must be had.
+pub(crate) fn audit(config: &config::Audit) -> anyhow::Result<Audit> {
+    match Audit::open(&destination(config)?, config.strict) {
+        Ok(audit) => Ok(audit),
+        Err(err) if config.to == "state" => {
+            tracing::warn!(
+                "calls are recorded here, since the state folder cannot be written: {err}"
+            );
+            Audit::open(&AuditDestination::Stderr, config.strict)
+                .context("no audit log can be opened")
+        }
+        Err(err) => {
+            Err(err).with_context(|| format!("the audit log {} cannot be opened", config.to))
+        }
+    }
+}

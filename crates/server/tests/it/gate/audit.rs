@@ -1,0 +1,367 @@
+//! The audit log over the wire: whole whatever kills its servers, and broken for whoever looks
+//! once somebody edited it.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Launch, Workspace, binary, call, over_both, path, wait_long_for, wait_until};
+
+/// A log that outlives its servers, with its key.
+struct Log {
+    folder: TempDir,
+}
+
+impl Log {
+    fn new() -> Self {
+        Self { folder: TempDir::with_prefix("toolgate-audit-").unwrap() }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("log/audit.jsonl")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.folder.path().join("audit.key")
+    }
+
+    /// A server that writes to it.
+    fn launch(&self, workspace: &Workspace) -> Launch {
+        let launch = Launch::over(workspace).set("audit_to", self.file().display());
+        launch.set("audit_key", self.key().display())
+    }
+
+    fn verify(&self) -> (i32, String) {
+        verify(&self.file(), &self.key())
+    }
+
+    #[track_caller]
+    fn is_whole(&self) -> String {
+        let (code, told) = self.verify();
+        assert_eq!(code, 0, "{told}");
+        told
+    }
+
+    /// Its lines, from the oldest file on.
+    fn lines(&self) -> Vec<Value> {
+        let aside = (1..100).rev().map(|number| format!("{}.{number}", self.file().display()));
+        let files = aside.map(PathBuf::from).chain([self.file()]);
+        let texts = files.filter_map(|file| fs::read_to_string(file).ok());
+        let lines = texts.flat_map(|text| {
+            // What was cut off is no JSON.
+            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()
+        });
+        lines.collect()
+    }
+
+    fn tools(&self) -> Vec<String> {
+        let tools = self.lines();
+        tools.iter().filter_map(|line| line["tool"].as_str().map(str::to_owned)).collect()
+    }
+}
+
+fn toolgate(words: &[&str]) -> Output {
+    let home = TempDir::new().unwrap();
+    let mut command = Command::new(binary());
+    command.args(words).env_clear().env("PATH", path()).env("HOME", home.path());
+    command.current_dir(home.path()).output().unwrap()
+}
+
+fn verify(file: &Path, key: &Path) -> (i32, String) {
+    let (file, key) = (file.to_str().unwrap(), key.to_str().unwrap());
+    let output = toolgate(&["audit", "verify", file, "--key", key]);
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(told).unwrap())
+}
+
+/// A call that is refused at once and is on record by this name.
+fn named(id: u64, name: &str) -> Value {
+    call(id, name, json!({}))
+}
+
+#[test]
+fn a_record_says_what_was_called_by_its_hash_and_who_wrote_it() {
+    over_both(&Workspace::new(), |client| {
+        client.call("files_read", json!({ "path": "README.md" }));
+        client.call("files_read", json!({ "path": "README.md" }));
+        client.call("files_read", json!({ "path": "other.md" }));
+        client.call("none", json!({ "long": "x".repeat(2 << 20) }));
+        client.server().outcomes(4);
+        let records = client.server().records();
+        let hash = blake3::hash(br#"{"path":"README.md"}"#).to_hex().to_string();
+        assert_eq!(records[0]["input"], hash);
+        assert_eq!(records[0]["bytes_in"], 20);
+        assert_eq!(records[1]["input"], hash);
+        assert_ne!(records[2]["input"], hash);
+        assert_eq!(
+            (&records[3]["input"], &records[3]["bytes_in"]),
+            (&json!("large"), &Value::Null)
+        );
+        let pid = format!("{}-", client.server().pid);
+        for (record, seq) in records.iter().zip(1..) {
+            assert_eq!(record["seq"], seq);
+            assert_eq!(record["mac"].as_str().unwrap().len(), 64);
+            assert!(record["server"].as_str().unwrap().starts_with(&pid), "{record}");
+        }
+    });
+}
+
+#[test]
+fn a_log_is_proven_whole_and_each_edit_of_it_is_found_with_its_line() {
+    let log = Log::new();
+    let mut stdio = log.launch(&Workspace::new()).stdio();
+    for id in 1..=20 {
+        stdio.ask(&named(id, &format!("tool-{id}")));
+    }
+    stdio.close_input();
+    assert_eq!(stdio.ended().code(), Some(0));
+    assert!(log.is_whole().contains("whole: lines 1 to 20, up to mac "));
+
+    let text = fs::read_to_string(log.file()).unwrap();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let without = |at: usize| [&lines[..at], &lines[at + 1..]].concat().concat();
+    let mut swapped = lines.clone();
+    swapped.swap(4, 9);
+    for (edited, seq) in [
+        (text.replace("tool-7\"", "tool-8\""), 7),
+        (text.replacen("unknown_tool", "ok", 1), 1),
+        (without(2), 3),
+        (without(19), 20),
+        (format!("{text}{}", lines[19]), 21),
+        (swapped.concat(), 5),
+        (format!("{text}{{\"tool\":\"forged\",\"outcome\":\"ok\"}}\n"), 21),
+        (lines[..10].concat(), 11),
+    ] {
+        fs::write(log.file(), edited).unwrap();
+        let (code, told) = log.verify();
+        assert_eq!(code, 1, "{told}");
+        assert!(told.contains(&format!("(seq {seq})")), "not at {seq}: {told}");
+    }
+    fs::write(log.file(), &text).unwrap();
+    log.is_whole();
+
+    // Each bit of the key matters, and others may not read it.
+    let secret = fs::read_to_string(log.key()).unwrap();
+    let other = secret.replacen(&secret[..1], if secret.starts_with('a') { "b" } else { "a" }, 1);
+    fs::write(log.key(), other).unwrap();
+    assert_eq!(log.verify().0, 1);
+    fs::write(log.key(), secret).unwrap();
+    let open = Command::new("chmod").arg("644").arg(log.key()).status().unwrap();
+    assert!(open.success());
+    let (code, told) = log.verify();
+    assert!(code == 2 && told.contains("chmod 600"), "{told}");
+    assert_eq!(verify(&log.folder.path().join("none"), &log.key()).0, 2);
+}
+
+/// 50 servers, five at once on one log, each killed while it writes.
+#[test]
+fn servers_killed_while_they_write_leave_a_whole_log() {
+    let (log, workspace) = (Log::new(), Workspace::new());
+    for round in 0..10_u64 {
+        scope(|scope| {
+            for one in 0..5_u64 {
+                let launch = log.launch(&workspace).set("audit_file_bytes", 1 << 18);
+                scope.spawn(move || {
+                    let mut stdio = launch.stdio();
+                    // It answers, so it is up.
+                    stdio.ask(&named(0, "first"));
+                    let mut input = stdio.take_input();
+                    let name = "x".repeat(150);
+                    let calls: String =
+                        (1..=3000).map(|id| format!("{}\n", named(id, &name))).collect();
+                    let writing = scope.spawn(move || {
+                        // It is killed meanwhile.
+                        let _ = input.write_all(calls.as_bytes());
+                    });
+                    sleep(Duration::from_millis(round * 7 + one * 13));
+                    stdio.signal(Signal::KILL);
+                    stdio.ended();
+                    drop(stdio);
+                    writing.join().unwrap();
+                });
+            }
+        });
+        log.is_whole();
+    }
+    let mut stdio = log.launch(&workspace).stdio();
+    stdio.ask(&named(1, "last"));
+    stdio.close_input();
+    stdio.ended();
+    log.is_whole();
+    assert_eq!(log.tools().last().unwrap(), "last");
+}
+
+#[test]
+fn eight_servers_on_one_log_lose_no_record_and_leave_it_whole() {
+    const EACH: u64 = 250;
+    let (log, workspace) = (Log::new(), Workspace::new());
+    scope(|scope| {
+        for server in 0..8 {
+            let launch = log.launch(&workspace).set("audit_file_bytes", 1 << 16);
+            scope.spawn(move || {
+                let mut stdio = launch.stdio();
+                for id in 1..=EACH {
+                    stdio.send(&named(id, &format!("{server}-{id}")));
+                }
+                for id in 1..=EACH {
+                    stdio.answer(id);
+                }
+                stdio.close_input();
+                assert_eq!(stdio.ended().code(), Some(0));
+            });
+        }
+    });
+    let told = log.is_whole();
+    assert!(told.contains("lines 1 to 2000"), "{told}");
+    let mut tools = log.tools();
+    tools.sort();
+    tools.dedup();
+    assert_eq!(tools.len(), 2000);
+    assert!(log.file().with_extension("jsonl.1").exists(), "no file was put aside");
+}
+
+#[test]
+fn a_strict_log_has_every_call_that_was_answered_before_the_server_was_killed() {
+    let (log, workspace) = (Log::new(), Workspace::new());
+    for round in 0..12_u64 {
+        let mut stdio = log.launch(&workspace).set("audit_strict", true).stdio();
+        for id in 1..=32 {
+            stdio.send(&named(id, &format!("{round}-{id}")));
+        }
+        let answered: Vec<_> =
+            (0..=round * 2).map(|_| stdio.receive()["id"].as_u64().unwrap()).collect();
+        stdio.signal(Signal::KILL);
+        stdio.ended();
+        let tools = log.tools();
+        for id in answered {
+            let name = format!("{round}-{id}");
+            assert!(tools.contains(&name), "{name} was answered and is not on record");
+        }
+    }
+    log.is_whole();
+}
+
+/// A disk of 256 KiB, or why there is none.
+struct Disk(TempDir);
+
+impl Disk {
+    fn new() -> Result<Self, String> {
+        let folder = TempDir::with_prefix("toolgate-disk-").unwrap();
+        let words = ["-t", "tmpfs", "-o", "size=256k", "toolgate-test"];
+        let mounted = Command::new("mount").args(words).arg(folder.path()).output();
+        match mounted {
+            Ok(output) if output.status.success() => Ok(Self(folder)),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(err) => Err(err.to_string()),
+        }
+    }
+
+    /// Fills all that is left of it.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.0.path().join("filler")).unwrap();
+        while file.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn while_the_disk_is_full_a_strict_log_lets_no_call_be_answered_as_done() {
+    let disk = match Disk::new() {
+        Ok(disk) => disk,
+        Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
+    };
+    let (log, workspace) = (Log::new(), Workspace::new());
+    let file = disk.0.path().join("audit.jsonl");
+    let launch = log.launch(&workspace).set("audit_to", file.display());
+    let mut stdio = launch.set("audit_strict", true).stdio();
+    let read = |id: u64| call(id, "files_read", json!({ "path": "README.md" }));
+    assert_ne!(stdio.ask(&read(1))["result"]["isError"], true);
+
+    disk.fill();
+    // The file's last page has some room left: some dozen records.
+    let mut refused = 0;
+    for id in 2..=60 {
+        let answer = stdio.ask(&read(id));
+        if answer["result"]["isError"] == true {
+            let told = answer.to_string();
+            assert!(told.contains("audit"), "{told}");
+            refused += 1;
+            if refused == 2 {
+                break;
+            }
+        } else {
+            let seq = fs::read_to_string(&file).unwrap().lines().count() as u64;
+            assert!(seq >= id, "{id} was answered and is not on record");
+        }
+    }
+    assert_eq!(refused, 2, "calls go on though the disk is full");
+
+    disk.make_room();
+    wait_long_for(Duration::from_secs(30), "calls run again", || {
+        (stdio.ask(&read(100))["result"]["isError"] != true).then_some(())
+    });
+    stdio.close_input();
+    stdio.ended();
+    let (code, told) = verify(&file, &log.key());
+    assert_eq!(code, 0, "{told}");
+}
+
+#[test]
+fn what_was_recorded_while_the_disk_was_full_is_written_once_there_is_room() {
+    let disk = match Disk::new() {
+        Ok(disk) => disk,
+        Err(why) => return eprintln!("SKIPPED: no small disk can be mounted here: {why}"),
+    };
+    let (log, workspace) = (Log::new(), Workspace::new());
+    let file = disk.0.path().join("audit.jsonl");
+    let mut stdio = log.launch(&workspace).set("audit_to", file.display()).stdio();
+    stdio.ask(&named(1, "first"));
+    disk.fill();
+    for id in 2..=100 {
+        stdio.ask(&named(id, "later"));
+    }
+    wait_until("it is said", || stdio.log().contains("cannot be written, trying again"));
+    let (code, told) = verify(&file, &log.key());
+    assert_eq!(code, 0, "{told}");
+    disk.make_room();
+    wait_until("all are written", || {
+        fs::read_to_string(&file).is_ok_and(|text| text.lines().count() == 100)
+    });
+    let (code, told) = verify(&file, &log.key());
+    assert!(code == 0 && told.contains("lines 1 to 100"), "{told}");
+}
+
+#[test]
+fn the_last_records_are_printed_as_they_are() {
+    let (log, workspace) = (Log::new(), Workspace::new());
+    let mut stdio = log.launch(&workspace).stdio();
+    for id in 1..=30 {
+        stdio.ask(&named(id, &format!("tool-{id}")));
+    }
+    stdio.close_input();
+    stdio.ended();
+    let home = TempDir::new().unwrap();
+    let mut command = Command::new(binary());
+    command.args(["audit", "tail", "-n", "3"]).env_clear().env("HOME", home.path());
+    command.env("TOOLGATE_AUDIT_TO", log.file()).current_dir(home.path());
+    let output = command.output().unwrap();
+    let text = fs::read_to_string(log.file()).unwrap();
+    let last: Vec<_> = text.split_inclusive('\n').skip(27).collect();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), last.concat());
+}

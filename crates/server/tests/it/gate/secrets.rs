@@ -1,0 +1,132 @@
+//! Values that are named as secrets, which are in nothing that is told: over the wire, whatever
+//! asks for them.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, Workspace, over_both_tuned, structured, wait_for, wait_until,
+};
+
+/// Named by a variable, and in a file of secrets.
+const NAMED: &str = "hunter2-of-a-variable";
+const IN_FILE: &str = "hunter2 with \"quotes\" in a file";
+
+fn workspace() -> Workspace {
+    let text = format!("first {NAMED}\nthen {IN_FILE}\n");
+    Workspace::new().file("s.txt", text).file(&format!("{NAMED}.txt"), "named so")
+}
+
+/// The file of secrets lies outside of what is served.
+fn tuned(launch: Launch, secrets: &tempfile::TempDir) -> Launch {
+    let file = secrets.path().join("secrets");
+    std::fs::write(&file, format!("{IN_FILE}\n")).unwrap();
+    let launch = launch.set("secrets_values_from", "DEPLOY").env("DEPLOY", NAMED);
+    launch.set("secrets_files", file.display()).set("log_level", "debug")
+}
+
+#[track_caller]
+fn says_none(what: &str, told: &str) {
+    let quoted = json!(IN_FILE).to_string();
+    for secret in [NAMED, IN_FILE, quoted.trim_matches('"')] {
+        assert!(!told.contains(secret), "{what} says {secret}: {told}");
+    }
+}
+
+#[track_caller]
+fn clean(what: &str, answer: &Value) {
+    let told = answer.to_string();
+    says_none(what, &told);
+    assert!(told.contains("[redacted]"), "{what} says nothing of it: {told}");
+}
+
+#[test]
+fn what_is_named_a_secret_is_in_no_result_refusal_record_or_log() {
+    let secrets = tempfile::tempdir().unwrap();
+    over_both_tuned(
+        &workspace(),
+        |launch| tuned(launch, &secrets),
+        |client| {
+            let told = client.call("files_read", json!({ "path": "s.txt" }));
+            clean("a file", &told);
+            let expected = "first [redacted]\nthen [redacted]\n";
+            assert_eq!(structured(&told)["content"], expected);
+            clean("a list", &client.call("files_list", json!({ "path": "." })));
+            let found = json!({ "text": "hunter2", "path": "." });
+            clean("a search", &client.call("files_search", found));
+            clean(
+                "a program",
+                &client.call("exec_run", json!({ "command": "cat", "args": ["s.txt"] })),
+            );
+            let none = json!({ "path": format!("{NAMED}/none") });
+            clean("a refusal", &client.call("files_read", none));
+            let uri = format!("file://{}", client.server().root().join("s.txt").display());
+            clean("a resource", &client.ask("resources/read", json!({ "uri": uri })));
+            client.call(NAMED, json!({}));
+            client.server().outcomes(7);
+            says_none("a record", &Value::from(client.server().records()).to_string());
+            says_none("the log", &client.server().log());
+        },
+    );
+}
+
+#[test]
+fn what_a_job_prints_is_kept_without_however_it_comes() {
+    let secrets = tempfile::tempdir().unwrap();
+    over_both_tuned(
+        &workspace(),
+        |launch| tuned(launch, &secrets),
+        |client| {
+            let (start, end) = NAMED.split_at(9);
+            let script =
+                format!("printf 'is {start}'; sleep 0.4; printf '{end}, '; printf 'is {start}'");
+            let arguments = json!({ "command": "sh", "args": ["-c", script] });
+            let job = json!({ "tool": "exec_run", "arguments": arguments });
+            let job = structured(&client.call("jobs_start", job))["job_id"].clone();
+            let ended = wait_for("it ends", || {
+                let looked = client.call("jobs_get", json!({ "job_id": job, "wait_ms": 5000 }));
+                Some(structured(&looked).clone()).filter(|job| job["state"] == "succeeded")
+            });
+            clean("its result", &ended);
+            let output = client.call("jobs_output", json!({ "job_id": job }));
+            clean("its output", &output);
+            let pieces = structured(&output)["pieces"].as_array().unwrap();
+            let text: String = pieces.iter().map(|piece| piece["text"].as_str().unwrap()).collect();
+            // What only begins as it does is told once nothing more comes.
+            assert_eq!(text, format!("is [redacted], is {start}"));
+        },
+    );
+}
+
+#[test]
+fn an_older_dialect_tells_it_no_more_than_mcp() {
+    let secrets = tempfile::tempdir().unwrap();
+    let launch = tuned(Launch::over(&workspace()), &secrets);
+    let mut stdio = launch.arg("--dialect").arg("mira").stdio();
+    let params = json!({ "path": "s.txt" });
+    let read = json!({ "jsonrpc": "2.0", "id": 1, "method": "files/read", "params": params });
+    stdio.write(format!("{read}\n").as_bytes());
+    clean("files/read", &stdio.receive());
+}
+
+#[test]
+fn where_none_is_named_results_are_told_as_they_are() {
+    let mut client = Client::stdio(
+        Launch::over(&workspace()).env("DEPLOY_TOKEN", NAMED),
+        crate::support::MODERN,
+    );
+    let told = client.call("files_read", json!({ "path": "s.txt" }));
+    assert_eq!(structured(&told)["content"], format!("first {NAMED}\nthen {IN_FILE}\n"));
+}
+
+#[test]
+fn a_secret_that_is_missing_or_short_keeps_it_from_serving() {
+    for (launch, told) in [
+        (Launch::over(&Workspace::new()), "`DEPLOY`, which is not set"),
+        (Launch::over(&Workspace::new()).env("DEPLOY", "short12"), "has 7 bytes"),
+    ] {
+        let stdio = launch.set("secrets_values_from", "DEPLOY").stdio();
+        assert_eq!(stdio.ended().code(), Some(2));
+        wait_until("it says why", || stdio.log().contains(told));
+        assert!(!stdio.log().contains("short12"), "{}", stdio.log());
+    }
+}
