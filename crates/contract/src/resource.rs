@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::content::Blob;
 use crate::{BoxFuture, Changes, Ctx, Icon, Meant, ToolError, ToolSpec};
@@ -133,6 +134,11 @@ pub trait Resources: Send + Sync + 'static {
     fn guard(&self) -> &ToolSpec;
     /// Whether `uri` is one of its own, there or not.
     fn owns(&self, uri: &str) -> bool;
+    /// What policy sees of reading `uri`, as arguments of a call: those of the tool that reads the
+    /// same too, as far as they say which.
+    fn asked(&self, uri: &str) -> Value {
+        json!({ "uri": uri })
+    }
     /// Up to `at_most` resources after the one read by `after`, in a fixed order.
     fn list<'a>(
         &'a self,

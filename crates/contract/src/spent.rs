@@ -16,6 +16,8 @@ pub trait Purse: Send + Sync {
     /// # Errors
     /// When the caller has written too much of late, with how long to wait.
     fn written(&self, bytes: u64) -> Result<(), ToolError>;
+    /// Takes `bytes` that were written already, be there room or not.
+    fn wrote(&self, bytes: u64);
 }
 
 impl Spent {
@@ -35,6 +37,13 @@ impl Spent {
     /// When the caller has written too much of late; to be passed on with `?`.
     pub fn written(&self, bytes: u64) -> Result<(), ToolError> {
         self.0.as_ref().map_or(Ok(()), |purse| purse.written(bytes))
+    }
+
+    /// Says that `bytes` were written, for what is not known before: ask for room for none first.
+    pub fn wrote(&self, bytes: u64) {
+        if let Some(purse) = &self.0 {
+            purse.wrote(bytes);
+        }
     }
 }
 

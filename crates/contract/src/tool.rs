@@ -45,7 +45,7 @@ pub trait Tool: Send + Sync + 'static {
     const TAGS: &'static [&'static str] = &[];
     /// Which of its arguments are paths in the workspace: rules see each in its plain spelling.
     const PATHS: &'static [&'static str] =
-        &["path", "paths", "source", "destination", "cwd", "folder", "file"];
+        &["path", "paths", "source", "destination", "cwd", "folder", "file", "project", "repo"];
     /// The arguments: [`NoInput`] where there are none.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// The result: whatever is JSON and has a schema, or [`Shown`] for what is only to be seen.

@@ -45,17 +45,17 @@ pub(crate) async fn agreed(
     if !permit.confirms() {
         return Ok(());
     }
-    let id = &spec.id;
+    let (id, rule) = (&spec.id, permit.rule());
     if !call.asker.can().has(Kind::Form) && !call.asker.given().contains_key(KEY) {
         let message = format!(
-            "`{id}` is to be confirmed by a person each time (`tools.confirm`), and this client \
+            "`{id}` is to be confirmed by a person each time (`{rule}`), and this client \
              offers no way to ask one"
         );
         return Err(CallError::NotAllowed { message });
     }
     let Some(shown) = shown(spec.effects, input) else {
         let message = format!(
-            "`{id}` is to be confirmed by a person each time (`tools.confirm`), and its arguments \
+            "`{id}` is to be confirmed by a person each time (`{rule}`), and its arguments \
              are longer than the {SHOWN_CHARS_MAX} characters they are shown; make them shorter"
         );
         return Err(CallError::NotAllowed { message });

@@ -51,8 +51,8 @@ pub use jobs::{
     Said, SqliteStore, Store, StoreError,
 };
 pub use library::Library;
-pub use limits::{Limits, Rate};
-pub use policy::{BadRule, Policy};
+pub use limits::{Limits, Quantity, Rate};
+pub use policy::{BadRule, Decision, Effect as PolicyEffect, Explained, Policy, PolicyRule};
 pub use schemas::{
     Checker, Counts, Fingerprint, NoToolIo, SchemaError, SchemaFile, SchemaFiles, SchemaRegistry,
     Shared, Side, ToolIoValidators,
@@ -190,6 +190,7 @@ impl Gate {
         settings: Settings,
     ) -> Self {
         let limits = limits.with_tools(catalog.specs());
+        let policy = policy.with_tools(catalog.specs());
         let prompting = ToolId::new("prompts").expect("an id");
         let prompting = ToolSpec::new(prompting, "Prompts", "Makes a prompt.", Effects::Reads);
         let (library, rounds) = (Library::default(), Rounds::new());
@@ -372,6 +373,22 @@ impl Host {
     fn only_a_job(&self, call: &Call) -> Option<&ToolId> {
         let entry = self.gate.find(&call.caller, &call.tool).ok()?;
         (entry.spec().job == AsJob::Must).then(|| &entry.spec().id)
+    }
+
+    /// What policy decides about a call of `tool` by `caller`, whether they see it or not, and why.
+    ///
+    /// # Errors
+    /// When there is no such tool, or it does not take this input.
+    pub fn explain(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        input: Value,
+    ) -> Result<Explained, CallError> {
+        let entry = self.gate.catalog.find(tool, |_| true)?;
+        let input = entry.tool().normalised(input);
+        validate::input(entry, &input)?;
+        Ok(self.gate.policy.explain(caller, entry.spec(), &input))
     }
 
     async fn call(&self, call: Call) -> Result<Answer, CallError> {

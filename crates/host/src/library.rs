@@ -89,6 +89,13 @@ impl<'g> Reader<'g> {
         found.map(AsRef::as_ref).ok_or_else(|| self.no_resource(uri))
     }
 
+    /// Refuses to look at what the caller may not read.
+    fn allows(&self, source: &dyn Resources, uri: &str) -> Result<(), CallError> {
+        let (caller, guard) = (&self.call.caller, source.guard());
+        self.gate.policy.authorise_beside(caller, guard, &source.asked(uri))?;
+        Ok(())
+    }
+
     /// The refusal of a URI that is no source's, with how those begin of which there are many.
     fn no_resource(&self, uri: &str) -> CallError {
         let templates = self.sources().flat_map(|source| source.templates());
@@ -171,6 +178,7 @@ impl<'g> Reader<'g> {
 
     pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
         let source = self.source(uri)?;
+        self.allows(source, uri)?;
         let (gate, size) = (self.gate, self.gate.settings.page_size);
         let stand = self.looking();
         let listing = async { source.folder(&stand.ctx, uri, after, size + 1).await };
@@ -183,6 +191,7 @@ impl<'g> Reader<'g> {
 
     pub(crate) async fn watch(self, uri: String) -> Result<Answer, CallError> {
         let source = self.source(&uri)?;
+        self.allows(source, &uri)?;
         let gate = self.gate;
         let stand = self.looking();
         let watching = async { source.watch(&stand.ctx, &uri, &gate.library.changes).await };
@@ -192,8 +201,11 @@ impl<'g> Reader<'g> {
 
     /// Whether the caller may see `prompt`.
     fn shows(&self, prompt: &dyn AnyPrompt) -> bool {
-        let shows = |guard| self.gate.policy.shows(&self.call.caller, guard);
-        prompt.guard().is_none_or(shows)
+        let (policy, caller) = (&self.gate.policy, &self.call.caller);
+        match prompt.guard() {
+            Some(guard) => policy.shows(caller, guard),
+            None => policy.shows_words(caller, &self.gate.prompting),
+        }
     }
 
     /// All prompts there are now that the caller may see, in order of name, each name once.

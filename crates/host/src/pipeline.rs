@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Contents, Ctx, Ending, Output,
-    PromptText, Resources, Spent, ToolError, ToolSpec,
+    PromptText, Resources, ToolError, ToolSpec,
 };
 
 use crate::audit::OpenRecord;
@@ -44,8 +44,8 @@ pub(crate) async fn read(
     let pass = async {
         let source = found?;
         let spec = source.guard();
-        let input = json!({ "uri": uri });
-        let permit = decided.by(gate.policy.authorise(&call.caller, spec, &input))?;
+        let input = source.asked(uri);
+        let permit = decided.by(gate.policy.authorise_beside(&call.caller, spec, &input))?;
         confirm::agreed(gate, spec, &call, &input, &permit).await?;
         let slot = gate.limits.admit(&call.caller, spec, &call.cancel).await?;
         let stand = Stand::of(gate, spec.deadline, &call);
@@ -66,15 +66,13 @@ pub(crate) async fn make(
     let pass = async {
         let prompt = found.await?;
         validate::arguments(prompt.spec(), &arguments)?;
-        let permit = match prompt.guard() {
-            Some(guard) => {
-                let asked = json!({ "prompt": prompt.spec().name, "arguments": arguments });
-                let permit = decided.by(gate.policy.authorise(&call.caller, guard, &asked))?;
-                confirm::agreed(gate, guard, &call, &asked, &permit).await?;
-                permit
-            }
-            None => gate.policy.authorise_prompt(),
-        };
+        let asked = json!({ "prompt": prompt.spec().name, "arguments": arguments });
+        let guard = prompt.guard().unwrap_or(&gate.prompting);
+        let permit = decided.by(match prompt.guard() {
+            Some(guard) => gate.policy.authorise_beside(&call.caller, guard, &asked),
+            None => gate.policy.authorise_words(&call.caller, guard, &asked),
+        })?;
+        confirm::agreed(gate, guard, &call, &asked, &permit).await?;
         let slot = gate.limits.admit(&call.caller, &gate.prompting, &call.cancel).await?;
         let stand = Stand::of(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
@@ -234,7 +232,7 @@ impl Stand {
             deadline: Instant::now().into_std() + allowed,
             events,
             asker: patience.counted(&call.asker),
-            spent: Spent::none(),
+            spent: gate.limits.spent(&call.caller),
             trace: call.beside.trace.clone(),
         };
         Self { ctx, cancel: call.cancel.clone(), allowed, patience, _veil: veil }

@@ -2,7 +2,7 @@
 
 use toolgate_contract::{Caller, CallerKind, Effects, ToolId, ToolSpec};
 
-use crate::policy::{BadRule, Rule};
+use crate::policy::{BadRule, Pattern};
 
 /// What a scope is for.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub(crate) struct Scopes(Vec<Granted>);
 
 struct Granted {
     name: String,
-    tools: Vec<Rule>,
+    tools: Vec<Pattern>,
     effects: Effects,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Needs {
 impl Scopes {
     pub(crate) fn new(scopes: &[Scope]) -> Result<Self, BadRule> {
         let granted = scopes.iter().map(|Scope { name, tools, effects }| {
-            let tools = tools.iter().map(|pattern| Rule::new("scopes.tools", pattern));
+            let tools = tools.iter().map(|pattern| Pattern::new("scopes.tools", pattern));
             let tools = tools.collect::<Result<_, _>>()?;
             Ok(Granted { name: name.clone(), tools, effects: *effects })
         });

@@ -3,6 +3,7 @@
 
 mod rounds;
 mod library;
+mod policy;
 mod jobs;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use toolgate_contract::{
 
 use crate::{
     Asked, Audit, AuditDestination, AuditFile, Catalog, Gate, Host, JobSettings, JobsHandle,
-    Library, Limits, Policy, Settings, job_resources,
+    Library, Limits, Policy, PolicyEffect, PolicyRule, Settings, job_resources,
 };
 
 /// A host in a folder of its own.
@@ -35,6 +36,7 @@ struct Plan {
     library: Library,
     deny: Vec<String>,
     confirm: Vec<String>,
+    rules: Vec<PolicyRule>,
     settings: Settings,
     handle: JobsHandle,
 }
@@ -47,15 +49,17 @@ impl Plan {
             library: Library::default(),
             deny: Vec::new(),
             confirm: Vec::new(),
+            rules: Vec::new(),
             settings: Settings { cancel_grace: Duration::from_millis(10), ..Settings::default() },
             handle: JobsHandle::default(),
         }
     }
 
     fn build(self) -> House {
-        let Self { folder, tools, mut library, deny, confirm, settings, handle } = self;
+        let Self { folder, tools, mut library, deny, confirm, rules, settings, handle } = self;
         let policy = Policy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
         let policy = policy.with_confirm(&confirm).expect("sound rules");
+        let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
         let limits = Limits::new(8, 8, 8, Duration::from_secs(1));
         let log =
             AuditDestination::File(AuditFile::at(folder.path().join("audit.jsonl"), folder.path()));

@@ -5,6 +5,7 @@ mod contracts;
 mod keys;
 pub mod key_file;
 pub mod oauth;
+mod policy;
 mod secrets;
 mod setting;
 
@@ -22,6 +23,7 @@ pub use keys::{Key, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
 pub use load::{Loaded, check_listen, check_reach, environment, load};
 pub(crate) use load::{cache_folder, state_folder};
+pub use policy::{Effect as PolicyEffect, Policy, Rule as PolicyRule};
 pub use secrets::Secrets;
 pub use setting::{reference, schema};
 
@@ -49,6 +51,8 @@ pub struct Config {
     pub scopes: Vec<oauth::Scope>,
     /// Which tools are offered.
     pub tools: Tools,
+    /// Rules over who may call what with which input.
+    pub policy: Policy,
     /// How much may go on at once, how large and how long.
     pub limits: Limits,
     /// How the output of tools is checked.
@@ -269,6 +273,15 @@ pub struct Limits {
     pub calls: usize,
     /// The most calls at once that run programs; they do not count among the others.
     pub programs: usize,
+    /// The most calls at once of one caller, that run no programs; further ones wait in its own
+    /// queue. 0 is three quarters of `calls` where there are keys, and else no bound.
+    pub calls_each: usize,
+    /// The same for calls that run programs.
+    pub programs_each: usize,
+    /// How much each caller may write by the tools of files, in bytes, before it is to wait; 0 is no bound.
+    pub written_bytes: u64,
+    /// How much more each caller may write each second, in bytes.
+    pub written_per_s_bytes: u64,
     /// The most calls that wait for one to end; more are refused.
     pub waiting: usize,
     /// How long a call waits for another to end, in milliseconds.
@@ -322,6 +335,10 @@ impl Default for Limits {
             message_bytes: 32 << 20,
             calls: 64,
             programs: 16,
+            calls_each: 0,
+            programs_each: 0,
+            written_bytes: 1 << 30,
+            written_per_s_bytes: 16 << 20,
             waiting: 8192,
             wait_ms: 30_000,
             deadline_ms: 60_000,

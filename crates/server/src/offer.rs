@@ -143,7 +143,7 @@ impl Offer {
         let jobs = jobs.map(|folder| wiring::jobs_in(folder, &config.jobs));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.checked()?;
-        let gate = wiring::gate(catalog, library, config)?;
+        let gate = wiring::gate(catalog, library, config, None)?;
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, wiring::card(&config.server));

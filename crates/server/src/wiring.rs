@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{AnyTool, Effects, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
-    Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy, Rate, Scope, Settings,
-    job_resources, job_tools,
+    Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy, PolicyRule, Quantity,
+    Rate, Scope, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Fetch, Processes, Root, Sandbox};
@@ -68,7 +68,7 @@ impl Workspace {
         let schemas = enveloping::schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
-        let gate = gate(catalog, library, config)?;
+        let gate = gate(catalog, library, config, Some(root))?;
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, card(&config.server));
@@ -132,17 +132,25 @@ pub(crate) fn card(server: &config::Server) -> Option<Card> {
     server.card.clone().map(|name| Card { name, url: server.url.clone() })
 }
 
-/// The gate before `catalog` and `library`, under `config`.
+/// The gate before `catalog` and `library`, under `config`; `root` is the folder that is served.
 pub(crate) fn gate(
     catalog: Catalog,
     mut library: Library,
     config: &Config,
+    root: Option<&Path>,
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let policy =
         Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?
             .with_confirm(&config.tools.confirm)?
             .with_scopes(&scopes(&config.scopes))?;
+    let policy = match root {
+        // As the tools know it: with all links resolved.
+        Some(root) => policy.with_root(&real(root)),
+        None => policy,
+    };
+    let rules: Vec<PolicyRule> = config.policy.rules.iter().map(PolicyRule::from).collect();
+    let policy = policy.with_rules(&rules, config.policy.default.into())?;
     let audit = recording::audit(&config.audit)?;
     if config.resources.audit {
         library.resources.extend(audit.resources());
@@ -160,6 +168,7 @@ pub(crate) fn gate(
         Duration::from_millis(limits.wait_ms),
     )
     .with_rates(&rates(&limits.rate))?;
+    let slots = bounded_each(slots, config);
     if !ids.is_empty() {
         slots.check(&ids)?;
     }
@@ -184,6 +193,27 @@ fn scopes(scopes: &[config::oauth::Scope]) -> Vec<Scope> {
         effects: effects_max(scope.effects),
     });
     scopes.collect()
+}
+
+/// `slots`, with what each caller may take of them.
+fn bounded_each(slots: Limits, config: &Config) -> Limits {
+    let limits = &config.limits;
+    let share = |each: usize, all: usize| match each {
+        // Of one caller there is nobody to keep out.
+        0 if config.keys.is_empty() => all,
+        0 => (all * 3).div_ceil(4),
+        each => each,
+    };
+    let calls = share(limits.calls_each, limits.calls);
+    let programs = share(limits.programs_each, limits.programs);
+    let slots = match calls < limits.calls || programs < limits.programs {
+        true => slots.with_each(calls, programs),
+        false => slots,
+    };
+    match limits.written_bytes {
+        0 => slots,
+        at_once => slots.with_written(Quantity { at_once, per_second: limits.written_per_s_bytes }),
+    }
 }
 
 /// How often each caller may call what.

@@ -1,5 +1,7 @@
 //! How much may go on at once, and how often.
 
+mod bytes;
+mod each;
 mod rates;
 
 use std::collections::HashMap;
@@ -10,11 +12,14 @@ use std::time::Duration;
 use governor::clock::MonotonicClock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec};
+use toolgate_contract::{CallError, Caller, Effects, Spent, ToolId, ToolSpec};
 
 use crate::policy::BadRule;
+use bytes::Bytes;
+use each::{Each, Share};
 use rates::Rates;
 
+pub use bytes::Quantity;
 pub use rates::Rate;
 
 /// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read
@@ -24,6 +29,9 @@ pub struct Limits {
     programs: Pool,
     each: HashMap<ToolId, Pool>,
     rates: Option<Rates>,
+    calls_each: Option<Each>,
+    programs_each: Option<Each>,
+    bytes: Option<Bytes>,
 }
 
 /// Proof that limits admitted a call; what it holds is given back when it is dropped.
@@ -32,6 +40,8 @@ pub(crate) struct Slot {
     among_all: OwnedSemaphorePermit,
     #[allow(dead_code, reason = "held, and given back on drop")]
     of_its_tool: Option<OwnedSemaphorePermit>,
+    #[allow(dead_code, reason = "held, and given back on drop")]
+    of_its_caller: Option<Share>,
 }
 
 /// How long whoever finds no slot waits.
@@ -53,15 +63,36 @@ impl Limits {
     /// At most `calls` calls at once, beside them `programs` that run programs; of each up to
     /// `waiting_max` more wait, none longer than `wait_max`.
     pub fn new(calls: usize, programs: usize, waiting_max: usize, wait_max: Duration) -> Self {
-        let pool = |what: &str, size| Pool {
-            what: what.to_owned(),
-            free: Arc::new(Semaphore::new(size)),
-            waiting: AtomicUsize::new(0),
-            waiting_max,
-            wait_max,
-        };
-        let (calls, programs) = (pool("calls", calls), pool("programs", programs));
-        Self { calls, programs, each: HashMap::new(), rates: None }
+        let pool = |what, size| Pool::new(what, size, waiting_max, wait_max);
+        Self {
+            calls: pool("calls", calls),
+            programs: pool("programs", programs),
+            each: HashMap::new(),
+            rates: None,
+            calls_each: None,
+            programs_each: None,
+            bytes: None,
+        }
+    }
+
+    /// The same, with at most `calls` calls and `programs` that run programs of each caller at
+    /// once; further ones of a caller wait in its own queue.
+    pub fn with_each(self, calls: usize, programs: usize) -> Self {
+        let (waiting_max, wait_max) = (self.calls.waiting_max, self.calls.wait_max);
+        let each =
+            |what, size| Some(Each::new(move || Pool::new(what, size, waiting_max, wait_max)));
+        let calls_each = each("calls of one caller", calls);
+        Self { calls_each, programs_each: each("programs of one caller", programs), ..self }
+    }
+
+    /// The same, with each caller writing only so much.
+    pub fn with_written(self, written: Quantity) -> Self {
+        Self { bytes: Some(Bytes::new(written)), ..self }
+    }
+
+    /// Where what a call of `caller` takes in bulk is taken from.
+    pub(crate) fn spent(&self, caller: &Caller) -> Spent {
+        self.bytes.as_ref().map_or_else(Spent::none, |bytes| Spent::from(bytes.purse(caller)))
     }
 
     /// The same, with each caller calling each tool only so often; the first of `rules` that
@@ -101,7 +132,7 @@ impl Limits {
         cancel: &CancellationToken,
     ) -> Result<Slot, CallError> {
         self.take(caller, spec)?;
-        self.slot(spec, cancel, Patience::Bounded).await
+        self.slot(Some(caller), spec, cancel, Patience::Bounded).await
     }
 
     /// Counts a call of `spec` against what `caller` may.
@@ -116,29 +147,43 @@ impl Limits {
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<Slot, CallError> {
-        self.slot(spec, cancel, Patience::Endless).await
+        self.slot(None, spec, cancel, Patience::Endless).await
     }
 
     async fn slot(
         &self,
+        caller: Option<&Caller>,
         spec: &ToolSpec,
         cancel: &CancellationToken,
         patience: Patience,
     ) -> Result<Slot, CallError> {
+        let runs = spec.effects == Effects::Runs;
         // Its own first: whoever waits for that takes no place that another could use.
+        let each = if runs { &self.programs_each } else { &self.calls_each };
+        let of_its_caller = match each.as_ref().zip(caller) {
+            Some((each, caller)) => Some(each.admit(caller, cancel, patience).await?),
+            None => None,
+        };
         let of_its_tool = match self.each.get(&spec.id) {
             Some(pool) => Some(pool.admit(cancel, patience).await?),
             None => None,
         };
-        let pool = match spec.effects {
-            Effects::Reads | Effects::Adds | Effects::Changes => &self.calls,
-            Effects::Runs => &self.programs,
-        };
-        Ok(Slot { among_all: pool.admit(cancel, patience).await?, of_its_tool })
+        let pool = if runs { &self.programs } else { &self.calls };
+        Ok(Slot { among_all: pool.admit(cancel, patience).await?, of_its_tool, of_its_caller })
     }
 }
 
 impl Pool {
+    fn new(what: &str, size: usize, waiting_max: usize, wait_max: Duration) -> Self {
+        Self {
+            what: what.to_owned(),
+            free: Arc::new(Semaphore::new(size)),
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+            wait_max,
+        }
+    }
+
     async fn admit(
         &self,
         cancel: &CancellationToken,
@@ -234,8 +279,8 @@ mod tests {
     async fn a_job_waits_where_a_call_would_be_refused() {
         let limits = Limits::new(1, 1, 0, Duration::ZERO);
         let program = spec(Effects::Runs);
-        let cancel = wanted();
-        let slot = limits.admit(&me(), &program, &cancel).await.expect("it fits");
+        let (cancel, me) = (wanted(), me());
+        let slot = limits.admit(&me, &program, &cancel).await.expect("it fits");
         let (admitted, ()) = tokio::join!(limits.admit_job(&program, &cancel), async {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             drop(slot);

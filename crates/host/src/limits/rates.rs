@@ -12,7 +12,7 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
-use crate::policy::{BadRule, Rule};
+use crate::policy::{BadRule, Pattern};
 
 /// The setting that rules stand in.
 const SETTING: &str = "limits.rate";
@@ -34,7 +34,7 @@ pub struct Rate {
 
 /// The rules, and the buckets of each tool that one of them matches.
 pub(super) struct Rates<C: Clock = MonotonicClock> {
-    rules: Vec<(Rule, Quota)>,
+    rules: Vec<(Pattern, Quota)>,
     buckets: HashMap<ToolId, Buckets<C>>,
     clock: C,
 }
@@ -59,7 +59,7 @@ impl<C: Clock + Clone> Rates<C> {
         let rules = rules.iter().map(|Rate { tools, calls, per, burst }| {
             let one = (*per / calls.get()).max(Duration::from_nanos(1));
             let quota = Quota::with_period(one).expect("not zero").allow_burst(*burst);
-            Ok((Rule::new(SETTING, tools)?, quota))
+            Ok((Pattern::new(SETTING, tools)?, quota))
         });
         Ok(Self { rules: rules.collect::<Result<_, _>>()?, buckets: HashMap::new(), clock })
     }

@@ -1,24 +1,81 @@
-//! Who may use which tool.
+//! Who may use which tool, and with what: rules in order, of which the first that fits decides.
+//!
+//! A rule that cannot be decided decides against the caller: one that denies or confirms denies,
+//! one that allows does not.
 
+mod rule;
+mod pattern;
+mod expression;
+mod binding;
+mod plain;
+mod explain;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
-use globset::{Glob, GlobMatcher};
 use serde_json::Value;
-use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec, fold};
+use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec};
 
 use crate::scopes::{Needs, Scope, Scopes};
+use expression::{Bounds, When};
+use rule::{Matched, Over, Rule, Why};
 
-/// Rules over tools: which are offered at all, and whether any may change things.
-pub struct Policy {
-    allow: Vec<Rule>,
-    deny: Vec<Rule>,
-    confirm: Vec<Rule>,
-    effects_max: Effects,
-    scopes: Scopes,
-}
+pub use explain::{Decision, Explained};
+pub use pattern::BadRule;
+pub(crate) use pattern::Pattern;
+pub use rule::{Effect, PolicyRule};
 
 /// What a rule is called in the record.
 pub(crate) type RuleName = Arc<str>;
+
+/// What decides where no rule does.
+const DEFAULT: &str = "default";
+/// What decides over a token whose scopes are not enough.
+const SCOPES: &str = "scopes";
+
+/// Rules over callers, tools and what these are given.
+pub struct Policy {
+    /// Those of the settings under `[tools]`, which only deny, and then those of `[[policy.rules]]`.
+    rules: Vec<Rule>,
+    /// How many of them are of `[tools]`: they are over tools alone.
+    of_tools: usize,
+    /// What a person is asked about, whatever allows it.
+    confirm: Vec<Rule>,
+    default: Effect,
+    default_name: RuleName,
+    /// Which rules are about each tool, so that a call looks at no other.
+    known: HashMap<ToolId, Known>,
+    bounds: Bounds,
+    /// What callers that have a token need beside.
+    scopes: Scopes,
+}
+
+/// Which rules are about a tool that is like this.
+struct Known {
+    effects: Effects,
+    ruled_as: Option<ToolId>,
+    tags: Vec<String>,
+    rules: Box<[usize]>,
+}
+
+/// What is decided about.
+pub(crate) struct Of<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) spec: &'a ToolSpec,
+    pub(crate) input: &'a Value,
+    pub(crate) what: What,
+}
+
+/// What is asked for: a tool, what is known by one and is no call of it, or words alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Tool,
+    Beside,
+    Words,
+}
 
 /// Proof that policy allowed a call. Only [`Policy::authorise`] makes one.
 pub(crate) struct Permit {
@@ -35,48 +92,91 @@ pub(crate) struct Denied {
     needs: Option<String>,
 }
 
-/// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
-pub(crate) struct Rule {
-    pattern: String,
-    setting: &'static str,
-    folded: GlobMatcher,
+/// One rule that was looked at.
+pub(crate) struct Step {
+    rule: RuleName,
+    effect: Effect,
+    matched: Matched,
 }
 
-/// A rule that cannot be meant.
-#[derive(Debug, thiserror::Error)]
-pub enum BadRule {
-    /// It is not a pattern.
-    #[error("in {setting}: `{pattern}` is not a pattern over tools such as `files.*`: {why}")]
-    NoPattern {
-        /// Where it stands.
-        setting: &'static str,
-        /// The rule as written.
-        pattern: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It matches no tool there is, so it would silently do nothing.
-    #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
-    NoTool {
-        /// Where it stands.
-        setting: &'static str,
-        /// The rule as written.
-        pattern: String,
-        /// The tool that was probably meant.
-        nearest: Option<String>,
-    },
+/// What is decided, and by whom.
+struct Ruling<'p> {
+    verdict: Verdict<'p>,
+    rule: RuleName,
+}
+
+enum Verdict<'p> {
+    Allowed,
+    Confirm,
+    Denied(Option<&'p str>),
+    /// Denied, since it could not be decided.
+    Failed,
 }
 
 impl Policy {
     /// Offers the tools that match `allow` and not `deny` and do no more than `effects_max`.
     pub fn new(allow: &[String], deny: &[String], effects_max: Effects) -> Result<Self, BadRule> {
-        let (allow, deny) = (rules("tools.allow", allow)?, rules("tools.deny", deny)?);
-        Ok(Self { allow, deny, confirm: Vec::new(), effects_max, scopes: Scopes::default() })
+        let mut rules = single("tools.deny", deny, Effect::Deny)?;
+        if effects_max < Effects::Runs {
+            let over = Over::Beyond(effects_max);
+            rules.push(Rule::of_tools("tools.effects".to_owned(), Effect::Deny, over));
+        }
+        let allow: Vec<_> = allow
+            .iter()
+            .map(|pattern| Pattern::new("tools.allow", pattern))
+            .collect::<Result<_, _>>()?;
+        let over = Over::Outside(allow);
+        rules.push(Rule::of_tools("tools.allow".to_owned(), Effect::Deny, over));
+        Ok(Self {
+            of_tools: rules.len(),
+            rules,
+            confirm: Vec::new(),
+            default: Effect::Allow,
+            default_name: DEFAULT.into(),
+            known: HashMap::new(),
+            bounds: Bounds::default(),
+            scopes: Scopes::default(),
+        })
     }
 
     /// The same, with a person asked before each call of a tool that matches `confirm`.
     pub fn with_confirm(self, confirm: &[String]) -> Result<Self, BadRule> {
-        Ok(Self { confirm: rules("tools.confirm", confirm)?, ..self })
+        Ok(Self { confirm: single("tools.confirm", confirm, Effect::Confirm)?, ..self })
+    }
+
+    /// The same, with paths that begin with `root` seen as the tools see them: without it.
+    pub fn with_root(mut self, root: &Path) -> Self {
+        self.bounds.root = root.to_str().map(|root| root.trim_end_matches('/').into());
+        self
+    }
+
+    /// The same with `rules`, in their order, and `default` for what none of them decides.
+    pub fn with_rules(mut self, rules: &[PolicyRule], default: Effect) -> Result<Self, BadRule> {
+        let mut names = HashSet::new();
+        for written in rules {
+            let rule = Rule::new(written, &self.bounds)?;
+            if !names.insert(rule.name.clone()) {
+                let why = "another rule has this name; the record would not tell them apart";
+                return Err(BadRule::Policy { name: written.name.clone(), why: why.to_owned() });
+            }
+            self.rules.push(rule);
+        }
+        Ok(Self { default, ..self })
+    }
+
+    /// The same, knowing which rules are about each of `tools`.
+    pub(crate) fn with_tools<'t>(mut self, tools: impl Iterator<Item = &'t ToolSpec>) -> Self {
+        for spec in tools {
+            let about = |at: &usize| self.rules[*at].covers(spec).is_ok();
+            let known = Known {
+                effects: spec.effects,
+                ruled_as: spec.ruled_as.clone(),
+                tags: spec.tags.clone(),
+                rules: (0..self.rules.len()).filter(about).collect(),
+            };
+            self.known.insert(spec.id.clone(), known);
+        }
+        self
     }
 
     /// The same, with callers that have a token held to what its scopes are for, if any are known.
@@ -86,27 +186,13 @@ impl Policy {
 
     /// Refuses rules that match none of `tools`: a misspelled one must not seem to hold.
     pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        let mut all = self.allow.iter().chain(&self.deny).chain(&self.confirm);
-        all.try_for_each(|rule| rule.check(tools))?;
+        let (of_tools, others) = self.rules.split_at(self.of_tools);
+        of_tools.iter().chain(&self.confirm).try_for_each(|rule| rule.check(tools))?;
+        // What prompts are known by that are words alone.
+        let words = ToolId::new("prompts");
+        let all: Vec<_> = tools.iter().cloned().chain(words).collect();
+        others.iter().try_for_each(|rule| rule.check(&all))?;
         self.scopes.check(tools)
-    }
-
-    /// Whether `caller` sees the tool: what one may not use, one does not see. What another token
-    /// would be enough for is seen: else nobody could ask for one.
-    pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
-        if self.scopes.needed(caller, spec) == Needs::NoScope {
-            return false;
-        }
-        let allowed = self.allow.iter().any(|rule| rule.matches(&spec.id));
-        spec.effects <= self.effects_max
-            && allowed
-            && !self.deny.iter().any(|rule| rule.holds(spec))
-    }
-
-    /// Allows that a prompt be made that is words alone: rules are over tools.
-    #[allow(clippy::unused_self, reason = "only a policy makes a permit")]
-    pub(crate) fn authorise_prompt(&self) -> Permit {
-        Permit { rule: "default".into(), confirm: false }
     }
 
     /// Allows the call of the tool with `input`, or says why not.
@@ -114,20 +200,227 @@ impl Policy {
         &self,
         caller: &Caller,
         spec: &ToolSpec,
-        _input: &Value,
+        input: &Value,
     ) -> Result<Permit, Denied> {
-        if !self.shows(caller, spec) {
-            let message = format!("`{}` is not allowed here", spec.id);
-            return Err(Denied { rule: "tools".into(), message, needs: None });
+        self.permit(&Of { caller, spec, input, what: What::Tool })
+    }
+
+    /// The same for what is known by a tool and is no call of it: a resource, a prompt.
+    pub(crate) fn authorise_beside(
+        &self,
+        caller: &Caller,
+        spec: &ToolSpec,
+        input: &Value,
+    ) -> Result<Permit, Denied> {
+        self.permit(&Of { caller, spec, input, what: What::Beside })
+    }
+
+    /// The same for a prompt that is words alone; `spec` is what such are known by.
+    pub(crate) fn authorise_words(
+        &self,
+        caller: &Caller,
+        spec: &ToolSpec,
+        input: &Value,
+    ) -> Result<Permit, Denied> {
+        self.permit(&Of { caller, spec, input, what: What::Words })
+    }
+
+    fn permit(&self, asked: &Of<'_>) -> Result<Permit, Denied> {
+        let Ruling { verdict, rule } = self.decide(asked, None);
+        let id = &asked.spec.id;
+        let denied = |message| Err(Denied { rule: rule.clone(), message, needs: None });
+        match verdict {
+            Verdict::Allowed | Verdict::Confirm => {
+                self.scoped(asked)?;
+                Ok(Permit { rule, confirm: matches!(verdict, Verdict::Confirm) })
+            }
+            Verdict::Denied(Some(message)) => denied(message.to_owned()),
+            Verdict::Denied(None) => denied(format!("`{id}` is not allowed here")),
+            Verdict::Failed => denied(format!(
+                "`{id}` is not allowed: a rule about it could not be decided for this call"
+            )),
         }
-        if let Needs::Scope(scope) = self.scopes.needed(caller, spec) {
-            let message =
-                format!("`{}` needs the scope {scope}, which this token does not have", spec.id);
-            return Err(Denied { rule: "scopes".into(), message, needs: Some(scope) });
+    }
+
+    /// Refuses what the caller's token was not given for.
+    fn scoped(&self, asked: &Of<'_>) -> Result<(), Denied> {
+        let Of { caller, spec, what, .. } = asked;
+        let denied = |message, needs| Err(Denied { rule: SCOPES.into(), message, needs });
+        match self.scopes.needed(caller, spec) {
+            _ if *what == What::Words => Ok(()),
+            Needs::Nothing => Ok(()),
+            Needs::NoScope => denied(format!("`{}` is not allowed here", spec.id), None),
+            Needs::Scope(scope) => denied(
+                format!("`{}` needs the scope {scope}, which this token does not have", spec.id),
+                Some(scope),
+            ),
         }
-        match self.confirm.iter().find(|rule| rule.holds(spec)) {
-            Some(_) => Ok(Permit { rule: "tools.confirm".into(), confirm: true }),
-            None => Ok(Permit { rule: "default".into(), confirm: false }),
+    }
+
+    /// Whether `caller` sees the tool: what one may not use, whatever it is given, one does not see.
+    /// What another token would be enough for is seen: else nobody could ask for one.
+    pub(crate) fn shows(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        self.scopes.needed(caller, spec) != Needs::NoScope
+            && self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Tool })
+    }
+
+    /// The same for prompts that are words alone.
+    pub(crate) fn shows_words(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Words })
+    }
+
+    /// Whether some input of what is asked for is allowed, as far as that can be told without one.
+    fn shows_some(&self, asked: &Of<'_>) -> bool {
+        for at in self.about(asked.spec) {
+            let rule = &self.rules[at];
+            if self.is_beyond(at, asked) {
+                continue;
+            }
+            if rule.when.as_ref().is_some_and(When::names_input) {
+                if rule.covers(asked.spec).and(rule.is_about(asked.caller)).is_err() {
+                    continue;
+                }
+                match rule.effect {
+                    Effect::Allow | Effect::Confirm => return true,
+                    // There may be input that it says nothing of.
+                    Effect::Deny => continue,
+                }
+            }
+            match (rule.matched(asked), rule.effect) {
+                (Matched::Yes, Effect::Allow | Effect::Confirm) => return true,
+                (Matched::Yes, Effect::Deny) => return false,
+                (Matched::Failed(_), Effect::Deny | Effect::Confirm) => return false,
+                (Matched::No(_), _) | (Matched::Failed(_), Effect::Allow) => {}
+            }
+        }
+        self.default != Effect::Deny
+    }
+
+    /// Decides about what is asked: the one place where it is done. `trace` is told each rule that
+    /// is looked at.
+    fn decide(&self, asked: &Of<'_>, mut trace: Option<&mut Vec<Step>>) -> Ruling<'_> {
+        let mut failed: Option<&RuleName> = None;
+        let mut decided = None;
+        // Whoever is told why is told of every rule.
+        let about = if trace.is_some() { self.all() } else { self.about(asked.spec) };
+        for at in about {
+            let rule = &self.rules[at];
+            let matched = if self.is_beyond(at, asked) {
+                Matched::No(Why::Words)
+            } else {
+                rule.matched(asked)
+            };
+            decided = match (&matched, rule.effect) {
+                (Matched::No(_), _) => None,
+                (Matched::Yes, Effect::Allow) => Some((Verdict::Allowed, rule)),
+                (Matched::Yes, Effect::Confirm) => Some((Verdict::Confirm, rule)),
+                (Matched::Yes, Effect::Deny) => {
+                    Some((Verdict::Denied(rule.message.as_deref()), rule))
+                }
+                (Matched::Failed(_), Effect::Deny | Effect::Confirm) => {
+                    Some((Verdict::Failed, rule))
+                }
+                (Matched::Failed(_), Effect::Allow) => {
+                    failed = failed.or(Some(&rule.name));
+                    None
+                }
+            };
+            if let Matched::Failed(why) = &matched
+                && trace.is_none()
+            {
+                let (tool, caller) = (&asked.spec.id, &asked.caller.name);
+                tracing::warn!(%tool, %caller, "the rule `{}` failed: {why}", rule.name);
+            }
+            if let Some(trace) = &mut trace {
+                trace.push(Step { rule: rule.name.clone(), effect: rule.effect, matched });
+            }
+            if decided.is_some() {
+                break;
+            }
+        }
+        let ruling = match decided {
+            Some((Verdict::Failed, rule)) => {
+                let rule = format!("{} (failed)", rule.name).into();
+                return Ruling { verdict: Verdict::Failed, rule };
+            }
+            Some((verdict, rule)) => Ruling { verdict, rule: rule.name.clone() },
+            None => {
+                let verdict = match self.default {
+                    Effect::Allow => Verdict::Allowed,
+                    Effect::Confirm => Verdict::Confirm,
+                    Effect::Deny => Verdict::Denied(None),
+                };
+                Ruling { verdict, rule: self.default_name.clone() }
+            }
+        };
+        let ruling = self.confirmed(asked, ruling, trace);
+        match failed {
+            // What would have allowed it may have failed.
+            Some(name) => {
+                Ruling { rule: format!("{}, {name} (failed)", ruling.rule).into(), ..ruling }
+            }
+            None => ruling,
+        }
+    }
+
+    /// `ruling`, with a person asked where `tools.confirm` says so, whichever rule allows it.
+    fn confirmed<'p>(
+        &'p self,
+        asked: &Of<'_>,
+        ruling: Ruling<'p>,
+        trace: Option<&mut Vec<Step>>,
+    ) -> Ruling<'p> {
+        if asked.what == What::Words || !matches!(ruling.verdict, Verdict::Allowed) {
+            return ruling;
+        }
+        let mut confirm = self.confirm.iter();
+        let Some(rule) = confirm.find(|rule| rule.covers(asked.spec).is_ok()) else {
+            return ruling;
+        };
+        if let Some(trace) = trace {
+            let (effect, matched) = (rule.effect, Matched::Yes);
+            trace.push(Step { rule: rule.name.clone(), effect, matched });
+        }
+        Ruling { verdict: Verdict::Confirm, rule: rule.name.clone() }
+    }
+
+    /// The rules that are about the tool, in order, by their places.
+    fn about(&self, spec: &ToolSpec) -> Places<'_> {
+        let known = self.known.get(&spec.id).filter(|known| {
+            // What something is read by may have the id of a tool that is otherwise.
+            known.effects == spec.effects
+                && known.ruled_as == spec.ruled_as
+                && known.tags == spec.tags
+        });
+        match known {
+            Some(known) => Places::Some(known.rules.iter()),
+            None => self.all(),
+        }
+    }
+
+    fn all(&self) -> Places<'_> {
+        Places::All(0..self.rules.len())
+    }
+
+    /// Whether the rule at `at` is over tools alone, and words are asked for.
+    fn is_beyond(&self, at: usize, asked: &Of<'_>) -> bool {
+        asked.what == What::Words && at < self.of_tools
+    }
+}
+
+/// Places of rules, in order.
+enum Places<'p> {
+    All(std::ops::Range<usize>),
+    Some(std::slice::Iter<'p, usize>),
+}
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        match self {
+            Self::All(places) => places.next(),
+            Self::Some(places) => places.next().copied(),
         }
     }
 }
@@ -160,43 +453,16 @@ impl From<Denied> for CallError {
     }
 }
 
-impl Rule {
-    /// The rule written `pattern` in `setting`.
-    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, BadRule> {
-        let pattern = pattern.to_owned();
-        match Glob::new(&fold(&pattern)) {
-            Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
-            Err(err) => {
-                let why = err.kind().to_string();
-                Err(BadRule::NoPattern { setting, pattern, why })
-            }
-        }
-    }
-
-    /// Whether what it restricts is restricted of the tool: it matches that, or the one whose
-    /// rules hold for it too.
-    pub(crate) fn holds(&self, spec: &ToolSpec) -> bool {
-        self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
-    }
-
-    /// Whether it matches the tool `id`.
-    pub(crate) fn matches(&self, id: &ToolId) -> bool {
-        self.folded.is_match(fold(id.as_str()))
-    }
-
-    /// Refuses it if it matches none of `tools`.
-    pub(crate) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        if tools.iter().any(|id| self.matches(id)) {
-            return Ok(());
-        }
-        let Self { pattern, setting, .. } = self;
-        let near = |id: &ToolId| strsim::jaro_winkler(&fold(pattern), &fold(id.as_str()));
-        let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
-        let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
-        Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest })
-    }
-}
-
-fn rules(setting: &'static str, patterns: &[String]) -> Result<Vec<Rule>, BadRule> {
-    patterns.iter().map(|pattern| Rule::new(setting, pattern)).collect()
+/// A rule for each of `patterns`, named by it.
+fn single(
+    setting: &'static str,
+    patterns: &[String],
+    effect: Effect,
+) -> Result<Vec<Rule>, BadRule> {
+    let rules = patterns.iter().map(|pattern| {
+        let tools = vec![Pattern::new(setting, pattern)?];
+        let over = Over::Those { tools, tags: Vec::new(), effects: Vec::new() };
+        Ok(Rule::of_tools(format!("{setting}: {pattern}"), effect, over))
+    });
+    rules.collect()
 }

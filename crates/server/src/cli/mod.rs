@@ -18,6 +18,7 @@ mod import;
 mod validate;
 mod key;
 mod audit;
+mod policy;
 mod reference;
 mod shape;
 
@@ -72,6 +73,8 @@ enum Command {
     Key(key::Args),
     /// Look at the audit log, or prove it whole
     Audit(audit::Args),
+    /// Say why a call is allowed or not
+    Policy(policy::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
     /// Go through the envelope contract once and say whether it holds
@@ -152,6 +155,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Check(args) => check::run(&args),
         Command::DiffLogs(args) => diff_logs::run(&args),

@@ -73,11 +73,15 @@ impl Tool for Copy {
             parents: if input.mkdirs { Parents::Make } else { Parents::Require },
             bytes_max: self.settings.copy_bytes_max,
         };
+        // How much it will be is seen on the way.
+        ctx.spent.written(0)?;
+        let spent = ctx.spent.clone();
         self.root
             .work(ctx, move |root, watch| {
                 let Input { source, destination, .. } = input;
                 let Copied { entries, bytes, skipped } =
                     root.copy(&source, &destination, bounds, watch)?;
+                spent.wrote(bytes);
                 Ok(Output { source, destination, entries, bytes, skipped })
             })
             .await

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_contract::{Ctx, Effects, Fault, Text, Tool, ToolError};
+use toolgate_contract::{Ctx, Effects, Fault, Spent, Text, Tool, ToolError};
 
 use super::Settings;
 use crate::world::Root;
@@ -103,8 +103,8 @@ impl Tool for Edit {
     type Output = Output;
 
     async fn run(&self, ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
-        let settings = self.settings.clone();
-        self.root.work(ctx, move |root, watch| edit(root, &settings, &input, watch)).await
+        let (settings, spent) = (self.settings.clone(), ctx.spent.clone());
+        self.root.work(ctx, move |root, watch| edit(root, &settings, &input, &spent, watch)).await
     }
 
     fn text(output: &Output) -> Text {
@@ -122,6 +122,7 @@ fn edit(
     root: &Root,
     settings: &Settings,
     input: &Input,
+    spent: &Spent,
     watch: &Watch,
 ) -> Result<Output, ToolError> {
     if input.edits.is_empty() {
@@ -137,12 +138,12 @@ fn edit(
     // Lines may have moved in a file that changed; text is where it is.
     let tries = if plan::are_by_text(&changes) && input.if_match.is_none() { TRIES } else { 1 };
     for _ in 1..tries {
-        match edit_once(root, settings, input, &changes, watch) {
+        match edit_once(root, settings, input, &changes, spent, watch) {
             Err(ToolError { fault: Fault::Conflict(_), .. }) => {}
             outcome => return outcome,
         }
     }
-    edit_once(root, settings, input, &changes, watch)
+    edit_once(root, settings, input, &changes, spent, watch)
 }
 
 fn edit_once(
@@ -150,6 +151,7 @@ fn edit_once(
     settings: &Settings,
     input: &Input,
     changes: &[plan::Change<'_>],
+    spent: &Spent,
     watch: &Watch,
 ) -> Result<Output, ToolError> {
     let file = root.open_file(&input.path)?;
@@ -188,6 +190,7 @@ fn edit_once(
             parents: Parents::Require,
             mode: None,
         };
+        spent.written(new.len() as u64)?;
         let written = root.write(&path, &new, &terms, watch)?;
         (written.meta, written.etag)
     };

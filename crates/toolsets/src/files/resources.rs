@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
 use toolgate_contract::{
     BoxFuture, Changes, Completing, CompletingOf, Contents, Ctx, Fault, Hold, Meant, ResourceSpec,
     ResourceTemplate, Resources, Tool, ToolError, ToolId, ToolSpec,
@@ -178,6 +179,14 @@ impl Resources for Files {
         Uris::owns(uri)
     }
 
+    fn asked(&self, uri: &str) -> Value {
+        match self.uris.path(uri) {
+            Ok(path) => json!({ "uri": uri, "path": path }),
+            // It is refused when it is read.
+            Err(_) => json!({ "uri": uri }),
+        }
+    }
+
     fn list<'a>(
         &'a self,
         ctx: &'a Ctx,
@@ -246,7 +255,7 @@ impl Resources for Files {
 pub(crate) fn reading() -> ToolSpec {
     let id = ToolId::new(Read::NAME).expect("a tool's name is an id");
     let spec = ToolSpec::new(id, Read::TITLE, Read::ABOUT, Read::EFFECTS);
-    ToolSpec { idempotent: Read::IDEMPOTENT, ..spec }
+    ToolSpec { idempotent: Read::IDEMPOTENT, paths: Read::PATHS, ..spec }
 }
 
 /// All of `file`, if it is no more than `max` bytes.

@@ -91,6 +91,7 @@ impl Tool for Write {
         let terms = terms(&input)?;
         let Input { path, content, content_base64, .. } = input;
         let content = self.content(content, content_base64)?;
+        ctx.spent.written(content.len() as u64)?;
         self.root
             .work(ctx, move |root, watch| {
                 let written = root.write(&path, &content, &terms, watch)?;

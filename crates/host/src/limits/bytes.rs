@@ -1,0 +1,209 @@
+//! How many bytes each caller may take in the long run: buckets that may go into debt.
+//!
+//! What is taken is known only when it is taken, so the last that is let in may take more than
+//! there is; nothing more is let in until that is made up for.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use toolgate_contract::{Caller, Fault, Purse, ToolError};
+
+/// After how many new callers those are let go whose buckets are full again.
+const TIDY_EVERY: usize = 1024;
+
+/// How much a caller may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantity {
+    /// At once, by a caller that took none for long.
+    pub at_once: u64,
+    /// Each second, in the long run.
+    pub per_second: u64,
+}
+
+/// What each caller has left to write.
+pub(super) struct Bytes {
+    of: Mutex<HashMap<Caller, Arc<Account>>>,
+    written: Quantity,
+    began: Instant,
+}
+
+/// What one caller has left.
+struct Account {
+    bucket: Bucket,
+    began: Instant,
+    /// What it is told.
+    what: &'static str,
+}
+
+impl Bytes {
+    /// With `written` for each caller.
+    pub(super) fn new(written: Quantity) -> Self {
+        Self { of: Mutex::default(), written, began: Instant::now() }
+    }
+
+    /// What `caller` has left.
+    pub(super) fn purse(&self, caller: &Caller) -> Arc<dyn Purse> {
+        let mut of = self.of();
+        if let Some(account) = of.get(caller) {
+            return account.clone();
+        }
+        if of.len() % TIDY_EVERY == TIDY_EVERY - 1 {
+            let now = self.began.elapsed();
+            of.retain(|_, account| !account.bucket.is_full(now) || Arc::strong_count(account) > 1);
+        }
+        let bucket = Bucket::new(self.written);
+        let account = Arc::new(Account { bucket, began: self.began, what: "written" });
+        of.insert(caller.clone(), account.clone());
+        account
+    }
+
+    fn of(&self) -> MutexGuard<'_, HashMap<Caller, Arc<Account>>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Purse for Account {
+    fn written(&self, bytes: u64) -> Result<(), ToolError> {
+        self.bucket.take(bytes, self.began.elapsed()).map_err(|wait| {
+            let Quantity { at_once, per_second } = self.bucket.quantity;
+            let message = format!(
+                "too much was {} of late: {at_once} bytes at once, then {per_second} a second",
+                self.what
+            );
+            ToolError::new(Fault::Limited(wait), message)
+        })
+    }
+
+    fn wrote(&self, bytes: u64) {
+        self.bucket.owe(bytes, self.began.elapsed());
+    }
+}
+
+/// When what was taken will be made up for, by the generic cell rate algorithm, in nanoseconds.
+struct Bucket {
+    quantity: Quantity,
+    even_at: AtomicU64,
+}
+
+impl Bucket {
+    fn new(quantity: Quantity) -> Self {
+        Self { quantity, even_at: AtomicU64::new(0) }
+    }
+
+    /// Takes `bytes` at `now`, unless more is owed than may be; else says how long that will be so.
+    fn take(&self, bytes: u64, now: Duration) -> Result<(), Duration> {
+        let now = nanos(now);
+        let room = self.time_of(self.quantity.at_once);
+        let next = |even_at: u64| {
+            let owed = even_at.saturating_sub(now);
+            (owed == 0 || owed < room).then(|| even_at.max(now).saturating_add(self.time_of(bytes)))
+        };
+        match self.even_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) {
+            Ok(_) => Ok(()),
+            Err(even_at) => {
+                // Told in milliseconds, and no less: then there is room again, be it for one byte.
+                let wait = even_at.saturating_sub(now).saturating_sub(room).saturating_add(1);
+                Err(Duration::from_millis(wait.div_ceil(1_000_000)))
+            }
+        }
+    }
+
+    /// Takes `bytes` at `now`, whatever is owed.
+    fn owe(&self, bytes: u64, now: Duration) {
+        let now = nanos(now);
+        let next = |even_at: u64| Some(even_at.max(now).saturating_add(self.time_of(bytes)));
+        let _ = self.even_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    }
+
+    fn is_full(&self, now: Duration) -> bool {
+        self.even_at.load(Ordering::Acquire) <= nanos(now)
+    }
+
+    /// How long `bytes` take to be made up for.
+    fn time_of(&self, bytes: u64) -> u64 {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.quantity.per_second.max(1));
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(at_once: u64, per_second: u64) -> Bucket {
+        Bucket::new(Quantity { at_once, per_second })
+    }
+
+    #[test]
+    fn the_last_may_take_more_than_there_is_and_the_next_waits_exactly_until_that_is_made_up() {
+        let (bucket, start) = (bucket(1000, 100), Duration::from_secs(5));
+        bucket.take(999, start).expect("there is room");
+        bucket.take(2001, start).expect("there is room for one");
+        // 3000 are taken, of which 1000 may be owed.
+        let wait = bucket.take(1, start).expect_err("it owes");
+        assert!((20_000..=20_001).contains(&wait.as_millis()), "{wait:?}");
+        let before = wait - Duration::from_millis(1);
+        bucket.take(1, start + before).expect_err("it owes still");
+        bucket.take(1, start + wait).expect("it came when it was told to");
+    }
+
+    #[test]
+    fn what_was_written_counts_whatever_is_owed() {
+        let (bucket, now) = (bucket(1000, 1000), Duration::from_secs(5));
+        for _ in 0..3 {
+            bucket.owe(2000, now);
+        }
+        assert_eq!(bucket.take(0, now).expect_err("it owes").as_millis(), 5001);
+    }
+
+    #[test]
+    fn each_caller_has_a_purse_of_its_own_and_keeps_it() {
+        let bytes = Bytes::new(Quantity { at_once: 10, per_second: 1 });
+        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        bytes.purse(&ada).written(100).expect("her first");
+        let refused = bytes.purse(&ada).written(1).expect_err("she owes");
+        assert!(matches!(refused.fault, Fault::Limited(wait) if !wait.is_zero()));
+        bytes.purse(&bob).written(100).expect("his first");
+    }
+
+    #[test]
+    fn callers_who_owe_nothing_are_forgotten() {
+        let bytes = Bytes::new(Quantity { at_once: 1_000, per_second: 1_000_000_000 });
+        for nth in 0..10_000 {
+            bytes.purse(&Caller::named(&nth.to_string())).written(1).expect("a first");
+        }
+        assert!(bytes.of().len() <= TIDY_EVERY, "{}", bytes.of().len());
+    }
+
+    proptest! {
+        #[test]
+        fn it_takes_what_a_bucket_with_debt_would(
+            takes in prop::collection::vec((0..2000_u64, 0..5_u64), 1..60),
+            at_once in 1..2000_u64,
+        ) {
+            // One byte a millisecond, and whole milliseconds: the model is exact.
+            let bucket = bucket(at_once, 1000);
+            let (mut now, mut owed) = (0_u64, 0_u64);
+            for (bytes, after) in takes {
+                now += after * 100;
+                owed = owed.saturating_sub(after * 100);
+                let taken = bucket.take(bytes, Duration::from_millis(now));
+                prop_assert_eq!(taken.is_ok(), owed < at_once);
+                match taken {
+                    Ok(()) => owed += bytes,
+                    Err(wait) => prop_assert_eq!(
+                        u64::try_from(wait.as_millis()).expect("short"), owed - at_once + 1
+                    ),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What an expression sees of a call: texts where they are, the rest as values of CEL, and only
+//! what it names.
+
+use std::collections::HashMap;
+
+use cel::common::types::{
+    CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt,
+};
+use cel::common::value::Val;
+use serde_json::{Map, Value};
+use toolgate_contract::{Caller, Effects, ToolSpec};
+
+use super::plain::plain;
+
+/// How many values an expression may see of an input.
+const VALUES_MAX: usize = 10_000;
+/// How much work an expression may be given that goes over values one by one: their number, times
+/// the bytes of all texts it sees.
+const STEPS_MAX: usize = 1 << 26;
+
+/// What of an input an expression names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// These of its members.
+    Members(Vec<String>),
+    All,
+}
+
+/// How much an expression sees.
+#[derive(Default)]
+struct Meter {
+    values: usize,
+    bytes: usize,
+}
+
+impl Meter {
+    fn one(&mut self) -> Result<(), String> {
+        self.values += 1;
+        match self.values <= VALUES_MAX {
+            true => Ok(()),
+            false => Err(format!("it looks at more than {VALUES_MAX} values of the input")),
+        }
+    }
+}
+
+type Bound<'v> = Box<dyn Val + 'v>;
+
+/// What `seen` names of `input`, with the defaults of the tool's schema for what is left out.
+/// `loops` says whether the expression goes over values one by one.
+pub(super) fn input<'v>(
+    input: &'v Value,
+    spec: &'v ToolSpec,
+    seen: &Seen,
+    loops: bool,
+    root: Option<&str>,
+) -> Result<CelMap<'v>, String> {
+    let Value::Object(given) = input else { return Err("the input is no object".to_owned()) };
+    let declared = spec.input_schema.get("properties").and_then(Value::as_object);
+    let default = |name: &str| declared?.get(name)?.get("default");
+    let mut meter = Meter::default();
+    let mut bound = HashMap::new();
+    let mut bind = |name: &'v str, value: &'v Value| -> Result<(), String> {
+        let value = match spec.paths.contains(&name) {
+            true => path(value, root, &mut meter)?,
+            false => convert(value, &mut meter)?,
+        };
+        bound.insert(CelMapKey::from(name), value);
+        Ok(())
+    };
+    match seen {
+        Seen::Members(names) => {
+            for name in names {
+                if let Some((name, value)) = given.get_key_value(name) {
+                    bind(name, value)?;
+                } else if let Some((name, declared)) =
+                    declared.and_then(|all| all.get_key_value(name))
+                    && let Some(default) = declared.get("default")
+                {
+                    bind(name, default)?;
+                }
+            }
+        }
+        Seen::All => {
+            for (name, value) in given {
+                bind(name, value)?;
+            }
+            for name in declared.into_iter().flat_map(Map::keys) {
+                if let Some(default) = default(name).filter(|_| !given.contains_key(name)) {
+                    bind(name, default)?;
+                }
+            }
+        }
+    }
+    if loops && meter.values.saturating_mul(meter.bytes) > STEPS_MAX {
+        return Err("it goes over more of the input than it may".to_owned());
+    }
+    Ok(CelMap::from(bound))
+}
+
+/// A path, or a list of them, in the plain spelling.
+fn path<'v>(value: &'v Value, root: Option<&str>, meter: &mut Meter) -> Result<Bound<'v>, String> {
+    match value {
+        Value::String(text) => {
+            meter.one()?;
+            meter.bytes += text.len();
+            Ok(Box::new(CelString::from(plain(text, root))))
+        }
+        Value::Array(items) => {
+            meter.one()?;
+            let items = items.iter().map(|item| path(item, root, meter));
+            Ok(Box::new(CelList::from(items.collect::<Result<Vec<_>, _>>()?)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => convert(value, meter),
+    }
+}
+
+fn convert<'v>(value: &'v Value, meter: &mut Meter) -> Result<Bound<'v>, String> {
+    meter.one()?;
+    Ok(match value {
+        Value::Null => Box::new(CelNull),
+        Value::Bool(is) => Box::new(CelBool::from(*is)),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(integer), _) => Box::new(CelInt::from(integer)),
+            (None, Some(integer)) => Box::new(CelUInt::from(integer)),
+            (None, None) => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
+        },
+        Value::String(text) => {
+            meter.bytes += text.len();
+            Box::new(CelString::from(text.as_str()))
+        }
+        Value::Array(items) => {
+            let items = items.iter().map(|item| convert(item, meter));
+            Box::new(CelList::from(items.collect::<Result<Vec<_>, _>>()?))
+        }
+        Value::Object(members) => {
+            let mut map = HashMap::with_capacity(members.len());
+            for (name, member) in members {
+                meter.bytes += name.len();
+                map.insert(CelMapKey::from(name.as_str()), convert(member, meter)?);
+            }
+            Box::new(CelMap::from(map))
+        }
+    })
+}
+
+/// What is known of a caller.
+pub(super) const OF_CALLER: [&str; 4] = ["name", "kind", "roles", "scopes"];
+
+pub(super) fn caller(caller: &Caller) -> CelMap<'_> {
+    let Caller { name, kind, scopes, roles } = caller;
+    fields([
+        ("name", text(name)),
+        ("kind", text(kind.word())),
+        ("roles", texts(roles.iter().map(|role| &**role))),
+        ("scopes", texts(scopes.iter().map(|scope| &**scope))),
+    ])
+}
+
+/// What is known of a tool.
+pub(super) const OF_TOOL: [&str; 5] = ["id", "toolset", "ruled_as", "tags", "effects"];
+
+pub(super) fn tool(spec: &ToolSpec) -> CelMap<'_> {
+    let ruled_as = spec.ruled_as.as_ref().unwrap_or(&spec.id);
+    fields([
+        ("id", text(spec.id.as_str())),
+        ("toolset", text(spec.id.toolset())),
+        ("ruled_as", text(ruled_as.as_str())),
+        ("tags", texts(spec.tags.iter().map(String::as_str))),
+        ("effects", text(effects(spec.effects))),
+    ])
+}
+
+pub(super) fn effects(effects: Effects) -> &'static str {
+    match effects {
+        Effects::Reads => "reads",
+        Effects::Adds => "adds",
+        Effects::Changes => "changes",
+        Effects::Runs => "runs",
+    }
+}
+
+fn fields<'v, const N: usize>(fields: [(&'v str, Bound<'v>); N]) -> CelMap<'v> {
+    let fields = fields.into_iter().map(|(name, value)| (CelMapKey::from(name), value));
+    CelMap::from(fields.collect::<HashMap<_, _>>())
+}
+
+fn text(text: &str) -> Bound<'_> {
+    Box::new(CelString::from(text))
+}
+
+fn texts<'v>(texts: impl Iterator<Item = &'v str>) -> Bound<'v> {
+    Box::new(CelList::from(texts.map(text).collect::<Vec<_>>()))
+}

@@ -1,0 +1,337 @@
+//! `when`: an expression of CEL over a caller, a tool and what it is given.
+//!
+//! It is compiled once, and refused then if it names what is not there, or could be made to take
+//! long by what it looks at.
+
+use std::sync::{Arc, OnceLock};
+
+use cel::common::ast::operators::INDEX;
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
+use cel::common::types::{CelBool, CelMap, CelString, STRING_TYPE};
+use cel::common::value::{CowVal, Val};
+use cel::context::VariableResolver;
+use cel::{Context, Env, ExecutionError, Program, Value};
+
+use super::binding::{self, Seen};
+use super::plain;
+use super::{Of, What};
+
+/// How long an expression may be.
+const BYTES_MAX: usize = 4096;
+/// What can be called in one, beside operators.
+const FUNCTIONS: [&str; 14] = [
+    "size",
+    "startsWith",
+    "endsWith",
+    "contains",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bool",
+    "bytes",
+    "type",
+    "dyn",
+    "plain",
+    "under",
+];
+/// The names of types.
+const TYPES: [&str; 10] =
+    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"];
+
+/// What expressions are evaluated within.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Bounds {
+    /// Where the workspace is, as paths may begin.
+    pub(super) root: Option<Arc<str>>,
+}
+
+/// A compiled expression, which is true or false.
+pub(super) struct When {
+    program: Program,
+    found: Found,
+    root: Option<Arc<str>>,
+}
+
+/// What an expression names and does.
+#[derive(Default)]
+struct Found {
+    caller: bool,
+    tool: bool,
+    members: Vec<String>,
+    all: bool,
+    loops: bool,
+}
+
+impl When {
+    /// `source`, compiled; else what is wrong with it, and where.
+    pub(super) fn new(source: &str, bounds: &Bounds) -> Result<Self, String> {
+        if source.len() > BYTES_MAX {
+            return Err(format!("`when` is longer than {BYTES_MAX} bytes"));
+        }
+        let program = env().compile(source).map_err(|errors| match errors.errors.first() {
+            Some(err) => {
+                let (line, column) = err.pos;
+                format!("in `when`, line {line}, column {column}: {}", err.msg)
+            }
+            None => "`when` is no expression of CEL".to_owned(),
+        })?;
+        let (found, info) = (Found::default(), program.source_info());
+        let mut walk = Walk { source, info, found, scope: Vec::new(), looping: false };
+        walk.walk(program.expression())?;
+        let found = walk.found;
+        Ok(Self { program, found, root: bounds.root.clone() })
+    }
+
+    /// Whether what it comes to may depend on the input.
+    pub(super) fn names_input(&self) -> bool {
+        self.found.all || !self.found.members.is_empty()
+    }
+
+    /// Whether it is true of what is asked; else why that cannot be told.
+    pub(super) fn is_true(&self, asked: &Of<'_>) -> Result<bool, String> {
+        let input = match self.names_input() {
+            false => None,
+            true => {
+                let seen = match self.found.all {
+                    true => Seen::All,
+                    false => Seen::Members(self.found.members.clone()),
+                };
+                self.has_what_it_needs(asked)?;
+                let root = self.root.as_deref();
+                Some(binding::input(asked.input, asked.spec, &seen, self.found.loops, root)?)
+            }
+        };
+        let seen = Variables {
+            caller: self.found.caller.then(|| binding::caller(asked.caller)),
+            tool: self.found.tool.then(|| binding::tool(asked.spec)),
+            input,
+        };
+        let mut context = Context::with_env(env());
+        context.set_variable_resolver(&seen);
+        let result = Value::resolve_val(self.program.expression(), &context);
+        match result.map_err(|err| why(&err))?.downcast_ref::<CelBool>() {
+            Some(is) => Ok(*is.inner()),
+            None => Err("`when` comes to neither true nor false".to_owned()),
+        }
+    }
+}
+
+impl When {
+    /// Refuses to judge by what a call would say what is no call: that it lacks an argument does
+    /// not mean what it means of a call.
+    fn has_what_it_needs(&self, asked: &Of<'_>) -> Result<(), String> {
+        let missing = |name: &&String| asked.input.get(name.as_str()).is_none();
+        match (asked.what, self.found.members.iter().find(missing)) {
+            (What::Beside, Some(name)) => {
+                Err(format!("what is asked for is no call of the tool, and has no `{name}`"))
+            }
+            (What::Beside, None) | (What::Tool | What::Words, _) => Ok(()),
+        }
+    }
+}
+
+struct Variables<'v> {
+    caller: Option<CelMap<'v>>,
+    tool: Option<CelMap<'v>>,
+    input: Option<CelMap<'v>>,
+}
+
+impl VariableResolver for Variables<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        let bound = match variable {
+            "caller" => &self.caller,
+            "tool" => &self.tool,
+            "input" => &self.input,
+            _ => &None,
+        };
+        let bound: &'b (dyn Val + 'b) = bound.as_ref()?;
+        Some(CowVal::Borrowed(bound))
+    }
+}
+
+/// The functions there are: those of CEL without optional values, `plain` and `under`.
+fn env() -> Arc<Env> {
+    static ENV: OnceLock<Arc<Env>> = OnceLock::new();
+    ENV.get_or_init(|| {
+        let mut env = Env::stdlib().with_optional_support(false);
+        let added = env
+            .add_overload("plain", "plain_string", vec![STRING_TYPE], |args| {
+                let path = plain::plain(text(&args, 0)?, None).into_owned();
+                Ok(CowVal::owned(CelString::from(path)))
+            })
+            .and_then(|()| {
+                let types = vec![STRING_TYPE, STRING_TYPE];
+                env.add_overload("under", "under_string_string", types, |args| {
+                    let is = plain::under(text(&args, 0)?, text(&args, 1)?);
+                    Ok(CowVal::owned(CelBool::from(is)))
+                })
+            });
+        added.expect("no function of CEL has these names");
+        Arc::new(env)
+    })
+    .clone()
+}
+
+fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionError> {
+    let text = args.get(at).and_then(|arg| arg.downcast_ref::<CelString<'_>>());
+    text.map(CelString::inner).ok_or_else(ExecutionError::missing_argument_or_target)
+}
+
+/// Why an expression could not be evaluated, without what is in the input: that may be secret.
+fn why(err: &ExecutionError) -> String {
+    match err {
+        ExecutionError::NoSuchKey(name) => {
+            let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+            format!("there is no `{name}`")
+        }
+        ExecutionError::NoSuchOverload(overload) => overload.to_string(),
+        ExecutionError::UndeclaredReference(name) => format!("nothing is called `{name}`"),
+        ExecutionError::IndexOutOfBounds(_) => "an index is out of bounds".to_owned(),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
+            "it divides by zero".to_owned()
+        }
+        ExecutionError::Overflow(..) => "a number is too large".to_owned(),
+        _ => "what it looks at is not of the type that it takes it for".to_owned(),
+    }
+}
+
+/// Goes through an expression once, to see what it names and what it must not do.
+struct Walk<'e> {
+    source: &'e str,
+    info: &'e SourceInfo,
+    found: Found,
+    /// What expressions around give names to.
+    scope: Vec<&'e str>,
+    looping: bool,
+}
+
+impl<'e> Walk<'e> {
+    fn walk(&mut self, at: &'e IdedExpr) -> Result<(), String> {
+        match &at.expr {
+            Expr::Literal(_) => Ok(()),
+            Expr::Unspecified | Expr::Struct(_) => {
+                Err(self.wrong(at, "there are no types of one's own here"))
+            }
+            Expr::Ident(name) => self.name(at, name),
+            Expr::Select(select) => match self.global(&select.operand) {
+                Some(name) => self.member(&select.operand, name, &select.field),
+                None => self.walk(&select.operand),
+            },
+            Expr::Call(call) => {
+                let operator = call.func_name.contains(['_', '@']);
+                if !operator && !FUNCTIONS.contains(&call.func_name.as_str()) {
+                    let why = format!(
+                        "no function is called `{}`; there are {}",
+                        call.func_name,
+                        FUNCTIONS.join(", ")
+                    );
+                    return Err(self.wrong(at, &why));
+                }
+                if let (INDEX, [of, index]) = (call.func_name.as_str(), &call.args[..])
+                    && let (Some(name), Expr::Literal(LiteralValue::String(field))) =
+                        (self.global(of), &index.expr)
+                {
+                    return self.member(of, name, field.inner());
+                }
+                call.target.iter().try_for_each(|target| self.walk(target))?;
+                call.args.iter().try_for_each(|arg| self.walk(arg))
+            }
+            Expr::List(list) => list.elements.iter().try_for_each(|element| self.walk(element)),
+            Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => {
+                    self.walk(&entry.key)?;
+                    self.walk(&entry.value)
+                }
+                EntryExpr::StructField(_) => {
+                    Err(self.wrong(at, "there are no types of one's own here"))
+                }
+            }),
+            Expr::Comprehension(each) => {
+                if self.looping {
+                    let why = "one `all`, `exists`, `exists_one`, `map` or `filter` inside \
+                               another would take time beyond measure";
+                    return Err(self.wrong(at, why));
+                }
+                self.found.loops = true;
+                self.walk(&each.iter_range)?;
+                let names = [Some(&each.iter_var), each.iter_var2.as_ref(), Some(&each.accu_var)];
+                let before = self.scope.len();
+                for name in names.into_iter().flatten() {
+                    if ["caller", "tool", "input"].contains(&name.as_str()) {
+                        return Err(self.wrong(at, &format!("`{name}` is taken; use another name")));
+                    }
+                    self.scope.push(name);
+                }
+                self.looping = true;
+                for part in [&each.accu_init, &each.loop_cond, &each.loop_step, &each.result] {
+                    self.walk(part)?;
+                }
+                self.looping = false;
+                self.scope.truncate(before);
+                Ok(())
+            }
+        }
+    }
+
+    /// The name that `at` is, if it is none that an expression around gives.
+    fn global(&self, at: &'e IdedExpr) -> Option<&'e str> {
+        match &at.expr {
+            Expr::Ident(name) if !self.scope.contains(&name.as_str()) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn name(&mut self, at: &IdedExpr, name: &str) -> Result<(), String> {
+        match name {
+            name if self.scope.contains(&name) || TYPES.contains(&name) => Ok(()),
+            "input" => {
+                self.found.all = true;
+                Ok(())
+            }
+            "caller" | "tool" => Err(self.wrong(at, &format!("say what of `{name}` is meant"))),
+            name => {
+                let why =
+                    format!("nothing is called `{name}`; there are `caller`, `tool`, `input`");
+                Err(self.wrong(at, &why))
+            }
+        }
+    }
+
+    fn member(&mut self, at: &IdedExpr, of: &str, name: &str) -> Result<(), String> {
+        let known: &[&str] = match of {
+            "input" => {
+                if !self.found.members.iter().any(|member| member == name) {
+                    self.found.members.push(name.to_owned());
+                }
+                return Ok(());
+            }
+            "caller" => {
+                self.found.caller = true;
+                &binding::OF_CALLER
+            }
+            "tool" => {
+                self.found.tool = true;
+                &binding::OF_TOOL
+            }
+            other => return self.name(at, other),
+        };
+        match known.contains(&name) {
+            true => Ok(()),
+            false => {
+                let known = known.join("`, `");
+                Err(self.wrong(at, &format!("`{of}` has no `{name}`; it has `{known}`")))
+            }
+        }
+    }
+
+    /// What is wrong at `at`, with its line and column.
+    fn wrong(&self, at: &IdedExpr, why: &str) -> String {
+        let offset = self.info.offset_for(at.id).map_or(0, |(start, _)| start as usize);
+        // It counts characters.
+        let before: String = self.source.chars().take(offset).collect();
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        format!("in `when`, line {line}, column {column}: {why}")
+    }
+}

@@ -1,0 +1,104 @@
+//! Patterns over tools and over names, and why one cannot be meant.
+
+use globset::{Glob, GlobMatcher};
+use toolgate_contract::{ToolId, ToolSpec, fold};
+
+/// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
+pub(crate) struct Pattern {
+    pattern: String,
+    setting: &'static str,
+    folded: GlobMatcher,
+}
+
+/// A rule that cannot be meant.
+#[derive(Debug, thiserror::Error)]
+pub enum BadRule {
+    /// It is not a pattern.
+    #[error("in {setting}: `{pattern}` is not a pattern over tools such as `files.*`: {why}")]
+    NoPattern {
+        /// Where it stands.
+        setting: &'static str,
+        /// The rule as written.
+        pattern: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It matches no tool there is, so it would silently do nothing.
+    #[error("in {setting}: `{pattern}` matches no tool{}", nearest.as_ref().map(|id| format!("; did you mean `{id}`?")).unwrap_or_default())]
+    NoTool {
+        /// Where it stands.
+        setting: &'static str,
+        /// The rule as written.
+        pattern: String,
+        /// The tool that was probably meant.
+        nearest: Option<String>,
+    },
+    /// A rule of `[[policy.rules]]` says what cannot be meant.
+    #[error("in policy.rules, `{name}`: {why}")]
+    Policy {
+        /// The rule's name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Pattern {
+    /// The pattern written `pattern` in `setting`.
+    pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, BadRule> {
+        let pattern = pattern.to_owned();
+        match Glob::new(&fold(&pattern)) {
+            Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
+            Err(err) => {
+                let why = err.kind().to_string();
+                Err(BadRule::NoPattern { setting, pattern, why })
+            }
+        }
+    }
+
+    /// Whether what it restricts is restricted of the tool: it matches that, or the one whose
+    /// rules hold for it too.
+    pub(crate) fn holds(&self, spec: &ToolSpec) -> bool {
+        self.matches(&spec.id) || spec.ruled_as.as_ref().is_some_and(|id| self.matches(id))
+    }
+
+    /// Whether it matches the tool `id`.
+    pub(crate) fn matches(&self, id: &ToolId) -> bool {
+        self.folded.is_match(fold(id.as_str()))
+    }
+
+    /// Refuses it if it matches none of `tools`.
+    pub(crate) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+        if tools.iter().any(|id| self.matches(id)) {
+            return Ok(());
+        }
+        let Self { pattern, setting, .. } = self;
+        let near = |id: &ToolId| strsim::jaro_winkler(&fold(pattern), &fold(id.as_str()));
+        let nearest = tools.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+        let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
+        Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest })
+    }
+}
+
+/// A pattern over names of callers and of roles: most are a name alone.
+pub(super) enum Name {
+    Exact(Box<str>),
+    Like(GlobMatcher),
+}
+
+impl Name {
+    pub(super) fn new(pattern: &str) -> Result<Self, String> {
+        if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+            return Ok(Self::Exact(pattern.into()));
+        }
+        let glob = Glob::new(pattern).map_err(|err| format!("`{pattern}`: {}", err.kind()))?;
+        Ok(Self::Like(glob.compile_matcher()))
+    }
+
+    pub(super) fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Exact(exact) => **exact == *name,
+            Self::Like(glob) => glob.is_match(name),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The plain spelling of a path: of all that lead to one place by name, the one that rules see.
+
+use std::borrow::Cow;
+
+/// `path` without `.`, `..`, doubled slashes and slashes at its end, and without `root`, where the
+/// tools take that away too. What it cannot take away stays: `../x` leads out of the workspace, and
+/// no tool follows it.
+///
+/// Links are not looked at: a name that leads to another place is another name.
+pub(super) fn plain<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, str> {
+    let path = root.and_then(|root| beneath(path, root)).unwrap_or(path);
+    if is_plain(path) {
+        return path.into();
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." if names.last().is_some_and(|last| *last != "..") => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let names = names.join("/");
+    match (path.starts_with('/'), names.is_empty()) {
+        (true, _) => format!("/{names}").into(),
+        (false, true) => ".".into(),
+        (false, false) => names.into(),
+    }
+}
+
+/// Whether `path` is `folder` or beneath it, however both are spelled.
+pub(super) fn under(path: &str, folder: &str) -> bool {
+    let (path, folder) = (plain(path, None), plain(folder, None));
+    let leads_out = |path: &str| path == ".." || path.starts_with("../") || path.starts_with('/');
+    match &*folder {
+        "." => !leads_out(&path),
+        folder => {
+            let rest = path.strip_prefix(folder);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || folder == "/")
+        }
+    }
+}
+
+/// What is left of `path` without `root`, as the tools take it away: as text.
+fn beneath<'p>(path: &'p str, root: &str) -> Option<&'p str> {
+    let rest = path.strip_prefix(root)?;
+    (path.starts_with('/') && (rest.is_empty() || rest.starts_with('/')))
+        .then(|| rest.trim_start_matches('/'))
+}
+
+fn is_plain(path: &str) -> bool {
+    path == "." || !path.is_empty() && path.split('/').all(|name| !matches!(name, "" | "." | ".."))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_spelling_of_a_path_is_seen_as_one() {
+        for path in [
+            "a/b",
+            "./a/b",
+            "a//b",
+            "a/./b/",
+            "x/../a/b",
+            "/ws/a/b",
+            "/ws//a/b",
+            "a/b/c/..",
+            "/ws/./a/b",
+        ] {
+            assert_eq!(plain(path, Some("/ws")), "a/b", "{path}");
+        }
+        for path in [".", "", "./", "a/..", "/ws", "/ws/", "/ws/."] {
+            assert_eq!(plain(path, Some("/ws")), ".", "{path}");
+        }
+        for (path, seen) in [
+            ("../a", "../a"),
+            ("a/../../b", "../b"),
+            ("/ws_evil/a", "/ws_evil/a"),
+            ("/etc//passwd", "/etc/passwd"),
+            ("/ws/../etc", "../etc"),
+        ] {
+            assert_eq!(plain(path, Some("/ws")), seen, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_folder_has_what_is_beneath_it_and_nothing_that_only_begins_alike() {
+        for path in ["infra", "infra/", "./infra/a", "x/../infra/a/b", "infra//a"] {
+            assert!(under(path, "infra/"), "{path}");
+            assert!(under(path, "."), "{path}");
+        }
+        for path in ["infrared", "x/infra", "infra/../x", "../infra", "/infra"] {
+            assert!(!under(path, "infra"), "{path}");
+        }
+        assert!(!under("../x", ".") && !under("/etc", ".") && under("/etc", "/"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_plain_stays_as_it_is(path in "[ab./]{0,12}") {
+            let once = plain(&path, Some("/a")).into_owned();
+            prop_assert_eq!(plain(&once, None), once.as_str(), "{}", path);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! What rules decide, and that nothing is decided otherwise by how it is asked.
+
+use proptest::prelude::*;
+use serde_json::json;
+use toolgate_contract::CallerKind;
+
+use super::*;
+
+fn spec(id: &str, effects: Effects) -> ToolSpec {
+    let properties = json!({ "path": { "type": "string", "default": "." } });
+    ToolSpec {
+        paths: &["path", "paths"],
+        input_schema: json!({ "type": "object", "properties": properties }),
+        ..ToolSpec::new(ToolId::new(id).expect("an id"), "", "", effects)
+    }
+}
+
+fn rule(name: &str, effect: Effect, tools: &[&str], when: Option<&str>) -> PolicyRule {
+    PolicyRule {
+        name: name.to_owned(),
+        effect,
+        callers: Vec::new(),
+        roles: Vec::new(),
+        tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
+        tags: Vec::new(),
+        effects: Vec::new(),
+        when: when.map(str::to_owned),
+        message: None,
+    }
+}
+
+fn policy(rules: &[PolicyRule], default: Effect) -> Policy {
+    tools(&[], &[], rules, default)
+}
+
+fn tools(deny: &[&str], confirm: &[&str], rules: &[PolicyRule], default: Effect) -> Policy {
+    let all = |patterns: &[&str]| patterns.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+    let policy = Policy::new(&all(&["*"]), &all(deny), Effects::Runs).expect("patterns");
+    let policy = policy.with_confirm(&all(confirm)).expect("patterns").with_root(Path::new("/ws"));
+    policy.with_rules(rules, default).expect("sound rules")
+}
+
+/// What is decided, in a word, and by which rule.
+fn decided(policy: &Policy, spec: &ToolSpec, input: &Value) -> (Decision, String) {
+    let explained = policy.explain(&Caller::named("ada"), spec, input);
+    (explained.decision, explained.rule)
+}
+
+#[track_caller]
+fn refused(when: &str) -> String {
+    let bad = [rule("r", Effect::Deny, &[], Some(when))];
+    let policy = Policy::new(&[], &[], Effects::Runs).expect("patterns");
+    let Err(why) = policy.with_rules(&bad, Effect::Allow) else { panic!("`{when}` is accepted") };
+    why.to_string()
+}
+
+#[test]
+fn the_first_rule_that_fits_decides() {
+    let rules = [
+        rule("docs", Effect::Allow, &["files.*"], Some("input.path.startsWith('docs/')")),
+        rule("ask", Effect::Confirm, &["files_write"], None),
+        rule("none", Effect::Deny, &["files.*"], None),
+    ];
+    let policy = policy(&rules, Effect::Allow);
+    let (read, write) = (spec("files.read", Effects::Reads), spec("files.write", Effects::Changes));
+    let docs = json!({ "path": "docs/a" });
+    assert_eq!(decided(&policy, &write, &docs), (Decision::Allowed, "docs".to_owned()));
+    assert_eq!(decided(&policy, &write, &json!({"path": "a"})).1, "ask");
+    assert_eq!(
+        decided(&policy, &read, &json!({"path": "a"})),
+        (Decision::Denied, "none".to_owned())
+    );
+    let other = spec("git.log", Effects::Reads);
+    assert_eq!(decided(&policy, &other, &json!({})), (Decision::Allowed, "default".to_owned()));
+}
+
+#[test]
+fn no_rule_allows_what_tools_denies_or_lets_go_on_what_is_to_be_confirmed() {
+    let rules = [rule("all", Effect::Allow, &[], None)];
+    let policy = tools(&["exec.*"], &["git.*"], &rules, Effect::Allow);
+    let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run", Effects::Runs) };
+    for spec in [&spec("exec.run", Effects::Runs), &ruled] {
+        let (decision, rule) = decided(&policy, spec, &json!({}));
+        assert_eq!((decision, &*rule), (Decision::Denied, "tools.deny: exec.*"));
+        assert!(!policy.shows(&Caller::local(), spec));
+    }
+    let (decision, rule) = decided(&policy, &spec("git.commit", Effects::Changes), &json!({}));
+    assert_eq!((decision, &*rule), (Decision::Confirm, "tools.confirm: git.*"));
+}
+
+#[test]
+fn what_restricts_a_tool_restricts_what_is_ruled_as_it_and_what_allows_it_allows_no_other() {
+    let ruled = ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("ci.run", Effects::Runs) };
+    for (effect, decision) in
+        [(Effect::Deny, Decision::Denied), (Effect::Confirm, Decision::Confirm)]
+    {
+        let policy = policy(&[rule("r", effect, &["exec.run"], None)], Effect::Allow);
+        assert_eq!(decided(&policy, &ruled, &json!({})).0, decision);
+    }
+    let policy = policy(&[rule("r", Effect::Allow, &["exec.run"], None)], Effect::Deny);
+    assert_eq!(decided(&policy, &ruled, &json!({})).0, Decision::Denied);
+}
+
+#[test]
+fn callers_roles_tags_and_effects_must_all_fit() {
+    let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let narrow = PolicyRule {
+        callers: list(&["okta:*", "ci"]),
+        roles: list(&["ops"]),
+        tags: list(&["infra"]),
+        effects: vec![Effects::Runs],
+        ..rule("r", Effect::Deny, &[], None)
+    };
+    let policy = policy(&[narrow], Effect::Allow);
+    let caller = |name: &str, role: &str| Caller {
+        roles: [role.into()].into(),
+        ..Caller::of(name, CallerKind::Token)
+    };
+    let tagged = |tag: &str, effects| ToolSpec { tags: list(&[tag]), ..spec("t.t", effects) };
+    let fits = (caller("okta:ada", "ops"), tagged("infra", Effects::Runs));
+    assert!(!policy.shows(&fits.0, &fits.1));
+    assert!(policy.shows(&caller("okta", "ops"), &fits.1));
+    assert!(policy.shows(&caller("ci", "dev"), &fits.1));
+    assert!(policy.shows(&fits.0, &tagged("other", Effects::Runs)));
+    assert!(policy.shows(&fits.0, &tagged("infra", Effects::Reads)));
+}
+
+#[test]
+fn a_rule_that_fails_decides_against_the_caller() {
+    let failing = Some("input.no.such == 1");
+    let spec = spec("t.t", Effects::Reads);
+    for effect in [Effect::Deny, Effect::Confirm] {
+        let policy = policy(&[rule("r", effect, &[], failing)], Effect::Allow);
+        assert_eq!(
+            decided(&policy, &spec, &json!({})),
+            (Decision::Denied, "r (failed)".to_owned())
+        );
+        let denied = policy.authorise(&Caller::local(), &spec, &json!({ "no": "s3cret" }));
+        let told = CallError::from(denied.err().expect("it is denied")).to_string();
+        assert!(told.contains("could not be decided") && !told.contains("s3cret"), "{told}");
+    }
+    let policy = policy(&[rule("r", Effect::Allow, &[], failing)], Effect::Deny);
+    let (decision, by) = decided(&policy, &spec, &json!({}));
+    assert_eq!((decision, &*by), (Decision::Denied, "default, r (failed)"));
+}
+
+#[test]
+fn an_expression_that_is_neither_true_nor_false_fails() {
+    let policy = policy(&[rule("r", Effect::Deny, &[], Some("input.path"))], Effect::Allow);
+    let (decision, by) = decided(&policy, &spec("t.t", Effects::Reads), &json!({ "path": "x" }));
+    assert_eq!((decision, &*by), (Decision::Denied, "r (failed)"));
+}
+
+#[test]
+fn no_spelling_of_a_path_evades_a_rule() {
+    for when in ["input.path.startsWith('infra/')", "under(input.path, 'infra')"] {
+        let policy = policy(&[rule("r", Effect::Deny, &[], Some(when))], Effect::Allow);
+        let spec = spec("files.write", Effects::Changes);
+        for path in
+            ["infra/a", "./infra/a", "infra//a", "x/../infra/a", "/ws/infra/a", "/ws//./infra/./a"]
+        {
+            assert_eq!(
+                decided(&policy, &spec, &json!({ "path": path })).0,
+                Decision::Denied,
+                "{path}"
+            );
+        }
+        for path in ["infrared/a", "x/infra/a", "infra/../a"] {
+            assert_eq!(
+                decided(&policy, &spec, &json!({ "path": path })).0,
+                Decision::Allowed,
+                "{path}"
+            );
+        }
+    }
+    let every = Some("input.paths.exists(path, under(path, 'infra'))");
+    let policy = policy(&[rule("r", Effect::Deny, &[], every)], Effect::Allow);
+    let input = json!({ "paths": ["a", "./infra"] });
+    assert_eq!(decided(&policy, &spec("git.add", Effects::Changes), &input).0, Decision::Denied);
+}
+
+#[test]
+fn what_is_left_out_is_seen_as_its_default() {
+    let policy = policy(&[rule("r", Effect::Deny, &[], Some("input.path == '.'"))], Effect::Allow);
+    let spec = spec("files.tree", Effects::Reads);
+    assert_eq!(decided(&policy, &spec, &json!({})), (Decision::Denied, "r".to_owned()));
+    let whole = [rule("r", Effect::Deny, &[], Some("input == {'path': '.'}"))];
+    assert_eq!(decided(&self::policy(&whole, Effect::Allow), &spec, &json!({})).1, "r");
+}
+
+#[test]
+fn what_is_no_call_of_a_tool_is_not_judged_by_what_a_call_would_lack() {
+    let when = Some("has(input.path) && under(input.path, 'secret')");
+    let policy = policy(&[rule("r", Effect::Deny, &["files.read"], when)], Effect::Allow);
+    let (spec, caller) = (spec("files.read", Effects::Reads), Caller::local());
+    let asked = json!({ "prompt": "p", "arguments": { "file": "secret/a" } });
+    let Err(denied) = policy.authorise_beside(&caller, &spec, &asked) else { panic!("allowed") };
+    assert_eq!(&**denied.rule(), "r (failed)");
+    let fine = json!({ "uri": "file:///ws/a", "path": "a" });
+    assert!(policy.authorise_beside(&caller, &spec, &fine).is_ok());
+    let secret = json!({ "uri": "file:///ws/secret/a", "path": "secret/a" });
+    assert!(policy.authorise_beside(&caller, &spec, &secret).is_err());
+}
+
+#[test]
+fn a_tool_is_hidden_only_where_no_input_of_it_is_allowed() {
+    let caller = Caller::named("ada");
+    let spec = spec("t.t", Effects::Reads);
+    let shows = |rules: &[PolicyRule], default| policy(rules, default).shows(&caller, &spec);
+    let on_input = Some("input.path == 'a'");
+    let (deny, allow, confirm) = (Effect::Deny, Effect::Allow, Effect::Confirm);
+    assert!(shows(&[rule("r", deny, &[], on_input)], allow));
+    assert!(!shows(&[rule("r", deny, &[], on_input)], deny));
+    assert!(!shows(&[rule("r", deny, &[], on_input), rule("all", deny, &[], None)], allow));
+    assert!(shows(&[rule("r", confirm, &[], on_input)], deny));
+    assert!(!shows(&[rule("r", deny, &[], Some("caller.name == 'ada'"))], allow));
+    assert!(shows(&[rule("r", deny, &[], Some("caller.name == 'bob'"))], allow));
+    assert!(!shows(&[rule("r", allow, &[], Some("caller.name == 'bob'"))], deny));
+    assert!(!shows(&[rule("r", deny, &[], Some("caller.roles[0] == 'x'"))], allow), "it fails");
+}
+
+#[test]
+fn words_alone_are_denied_by_rules_and_not_by_what_is_over_tools() {
+    let spec = spec("prompts", Effects::Reads);
+    let caller = Caller::local();
+    let over_tools = tools(&["*"], &["*"], &[], Effect::Allow);
+    assert!(over_tools.shows_words(&caller, &spec));
+    let permit = over_tools.authorise_words(&caller, &spec, &json!({})).ok().expect("allowed");
+    assert!(!permit.confirms());
+    let when = Some("input.prompt == 'p'");
+    let ruled = policy(&[rule("r", Effect::Deny, &["prompts"], when)], Effect::Allow);
+    assert!(ruled.authorise_words(&caller, &spec, &json!({ "prompt": "p" })).is_err());
+    assert!(ruled.authorise_words(&caller, &spec, &json!({ "prompt": "q" })).is_ok());
+    assert!(!policy(&[], Effect::Deny).shows_words(&caller, &spec));
+}
+
+#[test]
+fn an_expression_that_cannot_be_meant_is_refused_with_its_line_and_column() {
+    for (when, why) in [
+        ("input.path ==", "line 1"),
+        ("true &&\n  callr.name == 'x'", "line 2, column 3: nothing is called `callr`"),
+        ("caller.nmae == 'x'", "`caller` has no `nmae`"),
+        ("tool == 'x'", "say what of `tool`"),
+        ("input.path.starts('x')", "no function is called `starts`"),
+        ("[1].exists(x, [2].exists(y, x == y))", "inside another"),
+        ("[1].exists(input, input == 1)", "`input` is taken"),
+    ] {
+        let told = refused(when);
+        assert!(told.contains("policy.rules, `r`") && told.contains(why), "{when}: {told}");
+    }
+    assert!(refused(&format!("'{}' == ''", "x".repeat(5000))).contains("longer"));
+}
+
+#[test]
+fn a_rule_over_no_tool_and_two_of_one_name_are_refused() {
+    let ids = [spec("files.read", Effects::Reads).id];
+    let misspelt = policy(&[rule("r", Effect::Deny, &["file.read"], None)], Effect::Allow);
+    let why = misspelt.check(&ids).expect_err("no tool").to_string();
+    assert!(why.contains("policy.rules") && why.contains("`files.read`"), "{why}");
+    policy(&[rule("r", Effect::Deny, &["prompts"], None)], Effect::Allow).check(&ids).expect("ok");
+    let two = [rule("r", Effect::Deny, &[], None), rule("r", Effect::Allow, &[], None)];
+    let policy = Policy::new(&[], &[], Effects::Runs).expect("patterns");
+    assert!(policy.with_rules(&two, Effect::Allow).is_err());
+}
+
+#[test]
+fn no_input_makes_a_rule_take_long() {
+    let when = Some("input.args.exists(one, input.text.contains(one))");
+    let policy = policy(&[rule("r", Effect::Deny, &[], when)], Effect::Allow);
+    let spec = spec("t.t", Effects::Reads);
+    let many: Vec<_> = (0..9_000).map(|n| format!("{n}")).collect();
+    for input in [
+        json!({ "args": many, "text": "x".repeat(8 << 20) }),
+        json!({ "args": (0..20_000).collect::<Vec<_>>(), "text": "" }),
+    ] {
+        let began = std::time::Instant::now();
+        assert_eq!(decided(&policy, &spec, &input), (Decision::Denied, "r (failed)".to_owned()));
+        assert!(began.elapsed().as_millis() < 500, "{:?}", began.elapsed());
+    }
+}
+
+/// JSON as callers send it.
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-1e9..1e9).prop_map(Value::from),
+        "[a-c./]{0,4}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec(("[a-c]", inner), 0..4)
+                .prop_map(|all| Value::Object(all.into_iter().collect())),
+        ]
+    })
+}
+
+/// Expressions over `input`, most of which fail on most inputs.
+const EXPRESSIONS: [&str; 14] = [
+    "input.a == input.b",
+    "has(input.a) && input.a == 1",
+    "input == {'a': 1}",
+    "size(input) > 1",
+    "size(input.a) > 1",
+    "input.a in input.b",
+    "'a' in input",
+    "input.a < input.b",
+    "input.a[0] == input.b",
+    "input.a.b == 'a'",
+    "input.a.exists(x, x == input.b)",
+    "input.a.startsWith('a')",
+    "string(input.a) == input.b",
+    "input['a'] == [1, 'a', null]",
+];
+
+proptest! {
+    #[test]
+    fn an_expression_sees_of_an_input_what_cel_makes_of_it(
+        a in json_value(),
+        b in json_value(),
+        at in 0..EXPRESSIONS.len(),
+    ) {
+        let source = EXPRESSIONS[at];
+        let input = json!({ "a": a, "b": b });
+        let caller = Caller::local();
+        let spec = ToolSpec::new(ToolId::new("t.t").expect("an id"), "", "", Effects::Reads);
+        let when = When::new(source, &Bounds::default()).expect("sound");
+        let asked = Of { caller: &caller, spec: &spec, input: &input, what: What::Tool };
+
+        let program = cel::Program::compile(source).expect("sound");
+        let mut context = cel::Context::default();
+        context.add_variable("input", cel::to_value(&input).expect("a value")).expect("bound");
+        let expected = match program.execute(&context) {
+            Ok(cel::Value::Bool(is)) => Some(is),
+            Ok(_) | Err(_) => None,
+        };
+        prop_assert_eq!(when.is_true(&asked).ok(), expected, "{} of {}", source, input);
+    }
+
+    #[test]
+    fn what_is_known_of_tools_beforehand_and_what_is_explained_decide_nothing_otherwise(
+        rules in prop::collection::vec((0..3_usize, 0..4_usize, 0..5_usize), 0..6),
+        default in 0..3_usize,
+        path in prop_oneof![Just("a"), Just("infra/a")],
+    ) {
+        let effects = [Effect::Allow, Effect::Deny, Effect::Confirm];
+        let over: [&[&str]; 4] = [&[], &["t.*"], &["exec.run"], &["u.u"]];
+        let whens = [None, Some("input.path == 'a'"), Some("caller.name == 'ada'"),
+            Some("input.none"), Some("tool.id == 't.t'")];
+        let rules: Vec<_> = rules.iter().enumerate().map(|(at, (effect, tools, when))| {
+            rule(&format!("r{at}"), effects[*effect], over[*tools], whens[*when])
+        }).collect();
+        let plain = policy(&rules, effects[default]);
+        let specs = [
+            spec("t.t", Effects::Reads),
+            ToolSpec { ruled_as: ToolId::new("exec.run"), ..spec("u.u", Effects::Runs) },
+        ];
+        let known = policy(&rules, effects[default]).with_tools(specs.iter());
+        let (caller, input) = (Caller::named("ada"), json!({ "path": path }));
+        for spec in &specs {
+            let explained = plain.explain(&caller, spec, &input);
+            let permit = known.authorise(&caller, spec, &input);
+            let (decision, by) = match &permit {
+                Ok(permit) if permit.confirms() => (Decision::Confirm, permit.rule()),
+                Ok(permit) => (Decision::Allowed, permit.rule()),
+                Err(denied) => (Decision::Denied, denied.rule()),
+            };
+            prop_assert_eq!((explained.decision, &*explained.rule), (decision, &**by));
+            prop_assert_eq!(known.shows(&caller, spec), explained.seen);
+            prop_assert!(explained.seen || decision == Decision::Denied, "what is hidden is denied");
+        }
+    }
+}

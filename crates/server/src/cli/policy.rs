@@ -1,0 +1,98 @@
+//! `toolgate policy`: why a call is allowed or not.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use toolgate::wiring::Workspace;
+use toolgate_contract::{Caller, CallerKind};
+use toolgate_host::Decision;
+
+use super::{Folder, print};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Say what policy decides about a call, and each rule it looks at for that
+    Explain(Explain),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate policy explain ci files_write '{\"path\":\"infra/main.tf\",\"content\":\"\"}'
+  toolgate policy explain okta:ada exec_run '{\"command\":\"ls\"}' --kind token --role ops
+
+Nothing is called. It exits with 0 where the call is allowed, with 3 where it is denied, with 4 where
+a person is asked first, and with 2 where it cannot be said.")]
+struct Explain {
+    /// Who would call: a key's name, a token's, `local` or `http`
+    caller: String,
+    /// The tool, by any of its names
+    tool: String,
+    /// Its arguments, as a JSON object
+    #[arg(default_value = "{}")]
+    input: String,
+    /// A role of the caller; may be given more than once
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+    /// A scope of the caller's token; may be given more than once
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<String>,
+    /// How the caller is known; by default as its name says
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// The folder to work in
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+/// How a caller is known.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    Key,
+    Token,
+    Local,
+    Http,
+}
+
+impl From<Kind> for CallerKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Key => Self::Key,
+            Kind::Token => Self::Token,
+            Kind::Local => Self::Local,
+            Kind::Http => Self::Anonymous,
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let What::Explain(args) = &args.what;
+    let input = serde_json::from_str(&args.input).context("the arguments are no JSON")?;
+    let loaded = args.folder.load(&args.root)?;
+    let host = Workspace::look(&args.root, &loaded.config)?.host;
+    let words = |words: &[String]| words.iter().map(|word| Arc::from(word.as_str())).collect();
+    let by_name = Caller::recalled(&args.caller);
+    let caller = Caller {
+        kind: args.kind.map_or(by_name.kind, CallerKind::from),
+        roles: words(&args.roles),
+        scopes: words(&args.scopes),
+        ..by_name
+    };
+    let explained = host.explain(&caller, &args.tool, input)?;
+    print(&explained.to_string())?;
+    Ok(match explained.decision {
+        Decision::Allowed => ExitCode::SUCCESS,
+        Decision::Denied => ExitCode::from(3),
+        Decision::Confirm => ExitCode::from(4),
+    })
+}
