@@ -6,7 +6,7 @@ use serde_json::Value;
 use toolgate_contract::{Caller, ToolSpec};
 
 use super::rule::Matched;
-use super::{Of, Policy, Ruling, Step, Verdict, What};
+use super::{Denied, Of, Policy, Ruling, Step, Verdict, What};
 
 /// What policy decides about a call, and each rule that it looked at for that.
 #[derive(Debug, Clone, PartialEq, Eq)]

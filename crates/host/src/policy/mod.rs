@@ -3,6 +3,7 @@
 //! A rule that cannot be decided decides against the caller: one that denies or confirms denies,
 //! one that allows does not.
 
+mod permit;
 mod rule;
 mod pattern;
 mod expression;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolgate_contract::{CallError, Caller, Effects, ToolId, ToolSpec};
+use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
 use crate::scopes::{Needs, Scope, Scopes};
 use expression::{Bounds, When};
@@ -26,6 +27,7 @@ use rule::{Matched, Over, Rule, Why};
 pub use explain::{Decision, Explained};
 pub use pattern::BadRule;
 pub(crate) use pattern::Pattern;
+pub(crate) use permit::{Denied, Permit};
 pub use rule::{Effect, PolicyRule};
 
 /// What a rule is called in the record.
@@ -75,21 +77,6 @@ pub(crate) enum What {
     Tool,
     Beside,
     Words,
-}
-
-/// Proof that policy allowed a call. Only [`Policy::authorise`] makes one.
-pub(crate) struct Permit {
-    rule: RuleName,
-    confirm: bool,
-}
-
-/// That policy does not allow a call, by which rule, and what the caller is told.
-#[derive(Debug)]
-pub(crate) struct Denied {
-    rule: RuleName,
-    message: String,
-    /// The scope that would be enough for it.
-    needs: Option<String>,
 }
 
 /// One rule that was looked at.
@@ -421,34 +408,6 @@ impl Iterator for Places<'_> {
         match self {
             Self::All(places) => places.next(),
             Self::Some(places) => places.next().copied(),
-        }
-    }
-}
-
-impl Permit {
-    /// The rule that allowed it.
-    pub(crate) fn rule(&self) -> &RuleName {
-        &self.rule
-    }
-
-    /// Whether a person is to be asked first.
-    pub(crate) fn confirms(&self) -> bool {
-        self.confirm
-    }
-}
-
-impl Denied {
-    /// The rule that did not allow it.
-    pub(crate) fn rule(&self) -> &RuleName {
-        &self.rule
-    }
-}
-
-impl From<Denied> for CallError {
-    fn from(Denied { message, needs, .. }: Denied) -> Self {
-        match needs {
-            None => Self::NotAllowed { message },
-            Some(scope) => Self::Scope { message, needs: vec![scope] },
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use toolgate_contract::CallerKind;
+use toolgate_contract::{CallError, CallerKind};
 
 use super::*;
 
