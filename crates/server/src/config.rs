@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_host::OutputCheck;
+use toolgate_toolsets::world::sandbox;
 use toolgate_toolsets::{assets, ci, commands, docs, exec, files, git, prompts, search, skills};
 
 pub use audit::Audit;
@@ -73,6 +74,8 @@ pub struct Config {
     pub docs: docs::Settings,
     /// The tools that run programs.
     pub exec: exec::Settings,
+    /// What programs that tools start can see, write and reach.
+    pub sandbox: sandbox::Settings,
     /// The tools over git repositories.
     pub git: git::Settings,
     /// The tools that build and test projects.

@@ -49,7 +49,7 @@ pub struct Workspace {
 impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        let sandbox = Sandbox::none();
+        let sandbox = Sandbox::new(&config.sandbox).map_err(|why| anyhow!(why))?;
         let processes =
             Processes::confined(environment(), sandbox).context("programs cannot be run")?;
         let Toolsets { mut tools, mut library } = toolsets(root, &processes, config)?;

@@ -12,6 +12,7 @@ mod index;
 mod check_config;
 mod enveloping;
 mod check;
+mod doctor;
 mod diff_logs;
 mod schemas;
 mod import;
@@ -77,6 +78,8 @@ enum Command {
     Policy(policy::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
+    /// Say what of the sandbox this system holds
+    Doctor(doctor::Args),
     /// Go through the envelope contract once and say whether it holds
     Check(check::Args),
     /// Say where one log of envelopes differs from another
@@ -157,6 +160,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Audit(args) => audit::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Check(args) => check::run(&args),
         Command::DiffLogs(args) => diff_logs::run(&args),
         Command::Schemas(args) => schemas::run(&args),

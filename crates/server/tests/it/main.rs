@@ -24,6 +24,7 @@ mod cli;
 mod jobs;
 mod zyra;
 mod commands;
+mod sandbox;
 mod toolsets_git;
 mod toolsets_ci;
 mod toolsets_search;

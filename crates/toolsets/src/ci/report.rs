@@ -5,6 +5,7 @@ use serde::Serialize;
 use toolgate_contract::{Ending, Text};
 
 use super::kind::Kind;
+use crate::exec::Confined;
 
 /// How many failures a reader is shown.
 const SHOWN_MAX: usize = 20;
@@ -37,6 +38,8 @@ pub(super) struct Report {
     pub(super) output: String,
     /// What to give exec_output to read all that it printed; null where `output` is all.
     pub(super) output_id: Option<String>,
+    /// How it was confined: the profile's name, or what of it this system lacks.
+    pub(super) sandbox: Confined,
 }
 
 /// Counts; null where the program does not tell.
@@ -177,6 +180,9 @@ impl Report {
         let more = self.failures.len().saturating_sub(SHOWN_MAX) + self.failures_left_out;
         if more > 0 {
             body.push_str(&format!("and {more} more\n"));
+        }
+        if let Some(note) = self.sandbox.note() {
+            body.push_str(&format!("{}\n", note.trim_start_matches("; ")));
         }
         if !self.output.is_empty() {
             body.push_str(&format!("\n{}", self.output));

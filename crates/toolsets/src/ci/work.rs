@@ -95,6 +95,9 @@ impl Ci {
             failures.push(Failure::new(Severity::Failure, message));
         }
         let ok = ended_well && unmatched.is_none();
+        if !ok && verb == Verb::Restore && outcome.sandbox.is_offline() {
+            failures.push(Failure::new(Severity::Failure, OFFLINE));
+        }
         let within = folder.clone();
         let failures = root.work(ctx, move |root, _| Ok(placed(root, &within, failures))).await?;
         Ok(Report {
@@ -110,6 +113,7 @@ impl Ci {
             failures_left_out,
             output,
             output_id: outcome.output_id.filter(|_| !is_all),
+            sandbox: outcome.sandbox,
         })
     }
 
@@ -129,6 +133,10 @@ impl Ci {
         kept.chain(quiet).collect()
     }
 }
+
+/// What to do where what is needed could not be fetched.
+const OFFLINE: &str = "it ran without a network; whoever runs the server gives it one with these \
+    lines in the configuration: [[sandbox.for]] tools = \"ci.restore\" profile = \"network\"";
 
 /// Whether a test runner that was to run some tests by name says that there was none.
 ///

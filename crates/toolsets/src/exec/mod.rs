@@ -26,7 +26,7 @@ use crate::world::{Processes, Root};
 
 pub(crate) use echo::plain;
 pub(crate) use meter::Meter;
-pub(crate) use outcome::Outcome;
+pub(crate) use outcome::{Confined, Outcome};
 pub(crate) use program::Words;
 pub(crate) use programs::Blamed;
 pub use programs::Programs;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use toolgate_contract::{Ending, Text};
 
 use super::shown::Extent;
+use crate::world::sandbox::{Held, Profile};
 
 /// What a program did.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -31,6 +32,40 @@ pub(crate) struct Outcome {
     pub(super) stderr_extent: Extent,
     /// What to give exec_output to read what was left out; null when nothing was.
     pub(crate) output_id: Option<String>,
+    /// How it was confined: the profile's name, or what of it this system lacks.
+    pub(crate) sandbox: Confined,
+}
+
+/// How a program was confined, as results say it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Confined {
+    /// All that this profile promises was held.
+    Whole(Profile),
+    /// Not all of it.
+    Partly(Held),
+}
+
+impl Confined {
+    pub(super) fn of(held: &Held) -> Self {
+        if held.is_whole() { Self::Whole(held.profile) } else { Self::Partly(held.clone()) }
+    }
+
+    /// Whether it reached no network.
+    pub(crate) fn is_offline(&self) -> bool {
+        let profile = match self {
+            Self::Whole(profile) => *profile,
+            Self::Partly(held) => held.profile,
+        };
+        profile < Profile::Network
+    }
+
+    /// What a reader has to know of it.
+    pub(crate) fn note(&self) -> Option<String> {
+        let Self::Partly(held) = self else { return None };
+        let (profile, names) = (held.profile.name(), held.names());
+        Some(format!("; the sandbox `{profile}` lacks {names} on this system"))
+    }
 }
 
 impl Outcome {
@@ -55,6 +90,7 @@ impl Outcome {
         };
         note.extend(self.stdout_extent.note("stdout", id));
         note.extend(self.stderr_extent.note("stderr", id));
+        note.extend(self.sandbox.note());
         Text::body(body).with_note(note)
     }
 

@@ -12,10 +12,10 @@ use super::Settings;
 use super::echo::Echo;
 use super::kept::{Kept, Streams};
 use super::meter::Meter;
-use super::outcome::{Outcome, exit};
+use super::outcome::{Confined, Outcome, exit};
 use super::shown::shown;
 use crate::world::processes::{Ended, Start, Stopped};
-use crate::world::sandbox::Inside;
+use crate::world::sandbox::{Failed, Inside, Step, Unheld};
 use crate::world::{Processes, Root};
 
 /// How long what a watched program prints is gathered.
@@ -142,7 +142,7 @@ impl Programs {
 
     /// The result of a program that has ended, with what it leaves out kept.
     fn outcome(&self, ctx: &Ctx, ended: Ended) -> Outcome {
-        let Ended { status, stopped, took, stdout, stderr } = ended;
+        let Ended { status, stopped, took, stdout, stderr, sandbox } = ended;
         let timed_out = stopped == Some(Stopped::TimedOut);
         let (exit_code, signal) = exit(status, timed_out);
         let (stdout_shown, stdout_extent) = shown(&stdout);
@@ -159,13 +159,56 @@ impl Programs {
             stderr: stderr_shown,
             stderr_extent,
             output_id: is_cut.then(keep).flatten(),
+            sandbox: Confined::of(&sandbox),
         }
+    }
+}
+
+/// What `err` was made of, if that is a `T`.
+fn inner<T: std::error::Error + 'static>(err: &io::Error) -> Option<&T> {
+    err.get_ref()?.downcast_ref()
+}
+
+/// Why a program that was found did not begin in the sandbox.
+fn not_entered(
+    name: &str,
+    failed: &Failed,
+    blamed: impl Fn(Blamed, String) -> ToolError,
+) -> ToolError {
+    match (failed.step, failed.why.raw_os_error()) {
+        (Step::Program, Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => blamed(
+            Blamed::Program,
+            format!(
+                "`{name}` lies outside of what programs see in the sandbox; whoever runs the server \
+                 can add its folder to `sandbox.read`"
+            ),
+        ),
+        (Step::Program | Step::Folder, Some(libc::ESTALE | libc::ENOENT)) => ToolError::new(
+            Fault::Unavailable,
+            format!("`{name}` or its folder was replaced while it was started; try again"),
+        ),
+        _ => ToolError::new(
+            Fault::Unavailable,
+            format!("`{name}` is not run: the sandbox was not entered ({failed})"),
+        ),
     }
 }
 
 /// Why the kernel would not run a program that was found.
 fn not_run(name: &str, err: &io::Error, blamed: impl Fn(Blamed, String) -> ToolError) -> ToolError {
     let name = name.escape_debug();
+    if let Some(unheld) = inner::<Unheld>(err) {
+        return ToolError::new(
+            Fault::Unavailable,
+            format!(
+                "`{name}` is not run: {unheld}; `toolgate doctor` says more, and whoever runs the \
+                 server decides with `sandbox.require`"
+            ),
+        );
+    }
+    if let Some(failed) = inner::<Failed>(err) {
+        return not_entered(&name.to_string(), failed, blamed);
+    }
     match err.kind() {
         io::ErrorKind::Interrupted => ToolError::canceled(),
         io::ErrorKind::NotFound => blamed(

@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::Stream;
 
+pub(super) use image::{HELPER, Image};
+
 pub use captured::{Captured, Piece};
 pub use environment::refused_variable;
 pub use mark::Mark;
@@ -38,7 +40,7 @@ pub use program::{Missing, Program, nearest};
 use mark::Worn;
 use spawn::Spawner;
 
-use super::sandbox::{Inside, Sandbox};
+use super::sandbox::{Held, Inside, Sandbox};
 
 /// Starts programs. Clones share one spawning thread.
 #[derive(Clone)]
@@ -96,6 +98,8 @@ pub struct Ended {
     pub stdout: Captured,
     /// What it printed to standard error.
     pub stderr: Captured,
+    /// How it was confined.
+    pub sandbox: Arc<Held>,
 }
 
 /// Why a program was stopped.
@@ -140,6 +144,11 @@ impl Processes {
     /// The server's own variable `name`.
     pub fn variable(&self, name: &str) -> Option<&OsStr> {
         self.0.environment.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// The server's own environment, as it was at start.
+    pub fn variables(&self) -> &BTreeMap<OsString, OsString> {
+        &self.0.environment
     }
 
     /// How programs are confined.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::image::Child;
 use super::strays::{self, Live, Stray};
+use crate::world::sandbox::{Around, Held};
 
 /// How often a family that was told to stop is looked at.
 const LOOK: Duration = Duration::from_millis(5);
@@ -39,15 +41,24 @@ pub(super) struct Family {
     handle: OwnedFd,
     live: Live,
     status: Option<ExitStatus>,
+    /// What confines it, if anything does.
+    around: Option<Around>,
     /// Keeps [`close`](super::Processes::close) waiting.
     _token: TaskTrackerToken,
 }
 
 impl Family {
-    pub(super) fn of(child: Child, live: Live, token: TaskTrackerToken) -> io::Result<Self> {
+    pub(super) fn of(
+        child: Child,
+        live: Live,
+        around: Option<Around>,
+        token: TaskTrackerToken,
+    ) -> io::Result<Self> {
         let main = child.pid;
         match pidfd_open(main, PidfdFlags::empty()) {
-            Ok(handle) => Ok(Self { child, main, handle, live, status: None, _token: token }),
+            Ok(handle) => {
+                Ok(Self { child, main, handle, live, status: None, around, _token: token })
+            }
             Err(err) => {
                 child.end()?;
                 Err(err.into())
@@ -69,6 +80,10 @@ impl Family {
         self.signal_group(Signal::TERM);
         // What is stopped must go on to hear it.
         self.signal_group(Signal::CONT);
+        // The helper passes it on to all there is.
+        if self.around.as_ref().is_some_and(|around| around.is_apart) {
+            return;
+        }
         for stray in self.strays().await {
             if !stray.is_in_group_of(self.main) {
                 stray.signal(self.live.tag(), Signal::TERM);
@@ -132,6 +147,16 @@ impl Family {
         // What took its tag off may be of this run.
         let is_any_lost = strays::end_lost();
         is_any_lost || strays.iter().any(Stray::is_alive)
+    }
+
+    /// How it is confined.
+    pub(super) fn held(&self) -> Arc<Held> {
+        self.around.as_ref().map_or_else(|| Arc::new(Held::off()), |around| around.held.clone())
+    }
+
+    /// Why the program did not begin, of which the main process has ended.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        self.around.as_ref()?.failure()
     }
 
     async fn strays(&self) -> Vec<Stray> {

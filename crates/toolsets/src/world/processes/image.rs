@@ -28,6 +28,10 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// How much stack what is done between clone and exec may take.
 const STACK_BYTES: usize = 64 << 10;
+/// What the helper that confines programs is called by whoever starts it.
+pub(in crate::world) const HELPER: &str = "toolgate-sandbox";
+/// Handles to be handed over are above all numbers that they are handed over by.
+const HANDED_MIN: RawFd = 16;
 /// The highest signal there is.
 const SIGNAL_MAX: c_int = 64;
 
@@ -35,16 +39,18 @@ const SIGNAL_MAX: c_int = 64;
 const SHELL: &CStr = c"/bin/sh";
 
 /// A program to be started, with all that needs memory done.
-pub(super) struct Image {
+pub(in crate::world) struct Image {
     path: CString,
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
+    /// What it finds open beside its streams, from the first number after theirs.
+    handles: Vec<OwnedFd>,
 }
 
 /// A process and our ends of its pipes.
-pub(super) struct Child {
-    pub(super) pid: Pid,
+pub(in crate::world) struct Child {
+    pub(in crate::world) pid: Pid,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
@@ -71,11 +77,28 @@ impl Image {
             args: args.collect::<io::Result<_>>()?,
             env: env.collect::<io::Result<_>>()?,
             is_fed,
+            handles: Vec::new(),
         })
     }
 
+    /// The helper at `path` that confines a program, with what it is handed. Of the server's
+    /// environment it has nothing, nor of the program's: it runs before that is confined.
+    pub(in crate::world) fn helper(
+        path: PathBuf,
+        handles: Vec<OwnedFd>,
+        is_fed: bool,
+    ) -> io::Result<Self> {
+        let handles = handles.into_iter().map(|handle| fcntl_dupfd_cloexec(&handle, HANDED_MIN));
+        let handles = handles.collect::<Result<_, _>>()?;
+        let image = Self::new(path, HELPER.to_owned(), Vec::new(), [], is_fed)?;
+        Ok(Self { handles, ..image })
+    }
+
     /// Starts it. `set_apart` is done in the new process: system calls only.
-    pub(super) fn start(&self, set_apart: &dyn Fn() -> io::Result<()>) -> io::Result<Child> {
+    pub(in crate::world) fn start(
+        &self,
+        set_apart: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<Child> {
         let (stdin, stdout, stderr) = (self.input()?, pipe()?, pipe()?);
         let theirs = [stdin.0.as_raw_fd(), stdout.1.as_raw_fd(), stderr.1.as_raw_fd()];
         let args: Vec<_> = self.args.iter().map(CString::as_c_str).collect();
@@ -116,6 +139,7 @@ impl Image {
             args: args.as_ptr(),
             env: env.as_ptr(),
             streams,
+            handles: &self.handles,
             set_apart,
             failure: AtomicI32::new(0),
         };
@@ -137,6 +161,7 @@ struct Birth<'a> {
     args: *const *const c_char,
     env: *const *const c_char,
     streams: [RawFd; 3],
+    handles: &'a [OwnedFd],
     set_apart: &'a dyn Fn() -> io::Result<()>,
     /// The number of the error that kept the program from beginning.
     failure: AtomicI32,
@@ -175,6 +200,11 @@ impl Birth<'_> {
         unsafe {
             for (stream, fd) in self.streams.iter().zip(0..) {
                 if libc::dup2(*stream, fd) < 0 {
+                    return io::Error::last_os_error();
+                }
+            }
+            for (handle, fd) in self.handles.iter().zip(3..) {
+                if libc::dup2(handle.as_raw_fd(), fd) < 0 {
                     return io::Error::last_os_error();
                 }
             }

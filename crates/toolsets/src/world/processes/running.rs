@@ -141,6 +141,7 @@ pub(super) async fn run(
     }
     drop(exit);
     let (stopped, asked) = phase.stopped().unzip();
+    let (sandbox, failure) = (family.held(), family.failure());
     let status = {
         let mut ending = pin!(running.end(asked));
         loop {
@@ -156,7 +157,11 @@ pub(super) async fn run(
         let _ = tokio::time::timeout(DRAIN, &mut reading).await;
     }
     drop(reading);
-    Ok(Ended { status, stopped, took, stdout: out.finish().await, stderr: err.finish().await })
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let (stdout, stderr) = (out.finish().await, err.finish().await);
+    Ok(Ended { status, stopped, took, stdout, stderr, sandbox })
 }
 
 impl Phase {
@@ -212,7 +217,8 @@ struct Running {
 impl Running {
     async fn start(processes: &Processes, start: Start) -> io::Result<Self> {
         let grace = start.bounds.grace;
-        let family = processes.0.spawner.spawn(start, processes.0.running.token()).await?;
+        let family =
+            processes.0.spawner.spawn(start, processes, processes.0.running.token()).await?;
         Ok(Self { family: Some(family), grace, processes: processes.clone() })
     }
 

@@ -11,14 +11,16 @@ use rustix::process::{
     set_parent_process_death_signal, setrlimit, setsid,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::Start;
 use super::family::Family;
 use super::image::Image;
 use super::keeper::Keeper;
 use super::mark::{Mark, Tag};
 use super::strays::Live;
+use super::{Processes, Start};
+use crate::world::sandbox::{self, Around, Confined};
 
 /// How many programs may wait to be started.
 const QUEUE: usize = 64;
@@ -40,6 +42,7 @@ struct Request {
     image: Image,
     cwd: OwnedFd,
     live: Live,
+    around: Option<Around>,
     token: TaskTrackerToken,
     reply: oneshot::Sender<io::Result<Family>>,
 }
@@ -50,10 +53,12 @@ impl Spawner {
         let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
             let mut keeper = Keeper::of(mark);
-            while let Some(Request { image, cwd, live, token, reply }) = requests.blocking_recv() {
+            while let Some(request) = requests.blocking_recv() {
+                let Request { image, cwd, live, around, token, reply } = request;
                 if !reply.is_closed() {
                     // If nobody waits for it any more it is dropped here, which kills it.
-                    let family = keeper.watch().and_then(|()| spawn(&image, &cwd, live, token));
+                    let family =
+                        keeper.watch().and_then(|()| spawn(&image, &cwd, live, around, token));
                     let _ = reply.send(family);
                 }
             }
@@ -66,18 +71,51 @@ impl Spawner {
     }
 
     /// Starts a program, with pipes at its outputs.
-    pub(super) async fn spawn(&self, start: Start, token: TaskTrackerToken) -> io::Result<Family> {
-        let Start { program, args, cwd, env, stdin, bounds: _, inside: _ } = start;
+    pub(super) async fn spawn(
+        &self,
+        start: Start,
+        house: &Processes,
+        token: TaskTrackerToken,
+    ) -> io::Result<Family> {
         let live = Live::new(self.mark);
-        let image = Image::new(program.path, program.name, args, env, stdin.is_some())?;
+        let (image, cwd, around) = match start.inside {
+            Some(_) => {
+                let house = house.clone();
+                let confined = spawn_blocking(move || confined(start, &house));
+                let Confined { image, workspace, around } =
+                    confined.await.map_err(io::Error::other)??;
+                (image, workspace, Some(around))
+            }
+            None => {
+                let Start { program, args, cwd, env, stdin, bounds: _, inside: _ } = start;
+                let image = Image::new(program.path, program.name, args, env, stdin.is_some())?;
+                (image, cwd, None)
+            }
+        };
         let (reply, family) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts programs has ended");
-        self.requests.send(Request { image, cwd, live, token, reply }).await.map_err(|_| gone())?;
+        let request = Request { image, cwd, live, around, token, reply };
+        self.requests.send(request).await.map_err(|_| gone())?;
         family.await.map_err(|_| gone())?
     }
 }
 
-fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
+/// What starts a program confined.
+fn confined(start: Start, house: &Processes) -> io::Result<Confined> {
+    let Start { program, args, cwd, env, stdin, bounds, inside } = start;
+    let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
+    let (is_fed, grace) = (stdin.is_some(), bounds.grace);
+    let start = sandbox::Start { program, args, cwd, env, is_fed, grace };
+    house.sandbox().confine(&inside, start, house.variables())
+}
+
+fn spawn(
+    image: &Image,
+    cwd: &OwnedFd,
+    live: Live,
+    around: Option<Around>,
+    token: TaskTrackerToken,
+) -> io::Result<Family> {
     let (server, tag) = (getpid(), live.tag());
     let set_apart = || set_apart(server, cwd, tag);
     // A file just written can be held open for an instant by a process just forked.
@@ -87,7 +125,7 @@ fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> i
                 thread::sleep(Duration::from_millis(5));
             }
             Err(err) => return Err(err),
-            Ok(child) => return Family::of(child, live, token),
+            Ok(child) => return Family::of(child, live, around, token),
         }
     }
     Err(io::ErrorKind::ExecutableFileBusy.into())

@@ -18,6 +18,9 @@ pub struct Settings {
     /// Whether programs may use sockets that are files. Those in the workspace and in what `read`
     /// and `write` name may belong to programs that are not confined.
     pub unix_sockets: bool,
+    /// Whether programs may write the workspace's `.git`, whose configuration and hooks name what
+    /// git runs later, outside. Git's own tools may, whatever is said here.
+    pub git: GitFolder,
     /// How much memory each run may take, in bytes; 0 is half of the machine's.
     pub memory_bytes: u64,
     /// How many processes and threads each run may have.
@@ -54,6 +57,16 @@ pub enum Profile {
     Off,
 }
 
+/// What programs may do with the workspace's `.git`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GitFolder {
+    /// Read it.
+    Read,
+    /// Write it, too.
+    Write,
+}
+
 /// What to do where a profile cannot be had whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -76,6 +89,38 @@ impl Profile {
     }
 }
 
+impl Settings {
+    /// Whether they can be kept.
+    ///
+    /// # Errors
+    /// What is wrong, and what may stand there.
+    pub fn check(&self) -> Result<(), String> {
+        for (name, paths) in [("read", &self.read), ("write", &self.write)] {
+            for path in paths {
+                let rest = path.strip_prefix("~/").or(path.strip_prefix('/')).unwrap_or_default();
+                let is_plain = rest.split('/').all(|part| part != "..");
+                if rest.trim_matches('/').is_empty() || !is_plain {
+                    return Err(format!(
+                        "sandbox.{name} has `{path}`; it may have absolute paths without `..`, or \
+                         ones that begin with `~/`, and not the root of all"
+                    ));
+                }
+            }
+        }
+        if !(8..=1_000_000).contains(&self.processes) {
+            return Err(format!("sandbox.processes is {}; it may be 8 to 1000000", self.processes));
+        }
+        const LEAST: u64 = 16 << 20;
+        if self.memory_bytes != 0 && self.memory_bytes < LEAST {
+            return Err(format!(
+                "sandbox.memory_bytes is {}; it may be 0, for half of the machine's, or {LEAST} and more",
+                self.memory_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -84,6 +129,7 @@ impl Default for Settings {
             read: Vec::new(),
             write: Vec::new(),
             unix_sockets: false,
+            git: GitFolder::Read,
             memory_bytes: 0,
             processes: 1024,
             rules: Vec::new(),

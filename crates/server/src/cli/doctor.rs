@@ -1,0 +1,91 @@
+//! `toolgate doctor`: what this system holds of what programs are confined by.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use serde_json::json;
+use toolgate::config::environment;
+use toolgate_toolsets::world::sandbox::{Held, Layer, Profile, Require};
+use toolgate_toolsets::world::{Root, Sandbox};
+
+use super::{Folder, print};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate doctor                 what the sandbox of this folder's programs holds here
+  toolgate doctor ~/src/app --json
+
+Each layer is tried by doing it, in a process of its own. The exit code is 1 where the profile that
+is configured promises what this system does not hold.")]
+pub(super) struct Args {
+    /// The folder whose settings are looked at
+    #[arg(default_value = ".")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.folder.load(&args.root)?.config;
+    let sandbox = Sandbox::new(&config.sandbox).map_err(|why| anyhow!(why))?;
+    let root = Root::open(&args.root)
+        .with_context(|| format!("the folder {} cannot be opened", args.root.display()))?;
+    let configured = config.sandbox.profile;
+    // What there would be is worth knowing, too.
+    let asked = if configured == Profile::Off { Profile::Workspace } else { configured };
+    let held = sandbox.held(asked, &root, &environment().into_iter().collect())?;
+    let is_root = rustix::process::geteuid().is_root();
+    let text = if args.json {
+        let is_held = |layer: Layer| !held.missing.iter().any(|it| it.layer == layer);
+        let layers: serde_json::Map<_, _> =
+            Layer::ALL.iter().map(|&it| (it.name().to_owned(), is_held(it).into())).collect();
+        let told = json!({
+            "configured": configured, "profile": asked, "require": config.sandbox.require,
+            "layers": layers, "missing": held.missing, "root": is_root,
+        });
+        format!("{told:#}\n")
+    } else {
+        told(&held, configured, config.sandbox.require, is_root)
+    };
+    print(&text)?;
+    let is_kept = configured == Profile::Off || held.is_whole();
+    Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn told(held: &Held, configured: Profile, require: Require, is_root: bool) -> String {
+    let mut text = match configured {
+        Profile::Off => "sandbox.profile is `off`: programs may do whatever the server may.\n\
+                         With `workspace` this system would hold:\n"
+            .to_owned(),
+        profile => format!("sandbox.profile is `{}`. This system holds:\n", profile.name()),
+    };
+    for layer in Layer::ALL {
+        let lacking = held.missing.iter().find(|it| it.layer == layer);
+        let _ = match lacking {
+            None => writeln!(text, "  held     {:<9} {}", layer.name(), layer.holds()),
+            Some(it) => writeln!(text, "  MISSING  {:<9} {}", layer.name(), it.why),
+        };
+    }
+    if !held.is_whole() {
+        text.push_str(match require {
+            Require::Best => {
+                "Programs run all the same, and results say what is missing; \
+                 `sandbox.require = \"strict\"` refuses them.\n"
+            }
+            Require::Strict => "Programs are not run (`sandbox.require = \"strict\"`).\n",
+        });
+    }
+    if is_root {
+        text.push_str(
+            "This is root: whatever is seen and is root's can be read. Serve as another user \
+             where you can.\n",
+        );
+    }
+    text
+}

@@ -1,0 +1,62 @@
+//! How confined programs end: as those do that are not confined.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Each script with how it ends: its exit code, and the signal.
+const ENDS: &[(&str, i64, Option<&str>)] = &[
+    ("exit 0", 0, None),
+    ("exit 7", 7, None),
+    ("kill -TERM $$", 143, Some("SIGTERM")),
+    ("kill -SEGV $$", 139, Some("SIGSEGV")),
+    ("kill -KILL $$", 137, Some("SIGKILL")),
+    ("kill -USR1 $$", 138, Some("SIGUSR1")),
+    ("sh -c 'kill -KILL $$'", 137, None),
+];
+
+#[test]
+fn a_program_ends_as_it_does_unconfined() {
+    let workspace = Workspace::new();
+    for profile in ["off", "workspace"] {
+        let mut client = confined(&workspace, profile);
+        for (script, code, signal) in ENDS {
+            let ran = sh(&mut client, script);
+            let told = (ran.code, ran.value["signal"].as_str());
+            assert_eq!(told, (*code, *signal), "{profile}: {script}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_program_whose_time_is_over_hears_of_it_first() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    let script = "trap 'echo heard > heard; exit 3' TERM; sleep 60 & wait";
+    let begun = Instant::now();
+    let ran =
+        run(&mut client, json!({ "command": "sh", "args": ["-c", script], "timeout_ms": 700 }));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(ran.value["timed_out"], true, "{}", ran.value);
+    assert_eq!(workspace.read("heard"), "heard\n");
+    let deaf = "trap '' TERM; while :; do sleep 0.1; done";
+    let ran = run(&mut client, json!({ "command": "sh", "args": ["-c", deaf], "timeout_ms": 300 }));
+    assert_eq!(ran.value["timed_out"], true, "{}", ran.value);
+}
+
+#[test]
+fn what_a_program_reads_and_prints_passes_through() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    let input = json!({ "command": "cat", "stdin": "a\nb\n" });
+    assert_eq!(run(&mut client, input).stdout, "a\nb\n");
+    let ran = sh(&mut client, "cat; echo out; echo err >&2; seq 1 20000 | tail -1");
+    assert_eq!((&*ran.stdout, &*ran.stderr), ("out\n20000\n", "err\n"));
+    let absent = client.call("exec_run", json!({ "command": "toolgate-no-such-program" }));
+    assert!(absent.to_string().contains("no program is named"), "{absent}");
+    workspace.put("bad", "#!/no/such/interpreter\n");
+    let bad = workspace.path("bad");
+    std::fs::set_permissions(&bad, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let answer = client.call("exec_run", json!({ "command": "./bad" }));
+    assert!(answer.to_string().contains("interpreter"), "{answer}");
+}

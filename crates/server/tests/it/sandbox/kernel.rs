@@ -1,0 +1,89 @@
+//! System calls that reach past the view, or widen what of the kernel is reached.
+
+use super::*;
+
+/// `errno` of each call, by the number it has on x86_64: `name number arguments`.
+const CALLS: &[(&str, &str, &str)] = &[
+    ("ptrace", "101, 0, 0, 0, 0", "EPERM"),
+    ("process_vm_readv", "310, 1, 0, 0, 0, 0, 0", "EPERM"),
+    ("mount", "165, 0, 0, 0, 0, 0", "EPERM"),
+    ("umount2", "166, 0, 0", "EPERM"),
+    ("pivot_root", "155, 0, 0", "EPERM"),
+    ("open_tree", "428, -100, 0, 0", "EPERM"),
+    ("move_mount", "429, 0, 0, 0, 0, 0", "EPERM"),
+    ("fsopen", "430, 0, 0", "EPERM"),
+    ("mount_setattr", "442, 0, 0, 0, 0, 0", "EPERM"),
+    ("unshare a namespace of users", "272, 0x10000000", "EPERM"),
+    ("unshare a namespace of mounts", "272, 0x20000", "EPERM"),
+    ("clone a namespace of users", "56, 0x10000011, 0, 0, 0, 0", "EPERM"),
+    ("setns", "308, 0, 0", "EPERM"),
+    ("bpf", "321, 0, 0, 0", "EPERM"),
+    ("perf_event_open", "298, 0, 0, 0, 0, 0", "EPERM"),
+    ("keyctl", "250, 0, 0", "EPERM"),
+    ("add_key", "248, 0, 0, 0, 0, 0", "EPERM"),
+    ("userfaultfd", "323, 0", "EPERM"),
+    ("open_by_handle_at", "304, 0, 0, 0", "EPERM"),
+    ("pidfd_getfd", "438, 0, 0, 0", "EPERM"),
+    ("kcmp", "312, 1, 1, 0, 0, 0", "EPERM"),
+    ("personality", "135, 8", "EPERM"),
+    ("chroot", "161, 0", "EPERM"),
+    ("io_uring_setup", "425, 1, 0", "ENOSYS"),
+    ("clone3", "435, 0, 0", "ENOSYS"),
+    ("openat2", "437, -100, 0, 0, 0", "ENOSYS"),
+    ("getpid by its second number", "0x40000000 | 39", "EPERM"),
+    // Only the lower half of an argument is what the kernel looks at.
+    ("unshare, with more above", "272, 0x100010000000", "EPERM"),
+    ("a socket that is a file, with more above", "41, 0x100000001, 1, 0", "EAFNOSUPPORT"),
+];
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_reaches_past_the_view_is_refused() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "seccomp") {
+        return;
+    }
+    let tried: String = CALLS
+        .iter()
+        .map(|(name, call, _)| {
+            format!("$! = 0; my $r = syscall({call}); print \"{name}: \", $r < 0 ? (grep {{ $!{{$_}} }} keys %!)[0] : 'done', \"\\n\";\n")
+        })
+        .collect();
+    let said = perl(&mut client, &format!("use Errno; {tried}"));
+    let wanted: String =
+        CALLS.iter().map(|(name, _, errno)| format!("{name}: {errno}\n")).collect();
+    assert_eq!(said, wanted);
+}
+
+#[test]
+fn nothing_is_typed_into_a_terminal() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "seccomp") || !holds(&mut client, "view") {
+        return;
+    }
+    // A terminal of its own is had, and nothing typed into it all the same.
+    let script = "use Fcntl; use Errno; sysopen(T, '/dev/ptmx', O_RDWR) or print 'no terminal ';\
+         for my $ask (0x5412, 0x541C) { my $c = 'x';\
+         print ioctl(T, $ask, $c) ? 'typed ' : $!{EPERM} ? 'EPERM ' : 'other '; }";
+    assert_eq!(perl(&mut client, script), "EPERM EPERM ");
+}
+
+#[test]
+fn a_program_has_no_rights_and_gets_none() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    let ran = sh(&mut client, "grep -E '^(Cap|NoNew)' /proc/self/status");
+    let rights = ran.stdout.lines().filter(|line| line.starts_with("Cap"));
+    for line in rights {
+        // Whoever is not root may keep what none can use: no file gives any of it.
+        let is_root = rustix::process::geteuid().is_root();
+        let bounding = line.starts_with("CapBnd") && !is_root;
+        assert!(bounding || line.ends_with("\t0000000000000000"), "{line}");
+    }
+    assert!(ran.stdout.contains("NoNewPrivs:\t1"), "{}", ran.stdout);
+    let ran = sh(&mut client, "su -c id; mount -t tmpfs x /tmp; mknod d c 1 1; chown 1 README.md");
+    assert!(!ran.stdout.contains("uid="), "{}", ran.stdout);
+    assert!(!workspace.path("d").exists());
+}

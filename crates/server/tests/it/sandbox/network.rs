@@ -1,0 +1,97 @@
+//! What a confined program reaches.
+
+use std::io::{ErrorKind, Read};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+
+use super::*;
+
+/// Tries to reach each address, and says what came of it, a word each.
+const REACH: &str = r#"
+import socket, sys
+for spec in sys.argv[1:]:
+    kind, _, at = spec.partition('=')
+    try:
+        if kind == 'tcp':
+            host, port = at.rsplit(':', 1)
+            socket.create_connection((host, int(port)), 2).send(b'x')
+        elif kind == 'udp':
+            host, port = at.rsplit(':', 1)
+            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((host, int(port))); s.send(b'x')
+        elif kind == 'unix':
+            socket.socket(socket.AF_UNIX).connect(at.replace('@', '\0'))
+        else:
+            socket.socket(int(at), socket.SOCK_DGRAM if at != '40' else socket.SOCK_STREAM)
+        print(spec, 'REACHED')
+    except OSError as err:
+        print(spec, 'refused')
+"#;
+
+fn reach(client: &mut Client, specs: &[String]) -> String {
+    let args: Vec<_> =
+        ["-c".to_owned(), REACH.to_owned()].into_iter().chain(specs.to_vec()).collect();
+    run(client, json!({ "command": "/usr/bin/python3", "args": args })).stdout
+}
+
+#[test]
+fn no_network_and_no_socket_of_another_is_reached() {
+    let workspace = Workspace::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let inside = UnixListener::bind(workspace.path("socket")).unwrap();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "seccomp") {
+        return;
+    }
+    let port = listener.local_addr().unwrap();
+    let specs = [
+        format!("tcp={port}"),
+        "tcp=1.1.1.1:53".to_owned(),
+        "udp=1.1.1.1:53".to_owned(),
+        "udp=8.8.8.8:53".to_owned(),
+        format!("unix={}", workspace.path("socket").display()),
+        "unix=@anything".to_owned(),
+        "unix=/run/docker.sock".to_owned(),
+        "family=17".to_owned(),
+        "family=38".to_owned(),
+        "family=40".to_owned(),
+    ];
+    let said = reach(&mut client, &specs);
+    assert_eq!(said.lines().count(), specs.len(), "{said}");
+    assert!(!said.contains("REACHED"), "{said}");
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    inside.set_nonblocking(true).unwrap();
+    assert_eq!(inside.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_program_has_a_loopback_of_its_own_and_pairs_of_sockets() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "network") {
+        return;
+    }
+    let script = "import socket; a, b = socket.socketpair(); a.send(b'pair'); print(b.recv(9))\n\
+         s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); \
+         c = socket.create_connection(s.getsockname()); c.send(b'own'); print(s.accept()[0].recv(9))";
+    let ran = run(&mut client, json!({ "command": "/usr/bin/python3", "args": ["-c", script] }));
+    assert_eq!(ran.stdout, "b'pair'\nb'own'\n", "{}", ran.stderr);
+}
+
+#[test]
+fn the_machines_network_is_had_where_the_owner_says_so_for_a_tool() {
+    let workspace = Workspace::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = confined(&workspace, "network");
+    let port = listener.local_addr().unwrap();
+    let said = reach(&mut client, &[format!("tcp={port}"), "unix=@anything".to_owned()]);
+    assert_eq!(said, format!("tcp={port} REACHED\nunix=@anything refused\n"));
+    let mut byte = [0];
+    listener.accept().unwrap().0.read_exact(&mut byte).unwrap();
+    let config = "[sandbox]\nprofile = \"network\"\n[[sandbox.for]]\ntools = \"exec.*\"\nprofile = \"read-only\"\n";
+    workspace.put("toolgate.toml", config);
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    if holds(&mut client, "network") {
+        assert_eq!(reach(&mut client, &[format!("tcp={port}")]), format!("tcp={port} refused\n"));
+    }
+}

@@ -1,0 +1,260 @@
+//! The system calls that a confined program is refused.
+//!
+//! What is refused is what reaches past the view and the namespaces, or widens the kernel that can
+//! be reached; all else a program may need. Families of sockets are the other way round: only
+//! those that are known to end at the namespace of networks are let through.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
+};
+
+/// What sockets a program may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sockets {
+    /// IPv4, IPv6 and what tells of routes.
+    pub(super) internet: bool,
+    /// Those that are files.
+    pub(super) unix: bool,
+}
+
+/// A system call, and the conditions of which one must hold.
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Refused whatever their arguments.
+const REFUSED: &[i64] = &[
+    // other processes
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // other views
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    // open_tree_attr
+    467,
+    libc::SYS_setns,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    // keys that other processes of the user have
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // much of the kernel that programs have no use for
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_fanotify_init,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] = &[
+    libc::SYS_kexec_file_load,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_modify_ldt,
+    libc::SYS_uselib,
+    libc::SYS__sysctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+/// Told to be missing: their callers know another way, and what they do stands in memory, where a
+/// filter cannot look.
+const MISSING: &[i64] = &[
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// From here on x86_64 has a second number for each call, which no rule names.
+const X32: u32 = 0x4000_0000;
+
+/// The filters for a program that may make `sockets`, as the kernel is given them.
+pub(super) fn filters(sockets: Sockets) -> io::Result<Vec<Vec<u64>>> {
+    let made = [
+        other_numbers(),
+        compiled(refused()?, libc::EPERM)?,
+        compiled(always(MISSING), libc::ENOSYS)?,
+        compiled(families(sockets)?, libc::EAFNOSUPPORT)?,
+    ];
+    Ok(made.iter().map(|filter| filter.iter().map(packed).collect()).collect())
+}
+
+/// A filter as [`filters`] made it.
+pub(super) fn unpacked(filter: &[u64]) -> BpfProgram {
+    let part = |packed: u64, bits: u32| (packed >> bits) & 0xffff_ffff;
+    let unpacked = |&packed: &u64| sock_filter {
+        code: u16::try_from(part(packed, 0) & 0xffff).unwrap_or_default(),
+        jt: u8::try_from(part(packed, 16) & 0xff).unwrap_or_default(),
+        jf: u8::try_from(part(packed, 24) & 0xff).unwrap_or_default(),
+        k: u32::try_from(part(packed, 32)).unwrap_or_default(),
+    };
+    filter.iter().map(unpacked).collect()
+}
+
+fn packed(line: &sock_filter) -> u64 {
+    u64::from(line.code)
+        | u64::from(line.jt) << 16
+        | u64::from(line.jf) << 24
+        | u64::from(line.k) << 32
+}
+
+fn refused() -> io::Result<Rules> {
+    let mut rules = always(REFUSED);
+    rules.extend(always(REFUSED_HERE));
+    // Namespaces of one's own, one rule a flag: a rule holds if all of its conditions do.
+    let spaces = [
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWNET,
+    ];
+    let bits = spaces.map(|flag| u64::from(flag.cast_unsigned()));
+    rules.insert(libc::SYS_clone, each_bit(0, &bits)?);
+    // New clocks have a flag that is a signal for `clone`.
+    const CLONE_NEWTIME: u64 = 0x80;
+    rules.insert(libc::SYS_unshare, each_bit(0, &[&bits[..], &[CLONE_NEWTIME]].concat())?);
+    // Typing into a terminal, and other protocols on one.
+    let terminals = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
+    let asked = terminals.into_iter().map(|ask| rule(&[(1, SeccompCmpOp::Eq, ask as u64)]));
+    rules.insert(libc::SYS_ioctl, asked.collect::<io::Result<_>>()?);
+    // Another system's ways, but for asking which are used.
+    let other = rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, 0xffff_ffff)])?;
+    rules.insert(libc::SYS_personality, vec![other]);
+    // Files that run as their owner would outlast the program, for others of this machine to run.
+    let ids = [u64::from(libc::S_ISUID), u64::from(libc::S_ISGID)];
+    for (call, mode) in [
+        (libc::SYS_fchmod, 1),
+        (libc::SYS_fchmodat, 2),
+        (libc::SYS_fchmodat2, 2),
+        (libc::SYS_mknodat, 2),
+        (libc::SYS_mkdirat, 2),
+    ] {
+        rules.insert(call, each_bit(mode, &ids)?);
+    }
+    // What is given for a mode means nothing where no file is made, with a name or without.
+    const NAMELESS: libc::c_int = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    let makes = [libc::O_CREAT, NAMELESS].map(|flag| u64::from(flag.cast_unsigned()));
+    let make = |flags: u8, mode: u8| {
+        let both = makes.iter().flat_map(|&make| ids.iter().map(move |&id| (make, id)));
+        both.map(|(make, id)| {
+            let making = (flags, SeccompCmpOp::MaskedEq(make), make);
+            rule(&[making, (mode, SeccompCmpOp::MaskedEq(id), id)])
+        })
+        .collect::<io::Result<Vec<_>>>()
+    };
+    rules.insert(libc::SYS_openat, make(2, 3)?);
+    #[cfg(target_arch = "x86_64")]
+    {
+        rules.insert(libc::SYS_open, make(1, 2)?);
+        for (call, mode) in
+            [(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1), (libc::SYS_mkdir, 1)]
+        {
+            rules.insert(call, each_bit(mode, &ids)?);
+        }
+    }
+    Ok(rules)
+}
+
+/// Refuses all families of sockets but those in `sockets`.
+fn families(Sockets { internet, unix }: Sockets) -> io::Result<Rules> {
+    let mut allowed = Vec::new();
+    if internet {
+        allowed.extend([libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]);
+    }
+    if unix {
+        allowed.push(libc::AF_UNIX);
+    }
+    let family = |family: libc::c_int| u64::from(family.cast_unsigned());
+    let conditions: Vec<_> =
+        allowed.into_iter().map(|it| (0, SeccompCmpOp::Ne, family(it))).collect();
+    // Where none is allowed no condition is left.
+    let mut refused = if conditions.is_empty() { Vec::new() } else { vec![rule(&conditions)?] };
+    if internet {
+        // Of what the kernel tells by sockets only routes: names are resolved by those.
+        let route = u64::try_from(libc::NETLINK_ROUTE).unwrap_or_default();
+        let netlink = (0, SeccompCmpOp::Eq, family(libc::AF_NETLINK));
+        refused.push(rule(&[netlink, (2, SeccompCmpOp::Ne, route)])?);
+    }
+    Ok(BTreeMap::from([(libc::SYS_socket, refused)]))
+}
+
+fn always(calls: &[i64]) -> Rules {
+    calls.iter().map(|&call| (call, Vec::new())).collect()
+}
+
+/// A rule for each of `bits` that may be set in the argument `at`.
+fn each_bit(at: u8, bits: &[u64]) -> io::Result<Vec<SeccompRule>> {
+    bits.iter().map(|&bit| rule(&[(at, SeccompCmpOp::MaskedEq(bit), bit)])).collect()
+}
+
+/// That all `conditions` hold: an argument, how it compares, and to what. The kernel takes the
+/// lower half of these arguments, so only that is looked at.
+fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
+    let conditions = conditions.iter().map(|(at, op, value)| {
+        SeccompCondition::new(*at, SeccompCmpArgLen::Dword, op.clone(), *value)
+    });
+    let conditions = conditions.collect::<Result<_, _>>().map_err(io::Error::other)?;
+    SeccompRule::new(conditions).map_err(io::Error::other)
+}
+
+fn compiled(rules: Rules, errno: libc::c_int) -> io::Result<BpfProgram> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let refuse = SeccompAction::Errno(errno.cast_unsigned());
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)
+        .and_then(BpfProgram::try_from)
+        .map_err(io::Error::other)
+}
+
+/// Refuses every call by its second number. Written by hand: a rule is of one number.
+fn other_numbers() -> BpfProgram {
+    const LOAD: u16 = 0x20;
+    const IS_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    let line = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    vec![
+        line(LOAD, 0, 0, 0),
+        line(IS_AT_LEAST, 0, 1, X32),
+        line(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
+        line(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]
+}

@@ -1,0 +1,285 @@
+//! From what a tool wants to run to what the helper is told.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::fstat;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::calls::{Sockets, filters};
+use super::groups::{Groups, Parents, Room};
+use super::held::{Held, Lacking, Layer, Unheld};
+use super::layers::{self, Layers};
+use super::plan::{Becoming, Bytes, Ground, Identity, Plan, Spaces};
+use super::settings::{Profile, Require, Settings};
+use super::view::{Base, Tool};
+use super::{Inside, Sandbox, held};
+use crate::world::Root;
+use crate::world::processes::{Image, Program};
+
+/// How many files a program may have open.
+const FILES: u64 = 4096;
+/// How large a file may be that it writes.
+const FILE_BYTES: u64 = 8 << 30;
+
+/// The variables of a server, by which its toolchains are found.
+type Variables = BTreeMap<OsString, OsString>;
+
+/// What this system has, and what follows from that for every program.
+pub(super) struct Ways {
+    layers: Layers,
+    base: Base,
+    parents: Option<Parents>,
+    /// The filters of programs without a network and of those in the machine's own.
+    filters: [Vec<Vec<u64>>; 2],
+    limits: Vec<(u32, u64)>,
+}
+
+/// A program to be confined.
+pub(in crate::world) struct Start {
+    pub(in crate::world) program: Program,
+    pub(in crate::world) args: Vec<OsString>,
+    pub(in crate::world) cwd: OwnedFd,
+    pub(in crate::world) env: BTreeMap<OsString, OsString>,
+    pub(in crate::world) is_fed: bool,
+    pub(in crate::world) grace: Duration,
+}
+
+/// A program that only has to be started, by its helper.
+pub(in crate::world) struct Confined {
+    pub(in crate::world) image: Image,
+    /// Where the helper is to start.
+    pub(in crate::world) workspace: OwnedFd,
+    /// What is left of it while it runs.
+    pub(in crate::world) around: Around,
+}
+
+/// What is held for a program while it runs.
+pub(in crate::world) struct Around {
+    /// Where the helper says why the program did not begin.
+    birth: OwnedFd,
+    /// How it is confined.
+    pub(in crate::world) held: Arc<Held>,
+    /// Whether the helper stays beside it, and hears signals for all it starts.
+    pub(in crate::world) is_apart: bool,
+    _groups: Option<Groups>,
+}
+
+impl Around {
+    /// Why the program did not begin, once it has ended.
+    pub(in crate::world) fn failure(&self) -> Option<io::Error> {
+        let failed = layers::heard(&self.birth, Some(&layers::AT_ONCE)).ok()??;
+        Some(held::refused(failed))
+    }
+}
+
+impl Sandbox {
+    /// All that is needed to start `start` confined. Blocks.
+    pub(in crate::world) fn confine(
+        &self,
+        inside: &Inside,
+        start: Start,
+        variables: &Variables,
+    ) -> io::Result<Confined> {
+        let ways = self.ways(&inside.workspace, variables)?;
+        let held = ways.held(inside.profile);
+        if self.0.settings.require == Require::Strict && !held.is_whole() {
+            return Err(io::Error::other(Unheld(held)));
+        }
+        let groups = ways.layers.groups.then_some(ways.parents.as_ref()).flatten();
+        let groups = groups.map(Parents::make).transpose()?;
+        let doors = groups.as_ref().map(Groups::doors).unwrap_or_default();
+        let folder = Folder::of(&inside.workspace, start.cwd.as_fd())?;
+        let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let tool = if inside.tool.starts_with("git.") { Tool::Git } else { Tool::Other };
+        let workspace = folder.workspace.try_clone()?;
+        let is_fed = start.is_fed;
+        let mut plan = ways.plan(&ways.layers, inside.profile, tool, folder);
+        plan.groups = doors;
+        plan.grace_ms = u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX);
+        plan.program = Some(becoming(start));
+        let is_apart = plan.spaces.is_some();
+        let image = Image::helper(self.0.helper.clone(), vec![plan.seal()?, theirs], is_fed)?;
+        let around = Around { birth, held: Arc::new(held), is_apart, _groups: groups };
+        Ok(Confined { image, workspace, around })
+    }
+
+    /// What this system has, tried out once.
+    pub(super) fn ways(&self, workspace: &Root, variables: &Variables) -> io::Result<&Ways> {
+        let ways = self.0.ways.get_or_init(|| {
+            Ways::find(&self.0.settings, &self.0.helper, workspace, variables)
+                .map_err(|err| format!("programs cannot be confined here: {err}"))
+        });
+        ways.as_ref().map_err(|why| io::Error::other(why.clone()))
+    }
+}
+
+impl Ways {
+    fn find(
+        settings: &Settings,
+        helper: &Path,
+        workspace: &Root,
+        variables: &Variables,
+    ) -> io::Result<Self> {
+        let variable = |name: &str| variables.get(OsStr::new(name)).map(OsString::as_os_str);
+        let path = variable("PATH").map(|path| path.to_string_lossy()).unwrap_or_default();
+        let base = Base::look(settings, &path, variable);
+        let memory_bytes = match settings.memory_bytes {
+            0 => machine_bytes() / 2,
+            bytes => bytes,
+        };
+        let room = Room { memory_bytes, processes: settings.processes };
+        let parents = Parents::find(room);
+        let layers = Layers::all(parents.as_ref().map(drop).map_err(Clone::clone));
+        let unix = settings.unix_sockets;
+        let mut ways = Self {
+            layers: layers.clone(),
+            base,
+            parents: parents.ok(),
+            filters: [true, true].map(|_| Vec::new()),
+            limits: Vec::new(),
+        };
+        ways.filters = [
+            filters(Sockets { internet: true, unix })?,
+            filters(Sockets { internet: false, unix })?,
+        ];
+        let layers = layers.try_out(|layers| {
+            let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
+            let handle = folder.workspace.try_clone()?;
+            let mut plan = ways.plan(layers, Profile::Workspace, Tool::Other, folder);
+            let groups = layers.groups.then_some(ways.parents.as_ref()).flatten();
+            let groups = groups.map(Parents::make).transpose()?;
+            plan.groups = groups.as_ref().map(Groups::doors).unwrap_or_default();
+            layers::attempt(helper.to_owned(), &plan, &handle)
+        })?;
+        ways.limits = limits(&layers, room);
+        ways.layers = layers;
+        Ok(ways)
+    }
+
+    /// What is held of `profile`.
+    pub(super) fn held(&self, profile: Profile) -> Held {
+        // Who is in the machine's network is promised none of his own.
+        let is_promised = |it: &&Lacking| it.layer != Layer::Network || profile != Profile::Network;
+        let missing = self.layers.lacking.iter().filter(is_promised).cloned().collect();
+        Held { profile, missing }
+    }
+
+    fn plan(&self, layers: &Layers, profile: Profile, tool: Tool, folder: Folder) -> Plan {
+        let shares_network = profile == Profile::Network;
+        let spaces = layers.spaces.map(|it| Spaces { net: it.net && !shares_network, ..it });
+        let has_own = spaces.is_some_and(|spaces| spaces.net);
+        // Without a network of its own it must not make any socket that reaches another's.
+        let [internet, none] = &self.filters;
+        let filters = if has_own || shares_network { internet } else { none };
+        Plan {
+            server: i32::try_from(process::id()).unwrap_or_default(),
+            program: None,
+            view: self.base.view(&folder.path, profile, tool),
+            workspace: folder.path.into(),
+            workspace_identity: folder.workspace_identity,
+            cwd: folder.beneath.into(),
+            cwd_identity: folder.cwd_identity,
+            spaces,
+            groups: Vec::new(),
+            limits: self.limits.clone(),
+            landlock: layers.landlock.map(|abi| Ground { abi, tcp: !has_own && !shares_network }),
+            filters: if layers.seccomp { filters.clone() } else { Vec::new() },
+            grace_ms: 0,
+        }
+    }
+}
+
+/// Where a program starts: the workspace, and a folder in it.
+struct Folder {
+    workspace: OwnedFd,
+    path: PathBuf,
+    workspace_identity: Identity,
+    beneath: PathBuf,
+    cwd_identity: Identity,
+}
+
+impl Folder {
+    fn of(workspace: &Root, cwd: std::os::fd::BorrowedFd<'_>) -> io::Result<Self> {
+        let workspace = workspace.open_dir(".").map_err(told)?;
+        let (path, at) = (whereabouts(&workspace)?, whereabouts(cwd)?);
+        if path == Path::new("/") {
+            return Err(io::Error::other(
+                "a workspace that is the whole machine hides nothing of it",
+            ));
+        }
+        let beneath = at.strip_prefix(&path).map_err(|_| {
+            io::Error::other("the folder that the program is to start in has been moved away")
+        })?;
+        let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
+        let beneath = beneath.to_owned();
+        let [workspace_identity, cwd_identity] = [identity(&workspace)?, identity(cwd)?];
+        Ok(Self { workspace, path, workspace_identity, beneath, cwd_identity })
+    }
+}
+
+fn told(err: toolgate_contract::ToolError) -> io::Error {
+    io::Error::other(err.message)
+}
+
+fn whereabouts(handle: impl AsFd) -> io::Result<PathBuf> {
+    use std::os::fd::AsRawFd;
+    fs::read_link(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
+}
+
+fn identity(handle: impl AsFd) -> io::Result<Identity> {
+    let stat = fstat(handle)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn becoming(start: Start) -> Becoming {
+    let Start { program, args, cwd: _, env, is_fed, grace: _ } = start;
+    let env = env.into_iter().map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        Bytes::from(name)
+    });
+    Becoming {
+        path: program.path.into(),
+        identity: program.identity,
+        args: std::iter::once(program.name.into())
+            .chain(args.into_iter().map(Bytes::from))
+            .collect(),
+        env: env.collect(),
+        is_fed,
+    }
+}
+
+/// What each process of a run is bounded by.
+fn limits(layers: &Layers, room: Room) -> Vec<(u32, u64)> {
+    let mut limits = vec![(libc::RLIMIT_NOFILE, FILES), (libc::RLIMIT_FSIZE, FILE_BYTES)];
+    if !layers.groups {
+        limits.push((libc::RLIMIT_DATA, room.memory_bytes));
+    }
+    // Counted in the program's own namespace of users; before Linux 5.14 in the whole machine's.
+    if layers.spaces.is_some_and(|spaces| spaces.user) && kernel_is_at_least(5, 14) {
+        limits.push((libc::RLIMIT_NPROC, room.processes));
+    }
+    limits
+}
+
+fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
+
+fn machine_bytes() -> u64 {
+    let told = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    // A machine that does not say has little.
+    kib.map_or(2 << 30, |kib| kib << 10)
+}

@@ -1,0 +1,195 @@
+//! What bounds all processes of a run together: control groups, where this system lets us have
+//! some.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::plan::Bytes;
+
+/// What groups made here are called first.
+const NAME: &str = "toolgate-";
+
+/// Where groups can be made, found once.
+#[derive(Debug, Clone)]
+pub(super) struct Parents(Vec<Parent>, u64);
+
+#[derive(Debug, Clone)]
+struct Parent {
+    folder: PathBuf,
+    /// Files of a group, and what is written into each.
+    bounds: Vec<(&'static str, String)>,
+}
+
+/// The groups of one run, which are gone with this.
+pub(crate) struct Groups(Vec<PathBuf>);
+
+/// How much a run may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub(super) memory_bytes: u64,
+    pub(super) processes: u64,
+}
+
+impl Parents {
+    /// Where groups that give `room` can be made; why not, where they cannot.
+    pub(super) fn find(room: Room) -> Result<Self, String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let processes = ("pids.max", room.processes.to_string());
+        let memory = room.memory_bytes.to_string();
+        let mut parents = Vec::new();
+        for (controller, bound) in
+            [("pids", processes.clone()), ("memory", ("memory.limit_in_bytes", memory.clone()))]
+        {
+            if let Some(folder) = of_controller(&mounts, &own, controller) {
+                parents.push(Parent { folder, bounds: vec![bound] });
+            }
+        }
+        if parents.is_empty() {
+            let unified = unified(&mounts, &own).ok_or("there are no control groups")?;
+            let given = unified.join("cgroup.subtree_control");
+            let given = fs::read_to_string(given).unwrap_or_default();
+            let given: Vec<_> = given.split_whitespace().collect();
+            let mut bounds = Vec::new();
+            if given.contains(&"pids") {
+                bounds.push(processes);
+            }
+            if given.contains(&"memory") {
+                bounds.push(("memory.max", memory));
+            }
+            if bounds.is_empty() {
+                return Err("the server's own control group gives none of its own".to_owned());
+            }
+            parents.push(Parent { folder: unified, bounds });
+        }
+        let parents = Self(parents, getrandom::u64().map_err(|err| err.to_string())?);
+        parents.sweep();
+        // Only making one shows that one can be made.
+        parents.make().map_err(|err| format!("a control group cannot be made: {err}"))?;
+        let names = ["pids.max", "memory."].map(|bound| parents.bounds(bound));
+        match names {
+            [true, true] => Ok(parents),
+            [true, false] => Err("the memory of control groups cannot be bounded".to_owned()),
+            [false, _] => Err("the processes of control groups cannot be bounded".to_owned()),
+        }
+    }
+
+    fn bounds(&self, name: &str) -> bool {
+        self.0.iter().flat_map(|parent| &parent.bounds).any(|(file, _)| file.starts_with(name))
+    }
+
+    /// The groups of a run.
+    pub(super) fn make(&self) -> io::Result<Groups> {
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        // In a namespace of its own another server may have the same number.
+        let name = format!("{NAME}{}-{run}-{:x}", process::id(), self.1);
+        let mut groups = Groups(Vec::with_capacity(self.0.len()));
+        for Parent { folder, bounds } in &self.0 {
+            let group = folder.join(&name);
+            fs::create_dir(&group)?;
+            groups.0.push(group.clone());
+            for (file, bound) in bounds {
+                fs::write(group.join(file), bound)?;
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Removes what servers have left that were killed: only what is empty can be.
+    fn sweep(&self) {
+        for Parent { folder, .. } in &self.0 {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let server =
+                    name.to_str().and_then(|name| name.strip_prefix(NAME)?.split_once('-'));
+                let Some((server, _)) = server else { continue };
+                if !Path::new("/proc").join(server).exists() {
+                    let _ = fs::remove_dir(entry.path());
+                }
+            }
+        }
+    }
+}
+
+impl Groups {
+    /// Where a process says that it joins them.
+    pub(super) fn doors(&self) -> Vec<Bytes> {
+        self.0.iter().map(|group| group.join("cgroup.procs").into()).collect()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for group in &self.0 {
+            // The kernel may need a moment after the last process was buried.
+            for _ in 0..5 {
+                match fs::remove_dir(group) {
+                    Err(err) if err.kind() == io::ErrorKind::ResourceBusy => {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    // What is left is removed by the next server.
+                    Ok(()) | Err(_) => break,
+                }
+            }
+        }
+    }
+}
+
+/// The server's own group of an older kind's `controller`.
+fn of_controller(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
+    let is_it = |options: &str| options.split(',').any(|option| option == controller);
+    let own = own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        parts.next().filter(|names| is_it(names))?;
+        parts.next()
+    })?;
+    within(mounts, own, |kind, options| kind == "cgroup" && is_it(options))
+}
+
+/// The server's own group of the newer kind.
+fn unified(mounts: &str, own: &str) -> Option<PathBuf> {
+    let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    within(mounts, own, |kind, _| kind == "cgroup2")
+}
+
+/// Where the group `own` is in the mount whose kind and options are meant.
+fn within(mounts: &str, own: &str, is_meant: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (place, file_system) = line.split_once(" - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, at) = (place.next()?, place.next()?);
+        let mut file_system = file_system.split(' ');
+        let kind = file_system.next()?;
+        let options = file_system.nth(1)?;
+        let rest = Path::new(own).strip_prefix(root).ok()?;
+        is_meant(kind, options).then(|| Path::new(at).join(rest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+25 20 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+26 25 0:23 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids
+27 25 0:24 /docker/a /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+28 25 0:25 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+    const OWN: &str = "5:memory:/docker/a/b\n4:pids:/\n1:name=systemd:/\n0::/user.slice\n";
+
+    #[test]
+    fn the_servers_own_group_is_found_in_each_kind_of_mount() {
+        let found = |controller| of_controller(MOUNTS, OWN, controller);
+        assert_eq!(found("pids"), Some("/sys/fs/cgroup/pids/".into()));
+        assert_eq!(found("memory"), Some("/sys/fs/cgroup/memory/b".into()));
+        assert_eq!(found("cpu"), None);
+        assert_eq!(unified(MOUNTS, OWN), Some("/sys/fs/cgroup/unified/user.slice".into()));
+    }
+}

@@ -1,0 +1,154 @@
+//! The last step: finding the program and its folder in what it sees, and becoming it.
+
+#![allow(unsafe_code, reason = "execve and its like, and the signals before it")]
+
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::pread;
+use rustix::process::{fchdir, setsid};
+use rustix::stdio::dup2_stdin;
+
+use super::super::plan::{Becoming, Bytes, Identity, Plan};
+use super::super::step::{Failed, Step};
+use super::{Never, identity};
+
+/// What runs what is no program but the text of one.
+const SHELL: &CStr = c"/bin/sh";
+
+/// How often, and how far apart, a file that is being written is tried again.
+const TRIES: usize = 20;
+const TRY: Duration = Duration::from_millis(5);
+
+/// The program in what it sees, which is the one that was looked up outside.
+pub(super) struct Found {
+    file: OwnedFd,
+    is_script: bool,
+}
+
+impl Found {
+    /// Goes to the folder the program starts in, and finds its file from there.
+    ///
+    /// Both are opened anew, compared with what the server has open, and then used by these
+    /// handles: no handle from outside is, by which all mounts could be gone round.
+    pub(super) fn of(plan: &Plan) -> Result<Option<Self>, Failed> {
+        Step::Folder.done(go_to_folder(plan))?;
+        let Some(program) = &plan.program else { return Ok(None) };
+        if !program.is_fed {
+            Step::Folder.done(read_nothing())?;
+        }
+        let path = program.path.path();
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let file = Step::Program.done(openat(CWD, path, flags, Mode::empty()))?;
+        Step::Program.done(is(&file, program.identity))?;
+        // Who may run it may be refused to read it: then it is none.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let is_script = openat(CWD, path, flags, Mode::empty()).is_ok_and(|text| {
+            let mut begin = [0; 2];
+            is(&text, program.identity).is_ok()
+                && pread(&text, &mut begin, 0) == Ok(2)
+                && begin == *b"#!"
+        });
+        Ok(Some(Self { file, is_script }))
+    }
+}
+
+fn go_to_folder(plan: &Plan) -> io::Result<()> {
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let workspace = match plan.spaces {
+        Some(_) => openat(CWD, plan.workspace.path(), folder, Mode::empty())?,
+        None => openat(CWD, c".", folder, Mode::empty())?,
+    };
+    is(&workspace, plan.workspace_identity)?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let cwd = openat2(&workspace, plan.cwd.path(), folder, Mode::empty(), resolve)?;
+    is(&cwd, plan.cwd_identity)?;
+    Ok(fchdir(cwd)?)
+}
+
+/// Has nothing on standard input: what the server has put there it opened outside.
+fn read_nothing() -> io::Result<()> {
+    let nothing = openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(dup2_stdin(nothing)?)
+}
+
+fn is(file: impl AsFd, meant: Identity) -> io::Result<()> {
+    if identity(file)? == meant { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
+}
+
+/// Has a session of its own, as a program has that is not confined.
+pub(super) fn stand_alone() -> io::Result<()> {
+    setsid()?;
+    Ok(())
+}
+
+/// Becomes the program; where there is none, all is done.
+pub(super) fn become_it(plan: &Plan, found: Option<Found>) -> Result<Never, Failed> {
+    match (&plan.program, found) {
+        (Some(program), Some(found)) => Step::Begin.done(begin(program, &found)),
+        // SAFETY: nothing here is to be done at the end.
+        (None, _) | (_, None) => unsafe { libc::_exit(0) },
+    }
+}
+
+fn begin(program: &Becoming, Found { file, is_script }: &Found) -> io::Result<Never> {
+    let strings =
+        |texts: &[Bytes]| texts.iter().map(|text| text.string()).collect::<io::Result<Vec<_>>>();
+    let (args, env) = (strings(&program.args)?, strings(&program.env)?);
+    let path = program.path.string()?;
+    let env = ends(&env);
+    hear_signals()?;
+    for _ in 0..TRIES {
+        let args = ends(&args);
+        // SAFETY: all strings end, and so do their lists. The handle is open, and closed by this.
+        unsafe {
+            if *is_script {
+                // What runs it opens it again, by this path.
+                libc::execve(path.as_ptr(), args.as_ptr(), env.as_ptr());
+            } else {
+                let fd = file.as_raw_fd();
+                let (args, env) = (args.as_ptr(), env.as_ptr());
+                libc::syscall(libc::SYS_execveat, fd, c"".as_ptr(), args, env, libc::AT_EMPTY_PATH);
+            }
+        }
+        let err = io::Error::last_os_error();
+        match err.raw_os_error() {
+            // A file just written can be held open for an instant by a process just forked.
+            Some(libc::ETXTBSY) => thread::sleep(TRY),
+            Some(libc::ENOEXEC) => return by_shell(&path, &args, &env),
+            _ => return Err(err),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ETXTBSY))
+}
+
+fn by_shell(path: &CStr, args: &[*const c_char], env: &[*const c_char]) -> io::Result<Never> {
+    let rest = args.iter().copied().skip(1);
+    let args: Vec<_> = [SHELL.as_ptr(), path.as_ptr()].into_iter().chain(rest).collect();
+    // SAFETY: all strings end, and the lists do with them.
+    unsafe { libc::execve(SHELL.as_ptr(), args.as_ptr(), env.as_ptr()) };
+    Err(io::Error::last_os_error())
+}
+
+/// The strings as the kernel is given them.
+fn ends(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Hears all signals again, and does with each what is usual.
+fn hear_signals() -> io::Result<()> {
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: the set is emptied before it is used. The standard library ignores this signal.
+    let set = unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

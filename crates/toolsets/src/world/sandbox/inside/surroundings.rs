@@ -1,0 +1,279 @@
+//! All that a program sees: a root of its own, with in it what the plan names and nothing else.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{chdir, fchdir};
+
+use super::super::kernel::{self, Attr};
+use super::super::plan::{Bytes, How, Place, Plan, Spaces};
+use super::super::step::{Failed, Step};
+
+/// The devices that programs need.
+const DEVICES: [&CStr; 6] =
+    [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
+
+/// What `/dev` leads to elsewhere.
+const LINKS: [(&str, &str); 5] = [
+    ("dev/fd", "/proc/self/fd"),
+    ("dev/stdin", "/proc/self/fd/0"),
+    ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"),
+    ("dev/ptmx", "pts/ptmx"),
+];
+
+/// What stands in `/proc` of the machine as a whole that root may read and programs need not.
+const HIDDEN: [&str; 9] = [
+    "proc/kcore",
+    "proc/kpagecount",
+    "proc/kpageflags",
+    "proc/kpagecgroup",
+    "proc/kallsyms",
+    "proc/keys",
+    "proc/key-users",
+    "proc/timer_list",
+    "proc/config.gz",
+];
+
+/// What the folders are given that the plan does not name.
+const FOLDER: Mode = Mode::from_bits_retain(0o755);
+
+/// How large what is in memory may be that nothing is written to.
+const BARE_BYTES: &CStr = c"1m";
+
+/// A place of the plan with its mount, if it needs one.
+enum Source<'p> {
+    Mount(&'p Path, OwnedFd),
+    Link(&'p Path, &'p Path),
+    Guard(&'p Path),
+}
+
+/// Makes what the program sees, and goes there. All handles from before are useless then, or
+/// closed.
+pub(super) fn make(plan: &Plan, spaces: Spaces) -> Result<(), Failed> {
+    Step::Sources.done(kernel::keep_mounts_apart())?;
+    let sources = Step::Sources.done(sources(plan))?;
+    let devices = Step::Sources.done(devices())?;
+    let root = Step::Root.done(bare())?;
+    for source in &sources {
+        Step::Root.done(put(root.as_fd(), source))?;
+    }
+    Step::Root.done(put_devices(&root, &devices))?;
+    if spaces.proc {
+        Step::Proc.done(put_proc(&root, &devices))?;
+    }
+    Step::Enter.done(enter(root))
+}
+
+/// Opens all that is to be seen; what is not there is not seen.
+fn sources(plan: &Plan) -> io::Result<Vec<Source<'_>>> {
+    let mut sources = Vec::with_capacity(plan.view.len());
+    for place in &plan.view {
+        let source = match place {
+            Place::Link { at, to } => Source::Link(at.path(), to.path()),
+            Place::Guarded { at } => Source::Guard(at.path()),
+            Place::Fresh { at, bytes, mode } => Source::Mount(at.path(), fresh(*bytes, *mode)?),
+            // The kernel carries nothing else over from the namespace before: a handle that was
+            // opened there can be bound no more, and a path could lead elsewhere by now.
+            Place::Workspace { how } => Source::Mount(plan.workspace.path(), bound(c".", *how)?),
+            Place::Same { at, how } => match bound(&at.string()?, *how) {
+                Ok(mount) => Source::Mount(at.path(), mount),
+                Err(err) if is_not_there(&err) => continue,
+                Err(err) => return Err(err),
+            },
+        };
+        sources.push(source);
+    }
+    Ok(sources)
+}
+
+fn is_not_there(err: &io::Error) -> bool {
+    matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES))
+}
+
+fn bound(path: &CStr, how: How) -> io::Result<OwnedFd> {
+    let mount = kernel::tree(path)?;
+    let attr = match how {
+        How::Read => Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES,
+        How::Write => Attr::NO_SET_ID | Attr::NO_DEVICES,
+        // Devices are written on a mount that is read-only, too; their modes are not.
+        How::Device => Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_EXEC,
+    };
+    kernel::restrict(&mount, Attr(attr), true)?;
+    Ok(mount)
+}
+
+fn fresh(bytes: u64, mode: u32) -> io::Result<OwnedFd> {
+    let (size, mode) = (number(bytes.to_string())?, number(format!("{mode:o}"))?);
+    memory(&size, &mode, c"65536")
+}
+
+fn number(text: String) -> io::Result<CString> {
+    CString::new(text).map_err(io::Error::from)
+}
+
+fn memory(size: &CStr, mode: &CStr, files: &CStr) -> io::Result<OwnedFd> {
+    let options = [(c"size", Some(size)), (c"mode", Some(mode)), (c"nr_inodes", Some(files))];
+    kernel::filesystem(c"tmpfs", &options, Attr(Attr::NO_SET_ID | Attr::NO_DEVICES))
+}
+
+fn devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
+    let mut devices = Vec::new();
+    for path in DEVICES {
+        match bound(path, How::Device) {
+            Ok(mount) => devices.push((path, mount)),
+            Err(err) if is_not_there(&err) => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(devices)
+}
+
+/// The new root, empty, on some folder of the old one: all that is needed of that is open.
+fn bare() -> io::Result<OwnedFd> {
+    let root = memory(BARE_BYTES, c"755", c"8192")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(CWD, c"/tmp", flags, Mode::empty())
+        .or_else(|_| openat(CWD, c"/usr", flags, Mode::empty()))?;
+    kernel::attach(&root, folder)?;
+    Ok(root)
+}
+
+fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
+    match source {
+        Source::Link(at, to) => {
+            let (folder, name) = parent(root, at)?;
+            match symlinkat(*to, folder, name) {
+                // It leads there already, in a folder that is the same outside.
+                Err(Errno::EXIST | Errno::ROFS) => Ok(()),
+                made => Ok(made?),
+            }
+        }
+        Source::Guard(at) => guard(root, at),
+        Source::Mount(at, mount) => {
+            let is_folder = FileType::from_raw_mode(fstat(mount)?.st_mode) == FileType::Directory;
+            let target = if is_folder { folder(root, at)? } else { file(root, at)? };
+            kernel::attach(mount, target)
+        }
+    }
+}
+
+/// Makes what is at `at` a mount of its own that is only read: such a one is not moved away
+/// either, as it would be were only what lies in it mounted.
+fn guard(root: impl AsFd, at: &Path) -> io::Result<()> {
+    let (folder, name) = parent(root, at)?;
+    let target = match step(folder.as_fd(), Path::new(name), OFlags::empty()) {
+        Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
+        opened => opened?,
+    };
+    let mount = kernel::tree_of(&target)?;
+    let attr = Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES;
+    kernel::restrict(&mount, Attr(attr), true)?;
+    kernel::attach(mount, target)
+}
+
+fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
+    for (path, mount) in devices {
+        let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+        kernel::attach(mount, file(root, path)?)?;
+    }
+    for (at, to) in LINKS {
+        symlinkat(to, root, at)?;
+    }
+    let shared = memory(c"256m", c"1777", c"65536")?;
+    kernel::attach(shared, folder(root, Path::new("dev/shm"))?)?;
+    let pts = [(c"newinstance", None), (c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0600"))];
+    let attr = Attr(Attr::NO_SET_ID | Attr::NO_EXEC);
+    // Terminals are a comfort: a kernel without them confines no less.
+    if let Ok(pts) = kernel::filesystem(c"devpts", &pts, attr) {
+        kernel::attach(pts, folder(root, Path::new("dev/pts"))?)?;
+    }
+    Ok(())
+}
+
+/// Puts a `/proc` of this namespace's own there, which nothing is written to: who is root outside
+/// owns the machine's settings in it.
+fn put_proc(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
+    let attr = Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES | Attr::NO_EXEC;
+    let proc = kernel::filesystem(c"proc", &[], Attr(attr))?;
+    kernel::attach(proc, folder(root, Path::new("proc"))?)?;
+    if devices.is_empty() {
+        return Ok(());
+    }
+    for at in HIDDEN {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(target) = openat(root, at, flags, Mode::empty()) else { continue };
+        kernel::attach(bound(c"/dev/null", How::Device)?, target)?;
+    }
+    Ok(())
+}
+
+fn enter(root: OwnedFd) -> io::Result<()> {
+    fchdir(&root)?;
+    kernel::turn_root()?;
+    chdir(c"/")?;
+    kernel::restrict(&root, Attr(Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES), false)?;
+    Ok(())
+}
+
+/// The folder `path` beneath `root`, made where it is not there.
+///
+/// No symlink is followed: what is there may have been put there by a program.
+fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let mut folder = step(root.as_fd(), Path::new("."), OFlags::DIRECTORY)?;
+    for part in path.components() {
+        let Component::Normal(part) = part else { continue };
+        let part = Path::new(part);
+        folder = match step(folder.as_fd(), part, OFlags::DIRECTORY) {
+            Err(Errno::NOENT) => {
+                mkdirat(&folder, part, FOLDER)?;
+                step(folder.as_fd(), part, OFlags::DIRECTORY)?
+            }
+            opened => opened?,
+        };
+    }
+    Ok(folder)
+}
+
+/// The file `path` beneath `root`, made where it is not there: empty, to put something onto it.
+fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let (folder, name) = parent(root, path)?;
+    match step(folder.as_fd(), Path::new(name), OFlags::empty()) {
+        Err(Errno::NOENT) => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            drop(openat(&folder, name, flags, Mode::from_raw_mode(0o644))?);
+            Ok(step(folder.as_fd(), Path::new(name), OFlags::empty())?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn parent<'p>(root: impl AsFd, path: &'p Path) -> io::Result<(OwnedFd, &'p std::ffi::OsStr)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((folder(root, path.parent().unwrap_or(Path::new("")))?, name))
+}
+
+fn step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    openat2(folder, name, flags, Mode::empty(), resolve)
+}
+
+/// What of the view is a folder or file that is there, by its path: for rules about it.
+pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&Bytes, How)> {
+    let is_own = plan.spaces.is_some();
+    plan.view.iter().filter_map(move |place| match place {
+        Place::Same { at, how } => Some((at, *how)),
+        // What would be fresh is the machine's, where no view is made.
+        Place::Fresh { at, .. } => is_own.then_some((at, How::Write)),
+        Place::Workspace { how } => Some((&plan.workspace, *how)),
+        Place::Link { .. } | Place::Guarded { .. } => None,
+    })
+}

@@ -1,0 +1,207 @@
+//! The kernel's calls that rustix lacks, or has only with more of it compiled.
+
+#![allow(unsafe_code, reason = "system calls that no crate in the tree wraps")]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// How a mount can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Attr(pub(super) u64);
+
+impl Attr {
+    pub(super) const READ_ONLY: u64 = 1;
+    pub(super) const NO_SET_ID: u64 = 2;
+    pub(super) const NO_DEVICES: u64 = 4;
+    pub(super) const NO_EXEC: u64 = 8;
+}
+
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+const OPEN_TREE_CLONE: libc::c_uint = 1;
+const AT_RECURSIVE: libc::c_int = 0x8000;
+const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
+const MOVE_MOUNT_T_EMPTY_PATH: libc::c_uint = 0x40;
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_SET_FLAG: libc::c_uint = 0;
+const FSCONFIG_SET_STRING: libc::c_uint = 1;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+
+fn done(returned: libc::c_long) -> io::Result<libc::c_long> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+fn handle(returned: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = RawFd::try_from(done(returned)?).map_err(io::Error::other)?;
+    // SAFETY: the kernel has just given it, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A mount of what is at `path`, with all that is mounted beneath, that is nowhere yet.
+pub(super) fn tree(path: &CStr) -> io::Result<OwnedFd> {
+    let flags = OPEN_TREE_CLONE | (libc::O_CLOEXEC | AT_RECURSIVE).cast_unsigned();
+    // SAFETY: the path is a string that ends.
+    handle(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+}
+
+/// The same of what `place` is.
+pub(super) fn tree_of(place: impl AsFd) -> io::Result<OwnedFd> {
+    let flags = libc::O_CLOEXEC | AT_RECURSIVE | libc::AT_EMPTY_PATH;
+    let flags = OPEN_TREE_CLONE | flags.cast_unsigned();
+    let fd = place.as_fd().as_raw_fd();
+    // SAFETY: the path is a string that ends.
+    handle(unsafe { libc::syscall(libc::SYS_open_tree, fd, c"".as_ptr(), flags) })
+}
+
+/// Lets a mount, and all beneath it, be used as `attr` says at most.
+pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::Result<()> {
+    let asked = MountAttr { set: attr.0, clear: 0, propagation: 0, userns: 0 };
+    let recursive = if is_recursive { AT_RECURSIVE } else { 0 };
+    let flags = libc::AT_EMPTY_PATH | recursive;
+    let fd = mount.as_fd().as_raw_fd();
+    // SAFETY: the struct is as large as is said, and outlives the call.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd,
+            c"".as_ptr(),
+            flags,
+            &raw const asked,
+            size_of::<MountAttr>(),
+        )
+    })
+    .map(drop)
+}
+
+/// Puts a mount onto `target`.
+pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
+    let (from, to) = (mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd());
+    let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+    // SAFETY: both paths are strings that end.
+    done(unsafe {
+        libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags)
+    })
+    .map(drop)
+}
+
+/// A new file system of the kind `name`, mounted nowhere yet.
+pub(super) fn filesystem(
+    name: &CStr,
+    options: &[(&CStr, Option<&CStr>)],
+    attr: Attr,
+) -> io::Result<OwnedFd> {
+    // SAFETY: all names and values are strings that end, and a command takes none.
+    unsafe {
+        let made = handle(libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC))?;
+        let fd = made.as_raw_fd();
+        let none = std::ptr::null::<libc::c_char>();
+        for (key, value) in options {
+            let (command, value) = match value {
+                Some(value) => (FSCONFIG_SET_STRING, value.as_ptr()),
+                None => (FSCONFIG_SET_FLAG, none),
+            };
+            done(libc::syscall(libc::SYS_fsconfig, fd, command, key.as_ptr(), value, 0))?;
+        }
+        done(libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0))?;
+        handle(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, attr.0))
+    }
+}
+
+/// Lets no mount made here be seen outside, nor the other way round.
+pub(super) fn keep_mounts_apart() -> io::Result<()> {
+    let none = std::ptr::null();
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: the path is a string that ends, the others may be missing.
+    done(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) }.into()).map(drop)
+}
+
+/// Makes the working directory the root of all that is seen, and lets go of what was.
+pub(super) fn turn_root() -> io::Result<()> {
+    // SAFETY: the paths are strings that end.
+    unsafe {
+        done(libc::syscall(libc::SYS_pivot_root, c".".as_ptr(), c".".as_ptr()))?;
+        done(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
+    }
+    Ok(())
+}
+
+/// Closes every descriptor from `first` on.
+pub(super) fn close_from(first: RawFd) -> io::Result<()> {
+    // SAFETY: the helper has just begun, and owns none of these.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: it changes what this process sees, and no memory.
+    done(unsafe { libc::unshare(flags) }.into()).map(drop)
+}
+
+/// `prctl` with numbers alone.
+pub(super) fn prctl(what: libc::c_int, one: libc::c_ulong, two: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: only asked for what takes numbers.
+    done(unsafe { libc::prctl(what, one, two, 0, 0) }.into()).map(drop)
+}
+
+/// Gives up all capabilities, for ever.
+pub(super) fn drop_capabilities() -> io::Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    for capability in 0..64 {
+        match prctl(libc::PR_CAPBSET_DROP, capability, 0) {
+            // The kernel knows no more of them.
+            Err(err) if err.raw_os_error() == Some(libc::EINVAL) => break,
+            // Who never had the right has none to lose: no new privileges come by a file.
+            Err(err) if err.raw_os_error() == Some(libc::EPERM) => break,
+            dropped => dropped?,
+        }
+    }
+    let header = Header { version: VERSION_3, pid: 0 };
+    let none = [0_u32; 6];
+    // SAFETY: the struct and the sets are as this version has them.
+    done(unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) })?;
+    prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0)
+}
+
+/// A new process, which goes on from here as its parent does; `None` in the new one.
+pub(super) fn fork() -> io::Result<Option<libc::pid_t>> {
+    // SAFETY: the helper has one thread, so the new process may do whatever the old one may.
+    let pid = done(unsafe { libc::fork() }.into())?;
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    Ok((pid != 0).then_some(pid))
+}
+
+/// Brings the loopback interface up, which is all that a network of one's own has.
+pub(super) fn loopback_up() -> io::Result<()> {
+    #[repr(C)]
+    struct Request {
+        name: [u8; 16],
+        flags: libc::c_short,
+        rest: [u8; 22],
+    }
+    let mut request = Request { name: [0; 16], flags: 0, rest: [0; 22] };
+    request.name[..2].copy_from_slice(b"lo");
+    // SAFETY: the request is as large as the kernel's, and outlives both calls.
+    unsafe {
+        let how = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        let socket = handle(libc::socket(libc::AF_INET, how, 0).into())?;
+        let fd = socket.as_raw_fd();
+        done(libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request).into())?;
+        request.flags |= libc::c_short::try_from(libc::IFF_UP).unwrap_or_default();
+        done(libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+    }
+}

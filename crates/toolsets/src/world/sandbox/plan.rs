@@ -1,0 +1,161 @@
+//! What the helper is told: what a program is to see and to give up, and which program it is.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use serde::{Deserialize, Serialize};
+
+/// Where the helper finds its plan.
+pub(super) const PLAN_FD: i32 = 3;
+/// Where it says why a program did not begin; closed without a word once it has.
+pub(super) const BIRTH_FD: i32 = 4;
+
+/// A file, by device and inode.
+pub(super) type Identity = (u64, u64);
+
+/// All that the helper needs to know.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Plan {
+    /// The server's own number: who else is the parent means that the server is gone.
+    pub(super) server: i32,
+    /// `None` only tries whether all of it can be had.
+    pub(super) program: Option<Becoming>,
+    /// Where the workspace is; the helper starts in it.
+    pub(super) workspace: Bytes,
+    pub(super) workspace_identity: Identity,
+    /// Where the program starts, beneath the workspace.
+    pub(super) cwd: Bytes,
+    pub(super) cwd_identity: Identity,
+    /// The namespaces that are its own; without, it sees what the server sees.
+    pub(super) spaces: Option<Spaces>,
+    /// What it sees, in the order in which it is put there.
+    pub(super) view: Vec<Place>,
+    /// The `cgroup.procs` of the groups that it is to join.
+    pub(super) groups: Vec<Bytes>,
+    /// Each resource's number and its limit.
+    pub(super) limits: Vec<(u32, u64)>,
+    pub(super) landlock: Option<Ground>,
+    /// The programs that look at each system call.
+    pub(super) filters: Vec<Vec<u64>>,
+    /// How long what the program leaves running may go on.
+    pub(super) grace_ms: u64,
+}
+
+/// The program to become.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Becoming {
+    /// Its file: absolute, or relative to where it starts.
+    pub(super) path: Bytes,
+    pub(super) identity: Identity,
+    /// What it is told that it is called, and its arguments.
+    pub(super) args: Vec<Bytes>,
+    /// `NAME=value` each.
+    pub(super) env: Vec<Bytes>,
+    /// Whether its standard input is a pipe of the server's; else it is to have none.
+    pub(super) is_fed: bool,
+}
+
+/// Which namespaces are its own, beside those of mounts, processes, queues, names and groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spaces {
+    /// Of users: what is needed where the server is not root.
+    pub(super) user: bool,
+    /// Of networks.
+    pub(super) net: bool,
+    /// Whether a `/proc` of its own can be had.
+    pub(super) proc: bool,
+}
+
+/// Something a program sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Place {
+    /// What is there outside, too; nothing where nothing is.
+    Same { at: Bytes, how: How },
+    /// A symlink.
+    Link { at: Bytes, to: Bytes },
+    /// An empty folder in memory, which is gone with the program.
+    Fresh { at: Bytes, bytes: u64, mode: u32 },
+    /// The workspace.
+    Workspace { how: How },
+    /// What is there in the workspace is read and neither changed nor moved away.
+    Guarded { at: Bytes },
+}
+
+/// What can be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum How {
+    Read,
+    Write,
+    /// It is a device: read, written and asked, and nothing of it changed.
+    Device,
+}
+
+/// What Landlock is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ground {
+    /// Which of its versions.
+    pub(super) abi: i32,
+    /// Whether TCP is refused.
+    pub(super) tcp: bool,
+}
+
+/// What the system takes for a text: any bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Bytes {
+    Text(String),
+    Other(Vec<u8>),
+}
+
+impl Plan {
+    /// As a file in memory that nobody changes.
+    pub(super) fn seal(&self) -> io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.rewind()?;
+        fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
+        Ok(file.into())
+    }
+
+    /// What [`seal`](Self::seal) made.
+    pub(super) fn unseal(plan: OwnedFd) -> io::Result<Self> {
+        if !fcntl_get_seals(&plan)?.contains(SealFlags::WRITE) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut text = Vec::new();
+        File::from(plan).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+}
+
+impl Bytes {
+    pub(super) fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.bytes()))
+    }
+
+    pub(super) fn string(&self) -> io::Result<CString> {
+        CString::new(self.bytes()).map_err(io::Error::from)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Other(bytes) => bytes,
+        }
+    }
+}
+
+impl<T: Into<OsString>> From<T> for Bytes {
+    fn from(text: T) -> Self {
+        match text.into().into_string() {
+            Ok(text) => Self::Text(text),
+            Err(other) => Self::Other(other.into_vec()),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! What a program sees: the system's programs, the toolchains in its `PATH`, the workspace, and
+//! empty folders where it may leave what nobody keeps.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::plan::{How, Place};
+use super::settings::{GitFolder, Profile, Settings};
+
+/// Where the system keeps its programs and what they need.
+const SYSTEM: [&str; 9] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
+
+/// What of `/etc` programs need, and no more of it: the rest may be secret.
+const ETC: &[&str] = &[
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ld.so.preload",
+    "passwd",
+    "group",
+    "nsswitch.conf",
+    "hosts",
+    "host.conf",
+    "hostname",
+    "resolv.conf",
+    "gai.conf",
+    "localtime",
+    "timezone",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "alternatives",
+    "services",
+    "protocols",
+    "os-release",
+    "debian_version",
+    "lsb-release",
+    "mime.types",
+    "magic",
+    "terminfo",
+    "inputrc",
+    "fonts",
+    "java",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "python3",
+    "perl",
+    "gitconfig",
+    "gitattributes",
+    "crypto-policies",
+    "npmrc",
+    "login.defs",
+    "shells",
+    "profile",
+    "bash.bashrc",
+];
+
+/// What the folder around a folder of programs has that these need; beside may lie anything.
+const PREFIX: &[&str] = &[
+    "bin",
+    "sbin",
+    "shims",
+    "lib",
+    "lib32",
+    "lib64",
+    "libexec",
+    "include",
+    "share",
+    "versions",
+    "version",
+    "plugins",
+    "pyenv.d",
+    "completions",
+    "conda-meta",
+    "pyvenv.cfg",
+    "jmods",
+    "conf",
+    "release",
+    "pkg",
+    "node_modules",
+];
+
+/// What of cargo's home builds need: not the tokens.
+const CARGO: &[&str] =
+    &["bin", "env", "config", "config.toml", "registry", "git", ".crates.toml", ".crates2.json"];
+
+/// Variables that name a folder which is a toolchain or its cache, and nothing else.
+const HOMES: &[&str] =
+    &["RUSTUP_HOME", "JAVA_HOME", "DOTNET_ROOT", "GOROOT", "GOMODCACHE", "NUGET_PACKAGES"];
+
+/// Variables that name a folder as [`PREFIX`] knows it.
+const PREFIXES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
+
+/// Variables that name a folder for what can be made again.
+const CACHES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
+
+/// What of the owner's own only git's verbs see, whose words are not the caller's.
+const GIT: &[&str] = &[".gitconfig", ".config/git"];
+
+/// What at the top of a workspace decides what runs later, outside: no program changes it.
+const GUARDED: &[&str] = &[
+    "toolgate.toml",
+    "toolgate.lock",
+    ".toolgate",
+    ".mcp.json",
+    ".vscode",
+    ".idea",
+    ".claude",
+    ".codex",
+    ".cursor",
+    ".gemini",
+];
+
+/// The same, but for git's own verbs.
+const REPOSITORY: &str = ".git";
+
+const TMP_BYTES: u64 = 1 << 30;
+const HOME_BYTES: u64 = 512 << 20;
+
+/// What there is on this machine, looked at once.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    places: Vec<Place>,
+    /// The owner's git configuration.
+    git: Vec<Place>,
+    write: Vec<PathBuf>,
+    writes_git: bool,
+}
+
+impl Base {
+    /// What programs see whose folders are those of `path`, by a server with the `variable`s.
+    pub(super) fn look<'v>(
+        settings: &Settings,
+        path: &str,
+        variable: impl Fn(&str) -> Option<&'v OsStr>,
+    ) -> Self {
+        let folder = |name: &str| variable(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let home = folder("HOME").filter(|home| home.parent().is_some());
+        let at_home = |name: &str| home.as_ref().map(|home| home.join(name));
+        let mut found = Found::default();
+        SYSTEM.iter().for_each(|at| found.seen(Path::new(at)));
+        ETC.iter().for_each(|name| found.seen(&Path::new("/etc").join(name)));
+        found.fresh(Path::new("/tmp"), TMP_BYTES, 0o1777);
+        found.fresh(Path::new("/var/tmp"), HOME_BYTES, 0o1777);
+        home.iter().for_each(|home| found.fresh(home, HOME_BYTES, 0o755));
+        for cache in CACHES.iter().filter_map(|name| folder(name)) {
+            found.fresh(&cache, HOME_BYTES, 0o755);
+        }
+        let cargo = folder("CARGO_HOME").or_else(|| at_home(".cargo"));
+        found.parts(cargo.as_deref(), CARGO);
+        found.parts(folder("RUSTUP_HOME").or_else(|| at_home(".rustup")).as_deref(), &[""]);
+        found.parts(folder("GOPATH").or_else(|| at_home("go")).as_deref(), &["bin", "pkg"]);
+        HOMES.iter().for_each(|name| found.parts(folder(name).as_deref(), &[""]));
+        PREFIXES.iter().for_each(|name| found.prefix(folder(name).as_deref(), home.as_deref()));
+        for folder in path.split(':').map(Path::new).filter(|folder| folder.is_absolute()) {
+            found.programs(folder, home.as_deref(), cargo.as_deref());
+        }
+        settings.read.iter().for_each(|path| found.seen(&expanded(path, home.as_deref())));
+        let write = settings.write.iter().map(|path| expanded(path, home.as_deref()));
+        let mut git = Found::default();
+        git.parts(home.as_deref(), GIT);
+        git.parts(folder("XDG_CONFIG_HOME").as_deref(), &["git"]);
+        Self {
+            places: found.0,
+            git: git.0,
+            write: write.collect(),
+            writes_git: settings.git == GitFolder::Write,
+        }
+    }
+
+    /// The view of a program in `workspace`, in the order in which it is made.
+    pub(super) fn view(&self, workspace: &Path, profile: Profile, tool: Tool) -> Vec<Place> {
+        let how = if profile == Profile::ReadOnly { How::Read } else { How::Write };
+        let git = if tool == Tool::Git { &self.git[..] } else { &[] };
+        let write = self.write.iter().map(|at| Place::Same { at: at.into(), how });
+        let mut places: Vec<_> = self.places.iter().chain(git).cloned().chain(write).collect();
+        // What lies in the workspace is seen there, and is what that is.
+        places.retain(|place| !at(place, workspace).starts_with(workspace));
+        places.push(Place::Workspace { how });
+        let repository = (tool == Tool::Other && !self.writes_git).then_some(REPOSITORY);
+        let guarded = GUARDED.iter().copied().chain(repository);
+        places.extend(guarded.map(|name| Place::Guarded { at: workspace.join(name).into() }));
+        // What is around comes first; of two at one place the one that was named later hides.
+        places.sort_by_key(|place| at(place, workspace).components().count());
+        let mut made: Vec<Place> = Vec::with_capacity(places.len());
+        for place in places {
+            if !is_seen_by(&made, &place, workspace) {
+                made.push(place);
+            }
+        }
+        made
+    }
+}
+
+/// Whose program it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tool {
+    /// One of git's own verbs, whose arguments are ours.
+    Git,
+    /// Any other.
+    Other,
+}
+
+/// Where `place` is.
+fn at<'p>(place: &'p Place, workspace: &'p Path) -> &'p Path {
+    match place {
+        Place::Same { at, .. }
+        | Place::Link { at, .. }
+        | Place::Fresh { at, .. }
+        | Place::Guarded { at } => at.path(),
+        Place::Workspace { .. } => workspace,
+    }
+}
+
+/// Whether what is `made` shows `place` as it is already.
+fn is_seen_by(made: &[Place], place: &Place, workspace: &Path) -> bool {
+    let own = at(place, workspace);
+    let around = made.iter().rev().find(|it| own.starts_with(at(it, workspace)));
+    match (around, place) {
+        (Some(Place::Same { how: How::Read, .. }), Place::Same { how: How::Read, .. }) => true,
+        (Some(one), other) => one == other,
+        (None, _) => false,
+    }
+}
+
+fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    }
+}
+
+/// The places that were found so far.
+#[derive(Default)]
+struct Found(Vec<Place>);
+
+impl Found {
+    /// What is at `at`, to be seen and run. A symlink into the system's own stays one.
+    fn seen(&mut self, at: &Path) {
+        let Ok(found) = fs::symlink_metadata(at) else { return };
+        let place = if found.is_symlink() {
+            let Ok(real) = fs::canonicalize(at) else { return };
+            let is_system = SYSTEM.iter().any(|system| real.starts_with(system));
+            match fs::read_link(at) {
+                Ok(to) if is_system => Place::Link { at: at.into(), to: to.into() },
+                _ => Place::Same { at: at.into(), how: How::Read },
+            }
+        } else {
+            Place::Same { at: at.into(), how: How::Read }
+        };
+        if !self.0.contains(&place) {
+            self.0.push(place);
+        }
+    }
+
+    fn fresh(&mut self, at: &Path, bytes: u64, mode: u32) {
+        let is_there = self.0.iter().any(|it| super::view::at(it, at) == at);
+        // In what cannot be written no folder can be made to put it on.
+        let fits = fs::metadata(at).is_ok_and(|it| it.is_dir()) || !is_system(at);
+        if !is_there && fits {
+            self.0.push(Place::Fresh { at: at.into(), bytes, mode });
+        }
+    }
+
+    fn parts(&mut self, folder: Option<&Path>, parts: &[&str]) {
+        let Some(folder) = folder else { return };
+        for part in parts {
+            let at = if part.is_empty() { folder.to_owned() } else { folder.join(part) };
+            self.seen(&at);
+        }
+    }
+
+    /// What programs need that lie in a folder of `prefix`.
+    fn prefix(&mut self, prefix: Option<&Path>, home: Option<&Path>) {
+        let Some(prefix) = prefix else { return };
+        let is_of_people =
+            prefix.parent().is_none() || home.is_some_and(|it| it.starts_with(prefix));
+        if is_of_people || is_system(prefix) {
+            return;
+        }
+        self.parts(Some(prefix), PREFIX);
+        // Its own interpreter is another's.
+        let told = fs::read_to_string(prefix.join("pyvenv.cfg")).unwrap_or_default();
+        let base = told.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            (name.trim() == "home").then(|| PathBuf::from(value.trim()))
+        });
+        if let Some(base) = base.as_deref().and_then(Path::parent) {
+            self.parts(Some(base), PREFIX);
+        }
+    }
+
+    /// The programs in a folder of `PATH`, and what lies around it for them.
+    fn programs(&mut self, folder: &Path, home: Option<&Path>, cargo: Option<&Path>) {
+        // A home is no toolchain, whoever put it there.
+        if is_system(folder) || home.is_some_and(|home| home.starts_with(folder)) {
+            return;
+        }
+        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        for folder in [folder, &real] {
+            self.seen(folder);
+            let is_bin = folder.file_name().is_some_and(|name| name == "bin" || name == "shims");
+            let prefix = folder
+                .parent()
+                .filter(|prefix| is_bin && Some(*prefix) != cargo && !prefix.ends_with(".local"));
+            let is_prefix = |prefix: &&Path| {
+                ["lib", "lib64", "libexec", "pyvenv.cfg"].iter().any(|it| prefix.join(it).exists())
+            };
+            self.prefix(prefix.filter(is_prefix), home);
+        }
+    }
+}
+
+fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|system| path.starts_with(system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKSPACE: &str = "/root/src/app";
+
+    fn view(profile: Profile) -> Vec<Place> {
+        let settings = Settings { write: vec!["~/shared".to_owned()], ..Settings::default() };
+        let home = OsStr::new("/root");
+        let base = Base::look(&settings, "/usr/bin", |name| (name == "HOME").then_some(home));
+        base.view(Path::new(WORKSPACE), profile, Tool::Other)
+    }
+
+    #[test]
+    fn what_is_around_comes_first_and_the_workspace_lies_over_an_empty_home() {
+        let view = view(Profile::Workspace);
+        let workspace = Path::new(WORKSPACE);
+        let position = |path: &str| {
+            view.iter().position(|place| at(place, workspace) == Path::new(path)).unwrap()
+        };
+        assert!(position("/root") < position(WORKSPACE));
+        assert!(position("/root") < position("/root/shared"));
+        assert!(matches!(view[position("/root")], Place::Fresh { .. }));
+        assert!(matches!(view[position(WORKSPACE)], Place::Workspace { how: How::Write }));
+    }
+
+    #[test]
+    fn a_program_that_only_reads_writes_nothing_that_lasts() {
+        let lasts = |place: &Place| {
+            matches!(
+                place,
+                Place::Same { how: How::Write, .. } | Place::Workspace { how: How::Write }
+            )
+        };
+        assert!(!view(Profile::ReadOnly).iter().any(lasts));
+        assert!(view(Profile::Workspace).iter().any(lasts));
+    }
+
+    #[test]
+    fn of_etc_nothing_is_seen_that_is_secret() {
+        let secret = ["/etc/shadow", "/etc/ssl/private", "/etc/ssl", "/etc"];
+        for place in view(Profile::Network) {
+            let at = at(&place, Path::new(WORKSPACE)).to_owned();
+            assert!(!secret.contains(&at.to_str().unwrap()), "{at:?}");
+        }
+    }
+}
