@@ -225,7 +225,7 @@ fn words_alone_are_denied_by_rules_and_not_by_what_is_over_tools() {
     let caller = Caller::local();
     let over_tools = tools(&["*"], &["*"], &[], Effect::Allow);
     assert!(over_tools.shows_words(&caller, &spec));
-    let permit = over_tools.authorise_words(&caller, &spec, &json!({})).ok().expect("allowed");
+    let permit = over_tools.authorise_words(&caller, &spec, &json!({})).expect("allowed");
     assert!(!permit.confirms());
     let when = Some("input.prompt == 'p'");
     let ruled = policy(&[rule("r", Effect::Deny, &["prompts"], when)], Effect::Allow);

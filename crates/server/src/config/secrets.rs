@@ -80,6 +80,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test writes the file that is read")]
 mod tests {
     use super::*;
 

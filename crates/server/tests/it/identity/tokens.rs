@@ -156,7 +156,7 @@ fn a_token_stands_in_authorization_and_nowhere_else() {
         assert_eq!(status(&other), 401, "{scheme}");
     }
     // Which of the two is meant is for nobody to choose.
-    let twice = post.clone().and("Authorization", &bearer).and("authorization", "Bearer other");
+    let twice = post.and("Authorization", &bearer).and("authorization", "Bearer other");
     let refused = served.send(&twice);
     assert_eq!(refused.status, 400, "{refused:?}");
     let challenge = refused.header("www-authenticate").unwrap();

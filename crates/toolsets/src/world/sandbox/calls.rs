@@ -155,7 +155,7 @@ fn refused() -> io::Result<Rules> {
     rules.insert(libc::SYS_unshare, each_bit(0, &[&bits[..], &[CLONE_NEWTIME]].concat())?);
     // Typing into a terminal, and other protocols on one.
     let terminals = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
-    let asked = terminals.into_iter().map(|ask| rule(&[(1, SeccompCmpOp::Eq, ask as u64)]));
+    let asked = terminals.into_iter().map(|ask| rule(&[(1, SeccompCmpOp::Eq, ask)]));
     rules.insert(libc::SYS_ioctl, asked.collect::<io::Result<_>>()?);
     // Another system's ways, but for asking which are used.
     let other = rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, 0xffff_ffff)])?;

@@ -69,7 +69,7 @@ pub(super) fn make(plan: &Plan, spaces: Spaces) -> Result<(), Failed> {
     if spaces.proc {
         Step::Proc.done(put_proc(&root, &devices))?;
     }
-    Step::Enter.done(enter(root))
+    Step::Enter.done(enter(&root))
 }
 
 /// Opens all that is to be seen; what is not there is not seen.
@@ -215,11 +215,11 @@ fn put_proc(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     Ok(())
 }
 
-fn enter(root: OwnedFd) -> io::Result<()> {
-    fchdir(&root)?;
+fn enter(root: &OwnedFd) -> io::Result<()> {
+    fchdir(root)?;
     kernel::turn_root()?;
     chdir(c"/")?;
-    kernel::restrict(&root, Attr(Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES), false)?;
+    kernel::restrict(root, Attr(Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES), false)?;
     Ok(())
 }
 
@@ -255,7 +255,7 @@ fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-fn parent<'p>(root: impl AsFd, path: &'p Path) -> io::Result<(OwnedFd, &'p std::ffi::OsStr)> {
+fn parent(root: impl AsFd, path: &Path) -> io::Result<(OwnedFd, &std::ffi::OsStr)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     Ok((folder(root, path.parent().unwrap_or(Path::new("")))?, name))
 }
