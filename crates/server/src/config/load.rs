@@ -117,7 +117,7 @@ pub fn check_reach(listen: SocketAddr, server: &Server, asks: bool) -> anyhow::R
         bail!(
             "it is to listen at {listen}, which other machines reach, and nobody who calls there \
              would be asked who they are: no credential is configured. Make a key with `toolgate \
-             key new NAME`, or configure [[oauth]]; or listen at 127.0.0.1"
+             key new NAME`, or configure [[oauth]]; or listen at 127.0.0.1 (server.listen, --listen)"
         );
     }
     if server.tls_certificate.is_none() && !server.plaintext {

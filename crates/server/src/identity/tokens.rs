@@ -12,6 +12,7 @@ use toolgate_contract::{Caller, CallerKind};
 use toolgate_toolsets::world::Fetch;
 
 use super::issuer::Issuer;
+use super::jwks::KeySet;
 use super::jws::Token;
 use crate::config::{Config, KeyDigest};
 use crate::session::locked;
@@ -44,6 +45,16 @@ struct Taken {
 struct Remembered {
     caller: Caller,
     until: Instant,
+    issuer: Arc<Issuer>,
+    /// Those it was held against: once the issuer has others, it is looked at again.
+    keys: Arc<KeySet>,
+}
+
+impl Remembered {
+    fn holds(&self) -> bool {
+        let still = |keys| Arc::ptr_eq(&keys, &self.keys);
+        self.until > Instant::now() && self.issuer.keys().is_some_and(still)
+    }
 }
 
 /// What a token is.
@@ -128,7 +139,7 @@ impl Tokens {
     /// was asked for keys already.
     pub(super) fn judge(&self, text: &[u8], digest: &KeyDigest, asked: bool) -> Judged {
         if let Some(known) = locked(&self.remembered).get(digest)
-            && known.until > Instant::now()
+            && known.holds()
         {
             return Judged::Good(known.caller.clone());
         }
@@ -146,12 +157,14 @@ impl Tokens {
         if !issuer.settings.algorithms.contains(&token.algorithm) {
             return Err("its algorithm is none that its issuer is taken with");
         }
-        let keys = issuer.keys();
-        match keys.as_ref().and_then(|keys| keys.signed(&token)) {
+        let Some(keys) = issuer.keys() else {
+            let unjudged = || Judged::Unjudged(Unjudged(issuer.clone()));
+            return Ok(if asked { Judged::Unknowable } else { unjudged() });
+        };
+        match keys.signed(&token) {
             Some(true) => {}
             Some(false) => return Err("its signature is not its issuer's"),
             None if !asked => return Ok(Judged::Unjudged(Unjudged(issuer.clone()))),
-            None if keys.is_none() => return Ok(Judged::Unknowable),
             None => return Err("its issuer has no such key"),
         }
         let for_us = claims.aud.iter().flat_map(OneOrMore::all).any(|aud| audience.contains(aud));
@@ -168,18 +181,19 @@ impl Tokens {
         }
         let caller = caller(&issuer.settings, &claims, &token.claims)?;
         let left = Duration::try_from_secs_f64(expires + LEEWAY_S - now).unwrap_or_default();
-        self.remember(*digest, caller.clone(), left.min(REMEMBERED));
+        let until = Instant::now() + left.min(REMEMBERED);
+        let known = Remembered { caller: caller.clone(), until, issuer: issuer.clone(), keys };
+        self.remember(*digest, known);
         Ok(Judged::Good(caller))
     }
 
-    fn remember(&self, digest: KeyDigest, caller: Caller, long: Duration) {
-        let now = Instant::now();
+    fn remember(&self, digest: KeyDigest, known: Remembered) {
         let mut remembered = locked(&self.remembered);
         if remembered.len() >= REMEMBERED_MAX {
-            remembered.retain(|_, known| known.until > now);
+            remembered.retain(|_, known| known.holds());
         }
         if remembered.len() < REMEMBERED_MAX {
-            remembered.insert(digest, Remembered { caller, until: now + long });
+            remembered.insert(digest, known);
         }
     }
 }

@@ -177,10 +177,12 @@ fn no_server_or_no_url_is_told() {
     let workspace = Workspace::new();
     let at = |url: &str| run(workspace.root(), &["call", "files_list", "{}", "--url", url]);
     // Nothing listens at port 1.
-    let done = at("http://127.0.0.1:1/mcp");
-    assert_eq!(done.code, 2);
-    assert!(done.err.contains("toolgate serve"), "{done:?}");
-    for url in ["nonsense", "https://127.0.0.1/mcp", "ftp://x"] {
+    for url in ["http://127.0.0.1:1/mcp", "https://127.0.0.1:1/mcp"] {
+        let done = at(url);
+        assert_eq!(done.code, 2);
+        assert!(done.err.contains("toolgate serve"), "{done:?}");
+    }
+    for url in ["nonsense", "ftp://x"] {
         let done = at(url);
         assert_eq!(done.code, 2, "{done:?}");
         assert!(done.err.contains("http"), "{done:?}");
