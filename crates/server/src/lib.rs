@@ -15,6 +15,7 @@ mod offer;
 mod shelf;
 mod session;
 mod enveloping;
+mod guarded;
 mod once;
 mod trusted;
 mod identity;

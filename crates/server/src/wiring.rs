@@ -22,6 +22,7 @@ use toolgate_toolsets::{
 use crate::config::{self, Config, EffectsMax, cache_folder, environment, state_folder};
 use crate::enveloping;
 use crate::exchange::SessionBounds;
+use crate::guarded;
 use crate::lines::LineBounds;
 use crate::offer::Served;
 use crate::recording;
@@ -49,10 +50,14 @@ pub struct Workspace {
 impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        let sandbox = Sandbox::new(&config.sandbox).map_err(|why| anyhow!(why))?;
+        let declared = commands::declared(&config.commands, config.source.as_ref())?;
+        let files = guarded::files(root, config, &declared)?;
+        let beside = guarded::beside(config, &files);
+        let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
         let processes =
             Processes::confined(environment(), sandbox).context("programs cannot be run")?;
-        let Toolsets { mut tools, mut library } = toolsets(root, &processes, config)?;
+        let Toolsets { mut tools, mut library } =
+            toolsets(root, &processes, config, &files, declared)?;
         let jobs = jobs(root, &processes, &config.jobs)?;
         let handle = JobsHandle::default();
         if jobs.is_some() {
@@ -236,40 +241,29 @@ struct Toolsets {
 }
 
 /// Every toolset over the folder `root`: a new one is a folder and a line here.
-fn toolsets(root: &Path, processes: &Processes, config: &Config) -> anyhow::Result<Toolsets> {
-    let declared = commands::declared(&config.commands, config.source.as_ref())?;
-    let mut files = config.files.clone();
-    let packs = declared.iter().filter_map(|command| beneath(root, command.file()));
-    let jobs = jobs_folder(root, &config.jobs.to)?.and_then(|folder| {
-        // It need not be there yet.
-        Some(folder.strip_prefix(real(root)).ok()?.to_str()?.to_owned())
-    });
-    let log = enveloping::log_folder(&config.envelope)?;
-    let log = log.and_then(|folder| beneath(root, &folder));
-    // As they are named, and where they lie.
-    let schemas = enveloping::schema_folders(&config.envelope);
-    let real = config.envelope.schemas.iter().filter_map(|named| beneath(root, &root.join(named)));
-    let schemas = schemas.chain(real);
-    let records = recording::paths(&config.audit)?;
-    let records = records.iter().filter_map(|path| beneath(root, path));
-    let inside = packs.chain(jobs).chain(log).chain(schemas).chain(records);
-    inside.for_each(|inside| files.protect(&inside));
+fn toolsets(
+    root: &Path,
+    processes: &Processes,
+    config: &Config,
+    files: &files::Settings,
+    declared: Vec<commands::Declared>,
+) -> anyhow::Result<Toolsets> {
     let root = Root::open(root)
         .with_context(|| format!("the folder {} cannot be served", root.display()))?;
-    let mut tools = files::tools(&root, &files);
+    let mut tools = files::tools(&root, files);
     let programs = exec::Programs::new(&root, processes, &config.exec);
     tools.extend(programs.tools());
     tools.extend(git::tools(&programs, &config.git));
     tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
     let declared = commands::tools(&programs, declared);
     let folders = search_folders(root.path(), &config.search.cache);
-    let service = search::Service::new(&root, &config.search, &files, folders, &Fetch::default())
+    let service = search::Service::new(&root, &config.search, files, folders, &Fetch::default())
         .map_err(|why| anyhow!(why))?;
     tools.extend(service.iter().flat_map(search::tools));
     tools.extend(docs::tools(&root, &config.docs, service.as_ref()));
     let mut library = Library::default();
     if config.resources.files {
-        library.resources.push(files::resources(&root, &files));
+        library.resources.push(files::resources(&root, files));
     }
     library.prompts = prompts::sources(&root, &config.prompts);
     if let Some(skills) = skills::Shelf::new(&root, &config.skills) {
@@ -336,7 +330,7 @@ pub(crate) fn jobs_in(folder: PathBuf, config: &config::Jobs) -> JobSettings {
 }
 
 /// Where the jobs over the folder `root` are kept. Servers of one folder share them.
-fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
+pub(crate) fn jobs_folder(root: &Path, to: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = match to {
         "off" => return Ok(None),
         "state" => state_folder().map(|state| state.join("jobs")),
@@ -377,7 +371,7 @@ pub fn beneath(root: &Path, file: &Path) -> Option<String> {
 
 /// The one name of `path`, however it is spelled; as it is spelled where it is not there.
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
-fn real(path: &Path) -> PathBuf {
+pub(crate) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 

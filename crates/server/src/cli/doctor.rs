@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use toolgate::config::environment;
-use toolgate_toolsets::world::sandbox::{Held, Layer, Profile, Require};
+use toolgate_toolsets::world::sandbox::{Beside, Held, Layer, Profile, Require};
 use toolgate_toolsets::world::{Root, Sandbox};
 
 use super::{Folder, print};
@@ -33,7 +33,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.folder.load(&args.root)?.config;
-    let sandbox = Sandbox::new(&config.sandbox).map_err(|why| anyhow!(why))?;
+    let sandbox = Sandbox::new(&config.sandbox, Beside::default()).map_err(|why| anyhow!(why))?;
     let root = Root::open(&args.root)
         .with_context(|| format!("the folder {} cannot be opened", args.root.display()))?;
     let configured = config.sandbox.profile;

@@ -111,23 +111,15 @@ struct Folder {
 }
 
 impl Folder {
-    /// The settings to call tools under, which those tools cannot write.
+    /// The settings to call tools under.
     fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
-        let mut loaded = self.load(root)?;
-        if let Some(inside) = loaded.file.as_deref().and_then(|file| wiring::beneath(root, file)) {
-            loaded.config.files.protect(&inside);
-        }
-        let server = &loaded.config.server;
-        if let Some(file) = &server.tls_key
+        let loaded = self.load(root)?;
+        if let Some(file) = &loaded.config.server.tls_key
             && wiring::beneath(root, Path::new(file)).is_some()
         {
             bail!(
                 "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
             );
-        }
-        let keys = config::key_file::path(server)?;
-        if let Some(inside) = keys.and_then(|file| wiring::beneath(root, &file)) {
-            loaded.config.files.protect(&inside);
         }
         Ok(loaded)
     }

@@ -1,13 +1,15 @@
 //! A declared command as a tool: from arguments to words, from a run to a result.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, AsJob, BoxFuture, Ctx, Fault, LeftFile, Output, ToolError, ToolSpec, schema_of,
+    AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, LeftFile, Output, ToolError, ToolSpec,
+    schema_of,
 };
 
 use super::argument::{Given, pointer};
@@ -67,7 +69,8 @@ impl Command {
             job: AsJob::May,
             icons: Vec::new(),
         };
-        let programs = programs.of(spec.id.as_str());
+        let only_reads = declared.effects == Effects::Reads;
+        let programs = programs.of(spec.id.as_str()).reading(only_reads);
         Self { declared, programs, spec }
     }
 
@@ -193,6 +196,11 @@ impl Command {
         let mut env = programs.processes.environment(&keep, &path);
         trace(&mut env, ctx.trace.as_ref());
         env.extend(declared.env.iter().map(|(name, value)| (name.into(), value.into())));
+        let mut inside = programs.inside();
+        if let Some(inside) = &mut inside {
+            // Its file, wherever that is: whoever declared it named it.
+            inside.seen.extend(absolute(&program));
+        }
         Ok(Start {
             program,
             args: words.iter().map(OsString::from).collect(),
@@ -200,9 +208,13 @@ impl Command {
             env,
             stdin: stdin.map(String::into_bytes),
             bounds: bounds(&programs.settings, timeout(declared, programs), None),
-            inside: programs.inside(),
+            inside,
         })
     }
+}
+
+fn absolute(program: &Program) -> Option<PathBuf> {
+    Some(program.path.clone()).filter(|path| path.is_absolute())
 }
 
 impl AnyTool for Command {

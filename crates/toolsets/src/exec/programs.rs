@@ -30,6 +30,8 @@ pub struct Programs {
     pub(super) kept: Arc<Kept>,
     /// Whose programs these are: a tool's id.
     tool: Arc<str>,
+    /// Whether that only reads.
+    only_reads: bool,
 }
 
 /// What is shown of a piece that a program printed.
@@ -53,6 +55,7 @@ impl Programs {
             settings: Arc::new(settings.clone()),
             kept: Arc::new(Kept::new(settings.kept_runs_max, settings.kept_bytes_max)),
             tool: "exec.run".into(),
+            only_reads: false,
         }
     }
 
@@ -61,9 +64,14 @@ impl Programs {
         Self { tool: tool.into(), ..self.clone() }
     }
 
+    /// The same, of which `only_reads` says whether they only read.
+    pub(crate) fn reading(self, only_reads: bool) -> Self {
+        Self { only_reads, ..self }
+    }
+
     /// How they are confined.
     pub(crate) fn inside(&self) -> Option<Inside> {
-        self.processes.sandbox().inside(&self.tool, &self.root)
+        self.processes.sandbox().inside(&self.tool, self.only_reads, &self.root)
     }
 
     /// Runs a program to its end and passes on what it prints. One that does not start is

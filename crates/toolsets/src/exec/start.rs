@@ -56,6 +56,14 @@ pub(super) fn start(
     let env = environment(env, base, settings)?;
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
+    let mut inside = programs.inside();
+    if let Some(inside) = &mut inside
+        && !settings.allow.is_empty()
+        && program.path.is_absolute()
+    {
+        // Its file, wherever that is: whoever runs the server named it.
+        inside.seen.push(program.path.clone());
+    }
     Ok(Start {
         program,
         args: args.into_iter().map(OsString::from).collect(),
@@ -63,7 +71,7 @@ pub(super) fn start(
         env,
         stdin: stdin.map(String::into_bytes),
         bounds,
-        inside: programs.inside(),
+        inside,
     })
 }
 

@@ -68,6 +68,11 @@ impl Settings {
         self.protected.push(path.to_owned());
     }
 
+    /// All that is protected.
+    pub fn all_protected(&self) -> Vec<String> {
+        self.rules().protected
+    }
+
     /// The part of these that the root itself keeps.
     pub(crate) fn rules(&self) -> Rules {
         let mut rules = Rules { hashed_bytes_max: self.hashed_bytes_max, ..Rules::default() };

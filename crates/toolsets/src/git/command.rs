@@ -1,9 +1,10 @@
 //! One run of the git program.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use toolgate_contract::{Ctx, Fault, ToolError};
@@ -65,6 +66,8 @@ pub(super) struct Command<'g> {
     cwd: &'g OwnedFd,
     overrides: &'g [(OsString, OsString)],
     reads: Reads,
+    /// The repository's folder, where it may be changed.
+    changes: Option<&'g Path>,
     args: Vec<OsString>,
     stdin: Option<Vec<u8>>,
     env: BTreeMap<OsString, OsString>,
@@ -98,11 +101,18 @@ impl<'g> Command<'g> {
             cwd,
             overrides,
             reads,
+            changes: None,
             args: vec!["--no-pager".into(), verb.into()],
             stdin: None,
             env: BTreeMap::new(),
             bytes_max: PRINTED_BYTES,
         }
+    }
+
+    /// Changing the repository of the folder `git_dir`.
+    pub(super) fn changing(mut self, git_dir: &'g Path) -> Self {
+        self.changes = Some(git_dir);
+        self
     }
 
     pub(super) fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -144,7 +154,7 @@ impl<'g> Command<'g> {
 
     /// Runs it, however it ends.
     pub(super) async fn attempt(self, ctx: &Ctx) -> Result<Printed, ToolError> {
-        let Self { git, cwd, overrides, reads, args, stdin, env: more, bytes_max } = self;
+        let Self { git, cwd, overrides, reads, changes, args, stdin, env: more, bytes_max } = self;
         let Git { programs, settings } = git;
         let path = programs.processes.path(programs.settings.path.as_deref());
         let program = Program::find("git", cwd.as_fd(), &path).map_err(|_| {
@@ -178,7 +188,11 @@ impl<'g> Command<'g> {
         // Of what is too long its first half is held: that is to be all that is shown.
         bounds.held_bytes_max = bytes_max.saturating_mul(2).max(2 * STDERR_BYTES);
         bounds.spool_bytes_max = 0;
-        let inside = programs.inside();
+        let mut inside = programs.clone().reading(changes.is_none()).inside();
+        if let Some(inside) = &mut inside {
+            inside.repository = Some(changes.unwrap_or(Path::new("")).to_owned());
+            inside.seen.extend(excludes(overrides, &env));
+        }
         let start = Start { program, args, cwd, env, stdin, bounds, inside };
         let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
         let ended = ended.map_err(|err| match err.kind() {
@@ -194,6 +208,19 @@ impl<'g> Command<'g> {
                 timeout.as_millis()
             ))),
         }
+    }
+}
+
+/// The owner's own list of what is not to be looked at, if it is named.
+fn excludes(
+    overrides: &[(OsString, OsString)],
+    env: &BTreeMap<OsString, OsString>,
+) -> Option<PathBuf> {
+    let (_, named) = overrides.iter().rev().find(|(key, _)| key == "core.excludesfile")?;
+    let named = Path::new(named);
+    match named.strip_prefix("~") {
+        Ok(rest) => Some(Path::new(env.get(OsStr::new("HOME"))?).join(rest)),
+        Err(_) => Some(named.to_owned()).filter(|path| path.is_absolute()),
     }
 }
 

@@ -35,7 +35,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate_contract::{AnyTool, erase};
+use toolgate_contract::{AnyTool, Tool, erase};
 
 use crate::exec::Programs;
 
@@ -48,21 +48,21 @@ const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));
 ///
 /// What may be run by `exec` does not matter here: git is the one program, run as it is below.
 pub fn tools(programs: &Programs, settings: &Settings) -> Vec<Arc<dyn AnyTool>> {
-    let git = Git { programs: programs.of("git.any"), settings: Arc::new(settings.clone()) };
+    let git = Git { programs: programs.clone(), settings: Arc::new(settings.clone()) };
     vec![
-        erase(status::Status(git.clone())),
-        erase(log::Log(git.clone())),
-        erase(diff::Diff(git.clone())),
-        erase(show::Show(git.clone())),
-        erase(blame::Blame(git.clone())),
-        erase(branches::Branches(git.clone())),
-        erase(current_branch::CurrentBranch(git.clone())),
-        erase(add::Add(git.clone())),
-        erase(unstage::Unstage(git.clone())),
-        erase(commit::Commit(git.clone())),
-        erase(checkout::Checkout(git.clone())),
-        erase(restore::Restore(git.clone())),
-        erase(stash::Stash(git)),
+        git.verb(status::Status),
+        git.verb(log::Log),
+        git.verb(diff::Diff),
+        git.verb(show::Show),
+        git.verb(blame::Blame),
+        git.verb(branches::Branches),
+        git.verb(current_branch::CurrentBranch),
+        git.verb(add::Add),
+        git.verb(unstage::Unstage),
+        git.verb(commit::Commit),
+        git.verb(checkout::Checkout),
+        git.verb(restore::Restore),
+        git.verb(stash::Stash),
     ]
 }
 
@@ -71,4 +71,11 @@ pub fn tools(programs: &Programs, settings: &Settings) -> Vec<Arc<dyn AnyTool>> 
 pub(super) struct Git {
     programs: Programs,
     settings: Arc<Settings>,
+}
+
+impl Git {
+    /// The tool that `make` makes, whose programs are its own.
+    fn verb<T: Tool>(&self, make: impl FnOnce(Self) -> T) -> Arc<dyn AnyTool> {
+        erase(make(Self { programs: self.programs.of(T::NAME), settings: self.settings.clone() }))
+    }
 }

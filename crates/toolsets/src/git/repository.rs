@@ -27,11 +27,15 @@ pub(super) struct Repository<'g> {
 impl Repository<'_> {
     /// `git VERB`, which takes no lock: for what only reads.
     pub(super) fn read(&self, verb: &str) -> Command<'_> {
-        self.change(verb).env("GIT_OPTIONAL_LOCKS", "0")
+        self.command(verb).env("GIT_OPTIONAL_LOCKS", "0")
     }
 
     /// `git VERB`, for what changes it.
     pub(super) fn change(&self, verb: &str) -> Command<'_> {
+        self.command(verb).changing(&self.git_dir)
+    }
+
+    fn command(&self, verb: &str) -> Command<'_> {
         // Looked for again from its top, another might be found, which nobody has looked at.
         Command::new(self.git, &self.top, &self.overrides, Reads::Repository, verb)
             .env("GIT_DIR", &self.git_dir)

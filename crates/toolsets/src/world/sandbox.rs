@@ -12,6 +12,7 @@
 mod settings;
 mod held;
 mod view;
+mod reserved;
 mod layers;
 mod groups;
 mod calls;
@@ -39,6 +40,7 @@ pub(crate) use step::{Failed, Step};
 use super::Root;
 use super::processes::HELPER;
 use confine::Ways;
+use reserved::Reserved;
 
 /// How programs are confined. Cheap to clone.
 #[derive(Clone)]
@@ -46,8 +48,9 @@ pub struct Sandbox(Arc<Shared>);
 
 struct Shared {
     settings: Settings,
+    beside: Beside,
     rules: Vec<(GlobMatcher, Profile)>,
-    helper: PathBuf,
+    reserved: Reserved,
     /// What this system has, once the first program is to be confined.
     ways: OnceLock<Result<Ways, String>>,
 }
@@ -58,30 +61,39 @@ pub struct Inside {
     pub profile: Profile,
     /// The workspace it is confined to.
     pub workspace: Root,
-    /// The tool whose program it is.
-    pub tool: Arc<str>,
+    /// Whether it only reads that, whatever the profile.
+    pub only_reads: bool,
+    /// The folder of the repository that it is git's own part to change.
+    pub repository: Option<PathBuf>,
+    /// What it sees beside what all see.
+    pub seen: Vec<PathBuf>,
+}
+
+/// What else is said of programs than the [`Settings`] of the sandbox, by who serves a workspace.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// Values of `PATH` that programs are given or sought in.
+    pub paths: Vec<String>,
+    /// What of the workspace no program may change, relative to it.
+    pub guarded: Vec<String>,
+    /// Folders of the server's own that no program sees, absolute; they matter where they lie in
+    /// what is seen.
+    pub hidden: Vec<PathBuf>,
 }
 
 impl Sandbox {
     /// No sandbox: programs run as the server does.
     pub fn none() -> Self {
         let settings = Settings { profile: Profile::Off, ..Settings::default() };
-        Self::by("/proc/self/exe".into(), settings, Vec::new())
+        Self::by(settings, Beside::default(), Vec::new())
     }
 
-    /// The sandbox that `settings` ask for, in a program that calls [`enter_if_asked`].
+    /// The sandbox that `settings` ask for, and what is said `beside`, in a program that calls
+    /// [`enter_if_asked`].
     ///
     /// # Errors
     /// When the settings are not sound.
-    pub fn new(settings: &Settings) -> Result<Self, String> {
-        Self::with_helper("/proc/self/exe".into(), settings)
-    }
-
-    /// The same with another program that calls [`enter_if_asked`], for one that does not.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new)'s.
-    pub fn with_helper(helper: PathBuf, settings: &Settings) -> Result<Self, String> {
+    pub fn new(settings: &Settings, beside: Beside) -> Result<Self, String> {
         settings.check()?;
         let rules = settings.rules.iter().map(|rule| {
             let pattern = Glob::new(&rule.tools).map_err(|err| {
@@ -90,21 +102,28 @@ impl Sandbox {
             Ok((pattern.compile_matcher(), rule.profile))
         });
         let rules = rules.collect::<Result<_, String>>()?;
-        Ok(Self::by(helper, settings.clone(), rules))
+        Ok(Self::by(settings.clone(), beside, rules))
     }
 
-    /// What the programs of `tool` may do.
-    pub fn profile(&self, tool: &str) -> Profile {
+    /// How a program of `tool`, which `only_reads` or not, is confined to `workspace`, if it is.
+    ///
+    /// What a rule says of the tool is taken as it is; by default nothing is written by what only
+    /// reads.
+    pub fn inside(&self, tool: &str, only_reads: bool, workspace: &Root) -> Option<Inside> {
         let rule = self.0.rules.iter().find(|(pattern, _)| pattern.is_match(tool));
-        rule.map_or(self.0.settings.profile, |(_, profile)| *profile)
-    }
-
-    /// How a program of `tool` is confined to `workspace`, if it is.
-    pub fn inside(&self, tool: &Arc<str>, workspace: &Root) -> Option<Inside> {
-        match self.profile(tool) {
-            Profile::Off => None,
-            profile => Some(Inside { profile, workspace: workspace.clone(), tool: tool.clone() }),
-        }
+        let (profile, only_reads) = match (rule, self.0.settings.profile) {
+            (Some((_, profile)), _) => (*profile, false),
+            (None, Profile::Workspace) if only_reads => (Profile::ReadOnly, true),
+            (None, profile) => (profile, only_reads),
+        };
+        let inside = Inside {
+            profile,
+            workspace: workspace.clone(),
+            only_reads,
+            repository: None,
+            seen: Vec::new(),
+        };
+        (profile != Profile::Off).then_some(inside)
     }
 
     /// What is held of `profile` for programs in `workspace`, by a server with the environment
@@ -124,8 +143,9 @@ impl Sandbox {
         }
     }
 
-    fn by(helper: PathBuf, settings: Settings, rules: Vec<(GlobMatcher, Profile)>) -> Self {
-        Self(Arc::new(Shared { settings, rules, helper, ways: OnceLock::new() }))
+    fn by(settings: Settings, beside: Beside, rules: Vec<(GlobMatcher, Profile)>) -> Self {
+        let (reserved, ways) = (Reserved::default(), OnceLock::new());
+        Self(Arc::new(Shared { settings, beside, rules, reserved, ways }))
     }
 }
 

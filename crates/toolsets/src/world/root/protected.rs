@@ -1,8 +1,9 @@
 //! Names that are read and never changed: they steer programs outside the sandbox.
 
 /// What is protected unless configured otherwise.
-pub(super) const DEFAULT: [&str; 10] = [
+pub(super) const DEFAULT: [&str; 11] = [
     ".git",
+    ".toolgate",
     ".mcp.json",
     ".vscode",
     ".idea",

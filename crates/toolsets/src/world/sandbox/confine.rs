@@ -18,12 +18,15 @@ use super::groups::{Groups, Parents, Room};
 use super::held::{Held, Lacking, Layer, Unheld};
 use super::layers::{self, Layers};
 use super::plan::{Becoming, Bytes, Ground, Identity, Plan, Spaces};
+use super::reserved::Reservation;
 use super::settings::{Profile, Require, Settings};
-use super::view::{Base, Tool};
-use super::{Inside, Sandbox, held};
+use super::view::{Base, Wanted};
+use super::{Beside, Inside, Sandbox, held};
 use crate::world::Root;
 use crate::world::processes::{Image, Program};
 
+/// The helper: the server's own program.
+const HELPER_FILE: &str = "/proc/self/exe";
 /// How many files a program may have open.
 const FILES: u64 = 4096;
 /// How large a file may be that it writes.
@@ -70,6 +73,7 @@ pub(in crate::world) struct Around {
     /// Whether the helper stays beside it, and hears signals for all it starts.
     pub(in crate::world) is_apart: bool,
     _groups: Option<Groups>,
+    _reserved: Option<Reservation>,
 }
 
 impl Around {
@@ -90,6 +94,7 @@ impl Sandbox {
     ) -> io::Result<Confined> {
         let ways = self.ways(&inside.workspace, variables)?;
         let held = ways.held(inside.profile);
+        let wanted = Wanted::of(inside);
         if self.0.settings.require == Require::Strict && !held.is_whole() {
             return Err(io::Error::other(Unheld(held)));
         }
@@ -98,39 +103,49 @@ impl Sandbox {
         let doors = groups.as_ref().map(Groups::doors).unwrap_or_default();
         let folder = Folder::of(&inside.workspace, start.cwd.as_fd())?;
         let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-        let tool = if inside.tool.starts_with("git.") { Tool::Git } else { Tool::Other };
         let workspace = folder.workspace.try_clone()?;
+        let reserved = match wanted.reserves() && ways.layers.spaces.is_some() {
+            true => Some(self.reserve(ways, &folder)?),
+            false => None,
+        };
         let is_fed = start.is_fed;
-        let mut plan = ways.plan(&ways.layers, inside.profile, tool, folder);
+        let mut plan = ways.plan(&ways.layers, &wanted, folder);
         plan.groups = doors;
         plan.grace_ms = u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX);
         plan.program = Some(becoming(start));
         let is_apart = plan.spaces.is_some();
-        let image = Image::helper(self.0.helper.clone(), vec![plan.seal()?, theirs], is_fed)?;
-        let around = Around { birth, held: Arc::new(held), is_apart, _groups: groups };
+        let image = Image::helper(HELPER_FILE.into(), vec![plan.seal()?, theirs], is_fed)?;
+        let held = Arc::new(held);
+        let around = Around { birth, held, is_apart, _groups: groups, _reserved: reserved };
         Ok(Confined { image, workspace, around })
     }
 
     /// What this system has, tried out once.
     pub(super) fn ways(&self, workspace: &Root, variables: &Variables) -> io::Result<&Ways> {
         let ways = self.0.ways.get_or_init(|| {
-            Ways::find(&self.0.settings, &self.0.helper, workspace, variables)
+            Ways::find(&self.0.settings, &self.0.beside, workspace, variables)
                 .map_err(|err| format!("programs cannot be confined here: {err}"))
         });
         ways.as_ref().map_err(|why| io::Error::other(why.clone()))
+    }
+
+    fn reserve(&self, ways: &Ways, folder: &Folder) -> io::Result<Reservation> {
+        let workspace = folder.workspace.try_clone()?;
+        Ok(self.0.reserved.take(workspace, folder.workspace_identity, ways.base.reserved()))
     }
 }
 
 impl Ways {
     fn find(
         settings: &Settings,
-        helper: &Path,
+        beside: &Beside,
         workspace: &Root,
         variables: &Variables,
     ) -> io::Result<Self> {
         let variable = |name: &str| variables.get(OsStr::new(name)).map(OsString::as_os_str);
         let path = variable("PATH").map(|path| path.to_string_lossy()).unwrap_or_default();
-        let base = Base::look(settings, &path, variable);
+        let paths = beside.paths.iter().map(String::as_str).chain([&*path]);
+        let base = Base::look(settings, beside, paths, variable);
         let memory_bytes = match settings.memory_bytes {
             0 => machine_bytes() / 2,
             bytes => bytes,
@@ -153,11 +168,11 @@ impl Ways {
         let layers = layers.try_out(|layers| {
             let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
             let handle = folder.workspace.try_clone()?;
-            let mut plan = ways.plan(layers, Profile::Workspace, Tool::Other, folder);
+            let mut plan = ways.plan(layers, &Wanted::ALL, folder);
             let groups = layers.groups.then_some(ways.parents.as_ref()).flatten();
             let groups = groups.map(Parents::make).transpose()?;
             plan.groups = groups.as_ref().map(Groups::doors).unwrap_or_default();
-            layers::attempt(helper.to_owned(), &plan, &handle)
+            layers::attempt(HELPER_FILE.into(), &plan, &handle)
         })?;
         ways.limits = limits(&layers, room);
         ways.layers = layers;
@@ -172,8 +187,8 @@ impl Ways {
         Held { profile, missing }
     }
 
-    fn plan(&self, layers: &Layers, profile: Profile, tool: Tool, folder: Folder) -> Plan {
-        let shares_network = profile == Profile::Network;
+    fn plan(&self, layers: &Layers, wanted: &Wanted<'_>, folder: Folder) -> Plan {
+        let shares_network = wanted.profile == Profile::Network;
         let spaces = layers.spaces.map(|it| Spaces { net: it.net && !shares_network, ..it });
         let has_own = spaces.is_some_and(|spaces| spaces.net);
         // Without a network of its own it must not make any socket that reaches another's.
@@ -182,7 +197,7 @@ impl Ways {
         Plan {
             server: i32::try_from(process::id()).unwrap_or_default(),
             program: None,
-            view: self.base.view(&folder.path, profile, tool),
+            view: self.base.view(&folder.path, wanted),
             workspace: folder.path.into(),
             workspace_identity: folder.workspace_identity,
             cwd: folder.beneath.into(),

@@ -124,7 +124,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            profile: Profile::Off,
+            profile: Profile::Workspace,
             require: Require::Best,
             read: Vec::new(),
             write: Vec::new(),

@@ -3,10 +3,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::plan::{How, Place};
 use super::settings::{GitFolder, Profile, Settings};
+use super::{Beside, Inside};
 
 /// Where the system keeps its programs and what they need.
 const SYSTEM: [&str; 9] =
@@ -101,22 +102,11 @@ const CACHES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 /// What of the owner's own only git's verbs see, whose words are not the caller's.
 const GIT: &[&str] = &[".gitconfig", ".config/git"];
 
-/// What at the top of a workspace decides what runs later, outside: no program changes it.
-const GUARDED: &[&str] = &[
-    "toolgate.toml",
-    "toolgate.lock",
-    ".toolgate",
-    ".mcp.json",
-    ".vscode",
-    ".idea",
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-];
-
-/// The same, but for git's own verbs.
+/// The repository, which a program may make, too, and not change.
 const REPOSITORY: &str = ".git";
+
+/// What in a repository's folder names what git runs, which git's own verbs do not change either.
+const GUARDED_OF_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
 
 const TMP_BYTES: u64 = 1 << 30;
 const HOME_BYTES: u64 = 512 << 20;
@@ -129,13 +119,48 @@ pub(super) struct Base {
     git: Vec<Place>,
     write: Vec<PathBuf>,
     writes_git: bool,
+    /// What of a workspace is not written, relative to it.
+    guarded: Vec<String>,
+    /// The server's own folders.
+    hidden: Vec<PathBuf>,
+}
+
+/// What a program is to see and to write.
+pub(super) struct Wanted<'i> {
+    pub(super) profile: Profile,
+    only_reads: bool,
+    /// The folder of the repository that git, which it is, may change.
+    repository: Option<&'i Path>,
+    seen: &'i [PathBuf],
+}
+
+impl<'i> Wanted<'i> {
+    /// All that any program gets.
+    pub(super) const ALL: Self =
+        Self { profile: Profile::Workspace, only_reads: false, repository: None, seen: &[] };
+
+    pub(super) fn of(inside: &'i Inside) -> Self {
+        let Inside { profile, workspace: _, only_reads, repository, seen } = inside;
+        let repository = repository.as_deref();
+        Self { profile: *profile, only_reads: *only_reads, repository, seen }
+    }
+
+    fn how(&self) -> How {
+        if self.only_reads || self.profile == Profile::ReadOnly { How::Read } else { How::Write }
+    }
+
+    /// Whether names must be kept free that a program could take.
+    pub(super) fn reserves(&self) -> bool {
+        self.how() == How::Write && self.repository.is_none()
+    }
 }
 
 impl Base {
-    /// What programs see whose folders are those of `path`, by a server with the `variable`s.
-    pub(super) fn look<'v>(
+    /// What programs see that are sought in `paths`, by a server with the `variable`s.
+    pub(super) fn look<'p, 'v>(
         settings: &Settings,
-        path: &str,
+        beside: &Beside,
+        paths: impl IntoIterator<Item = &'p str>,
         variable: impl Fn(&str) -> Option<&'v OsStr>,
     ) -> Self {
         let folder = |name: &str| variable(name).map(PathBuf::from).filter(|it| it.is_absolute());
@@ -156,7 +181,8 @@ impl Base {
         found.parts(folder("GOPATH").or_else(|| at_home("go")).as_deref(), &["bin", "pkg"]);
         HOMES.iter().for_each(|name| found.parts(folder(name).as_deref(), &[""]));
         PREFIXES.iter().for_each(|name| found.prefix(folder(name).as_deref(), home.as_deref()));
-        for folder in path.split(':').map(Path::new).filter(|folder| folder.is_absolute()) {
+        let folders = paths.into_iter().flat_map(|path| path.split(':')).map(Path::new);
+        for folder in folders.filter(|folder| folder.is_absolute()) {
             found.programs(folder, home.as_deref(), cargo.as_deref());
         }
         settings.read.iter().for_each(|path| found.seen(&expanded(path, home.as_deref())));
@@ -169,21 +195,29 @@ impl Base {
             git: git.0,
             write: write.collect(),
             writes_git: settings.git == GitFolder::Write,
+            guarded: beside.guarded.iter().filter(|path| is_plain(path)).cloned().collect(),
+            hidden: beside.hidden.clone(),
         }
     }
 
     /// The view of a program in `workspace`, in the order in which it is made.
-    pub(super) fn view(&self, workspace: &Path, profile: Profile, tool: Tool) -> Vec<Place> {
-        let how = if profile == Profile::ReadOnly { How::Read } else { How::Write };
-        let git = if tool == Tool::Git { &self.git[..] } else { &[] };
+    pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<Place> {
+        let how = wanted.how();
+        let git = if wanted.repository.is_some() { &self.git[..] } else { &[] };
         let write = self.write.iter().map(|at| Place::Same { at: at.into(), how });
-        let mut places: Vec<_> = self.places.iter().chain(git).cloned().chain(write).collect();
+        let seen = wanted.seen.iter().map(|at| Place::Same { at: at.into(), how: How::Read });
+        let mut places: Vec<_> = self.places.iter().chain(git).cloned().collect();
+        places.extend(write.chain(seen));
         // What lies in the workspace is seen there, and is what that is.
         places.retain(|place| !at(place, workspace).starts_with(workspace));
         places.push(Place::Workspace { how });
-        let repository = (tool == Tool::Other && !self.writes_git).then_some(REPOSITORY);
-        let guarded = GUARDED.iter().copied().chain(repository);
-        places.extend(guarded.map(|name| Place::Guarded { at: workspace.join(name).into() }));
+        if how == How::Write {
+            let guarded = self.guarded(workspace, wanted.repository);
+            places.extend(guarded.into_iter().map(|at| Place::Guarded { at: at.into() }));
+        }
+        let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
+        let empty = |at: &PathBuf| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
+        places.extend(hidden.map(empty));
         // What is around comes first; of two at one place the one that was named later hides.
         places.sort_by_key(|place| at(place, workspace).components().count());
         let mut made: Vec<Place> = Vec::with_capacity(places.len());
@@ -194,15 +228,30 @@ impl Base {
         }
         made
     }
-}
 
-/// Whose program it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tool {
-    /// One of git's own verbs, whose arguments are ours.
-    Git,
-    /// Any other.
-    Other,
+    /// What of `workspace` is not written, though the rest is; git may write its `repository`.
+    fn guarded(&self, workspace: &Path, repository: Option<&Path>) -> Vec<PathBuf> {
+        if let Some(repository) = repository {
+            let folders = [workspace.join(REPOSITORY), repository.to_owned()];
+            let of = |folder: &PathBuf| GUARDED_OF_GIT.map(|name| folder.join(name));
+            let mut guarded: Vec<_> = folders.iter().flat_map(of).collect();
+            guarded.sort_unstable();
+            guarded.dedup();
+            return guarded;
+        }
+        let guarded = self.guarded.iter().filter(|name| !self.writes_git || *name != REPOSITORY);
+        guarded.map(|name| workspace.join(name)).collect()
+    }
+
+    /// The names in a workspace that no program may take where nothing is yet.
+    ///
+    /// Not the repository's: it may be made, and is nobody's habit to trust before. Nor those of
+    /// files that people see among their own.
+    pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
+        let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
+        let names = self.guarded.iter().map(String::as_str).filter(is_name);
+        names.filter(|name| !matches!(*name, "." | ".." | REPOSITORY))
+    }
 }
 
 /// Where `place` is.
@@ -315,6 +364,11 @@ impl Found {
     }
 }
 
+/// Whether `path` leads nowhere but down.
+fn is_plain(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|it| matches!(it, Component::Normal(_)))
+}
+
 fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
@@ -328,8 +382,9 @@ mod tests {
     fn view(profile: Profile) -> Vec<Place> {
         let settings = Settings { write: vec!["~/shared".to_owned()], ..Settings::default() };
         let home = OsStr::new("/root");
-        let base = Base::look(&settings, "/usr/bin", |name| (name == "HOME").then_some(home));
-        base.view(Path::new(WORKSPACE), profile, Tool::Other)
+        let variable = |name: &str| (name == "HOME").then_some(home);
+        let base = Base::look(&settings, &Beside::default(), ["/usr/bin"], variable);
+        base.view(Path::new(WORKSPACE), &Wanted { profile, ..Wanted::ALL })
     }
 
     #[test]

@@ -168,9 +168,10 @@ fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
 /// Makes what is at `at` a mount of its own that is only read: such a one is not moved away
 /// either, as it would be were only what lies in it mounted.
 fn guard(root: impl AsFd, at: &Path) -> io::Result<()> {
-    let (folder, name) = parent(root, at)?;
-    let target = match step(folder.as_fd(), Path::new(name), OFlags::empty()) {
-        Err(Errno::NOENT | Errno::LOOP) => return Ok(()),
+    let at = at.strip_prefix("/").unwrap_or(at);
+    let target = match step(root, at, OFlags::empty()) {
+        // What is not there is nobody's to keep, and no folder is made for it.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
         opened => opened?,
     };
     let mount = kernel::tree_of(&target)?;

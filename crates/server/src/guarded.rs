@@ -1,0 +1,46 @@
+//! What of a folder that is served its tools and their programs do not change: what steers or
+//! holds them, and what is kept of them.
+
+use std::path::{Path, PathBuf};
+
+use toolgate_toolsets::commands::Declared;
+use toolgate_toolsets::files;
+use toolgate_toolsets::world::sandbox::Beside;
+
+use crate::config::{self, Config, cache_folder, state_folder};
+use crate::wiring::{beneath, jobs_folder, real};
+use crate::{enveloping, recording};
+
+/// `config.files` with all that is protected in `root` beside, `declared` among it.
+pub(crate) fn files(
+    root: &Path,
+    config: &Config,
+    declared: &[Declared],
+) -> anyhow::Result<files::Settings> {
+    let mut files = config.files.clone();
+    let source = config.source.iter().map(|source| source.file.clone());
+    let packs = declared.iter().map(|command| command.file().to_owned());
+    let log = enveloping::log_folder(&config.envelope)?;
+    // As they are named, and where they lie.
+    let schemas = enveloping::schema_folders(&config.envelope);
+    let real_schemas = config.envelope.schemas.iter().map(|named| root.join(named));
+    let records = recording::paths(&config.audit)?;
+    let keys = config::key_file::path(&config.server)?;
+    let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(keys);
+    let inside: Vec<String> = all.filter_map(|path| beneath(root, &path)).collect();
+    // It need not be there yet.
+    let jobs = jobs_folder(root, &config.jobs.to)?
+        .and_then(|folder| Some(folder.strip_prefix(real(root)).ok()?.to_str()?.to_owned()));
+    inside.into_iter().chain(schemas).chain(jobs).for_each(|path| files.protect(&path));
+    Ok(files)
+}
+
+/// What is said of programs, where `files` is what is protected.
+pub(crate) fn beside(config: &Config, files: &files::Settings) -> Beside {
+    let hidden = [state_folder(), cache_folder()];
+    Beside {
+        paths: config.exec.path.iter().cloned().collect(),
+        guarded: files.all_protected(),
+        hidden: hidden.into_iter().flatten().map(|folder| real(&folder)).collect::<Vec<PathBuf>>(),
+    }
+}
