@@ -137,7 +137,11 @@ class Told:
         self.workspace: Path = options.workspace
         self.url: str = getattr(options, f"{server}_url")
         self.command: str = getattr(options, server)
-        self.args = ["stdio", str(options.workspace)] if server == "toolgate" else ["stdio"]
+        self.args = ["stdio"]
+        if server == "toolgate":
+            # Named, and so vouched for.
+            config = str(options.workspace / "toolgate.toml")
+            self.args += [str(options.workspace), "--config", config]
         self.asked: list[str] = []
         self.answer = types.ElicitResult(action="accept", content={})
         self.logged: list[types.LoggingMessageNotificationParams] = []

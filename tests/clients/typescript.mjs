@@ -84,7 +84,9 @@ class Peer {
 
   async connect() {
     const [file, url] = [options[this.server], options[`${this.server}-url`]];
-    const words = this.server === "toolgate" ? ["stdio", options.workspace] : ["stdio"];
+    // Its configuration is named, and so vouched for.
+    const own = [options.workspace, "--config", `${options.workspace}/toolgate.toml`];
+    const words = this.server === "toolgate" ? ["stdio", ...own] : ["stdio"];
     this.transport = url && this.over === "http"
       ? sdk.http(new URL(url), { fetch: (...request) => (this.fetched.push(request[1]), fetch(...request)) })
       : sdk.stdio({ command: file, args: words, stderr: "ignore" });

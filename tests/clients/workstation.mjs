@@ -46,7 +46,9 @@ const sdks = [
 
 async function main() {
   for (const sdk of sdks) {
-    const args = ["stdio", options.workspace, "--dialect", "workstation"];
+    // Its configuration is named, and so vouched for.
+    const own = ["--config", `${options.workspace}/toolgate.toml`];
+    const args = ["stdio", options.workspace, ...own, "--dialect", "workstation"];
     await drive(sdk, "stdio", new sdk.Stdio({ command: options.toolgate, args, stderr: "ignore" }));
     for (const url of options.url) await drive(sdk, url, new sdk.Http(new URL(url)));
   }

@@ -8,6 +8,7 @@ pub mod oauth;
 mod policy;
 mod secrets;
 mod setting;
+pub mod trust;
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,7 @@
 //! What of a folder that is served its tools and their programs do not change: what steers or
 //! holds them, and what is kept of them.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use toolgate_toolsets::commands::Declared;
@@ -27,6 +28,7 @@ pub(crate) fn files(
     let records = recording::paths(&config.audit)?;
     let keys = config::key_file::path(&config.server)?;
     let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(keys);
+    let all = all.chain(state_folder());
     let inside: Vec<String> = all.filter_map(|path| beneath(root, &path)).collect();
     // It need not be there yet.
     let jobs = jobs_folder(root, &config.jobs.to)?
@@ -35,12 +37,27 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// What is said of programs, where `files` is what is protected.
-pub(crate) fn beside(config: &Config, files: &files::Settings) -> Beside {
-    let hidden = [state_folder(), cache_folder()];
+/// What is said of programs by a server with the environment `variables`, where `files` is what is
+/// protected.
+pub(crate) fn beside(
+    config: &Config,
+    files: &files::Settings,
+    declared: &[Declared],
+    variables: &[(OsString, OsString)],
+) -> Beside {
+    let hidden = [state_folder(), cache_folder()].into_iter().flatten();
+    let set = |name: &str| {
+        let (_, value) = variables.iter().find(|(known, _)| known == name)?;
+        Some(value.to_str()?.to_owned())
+    };
+    // What is around a program that is named by its place is for it.
+    let named = declared.iter().filter_map(|command| command.place(set));
+    let allowed = config.exec.allow.iter().map(PathBuf::from).filter(|path| path.is_absolute());
+    let programs = named.chain(allowed);
+    let folders = programs.filter_map(|program| Some(program.parent()?.to_str()?.to_owned()));
     Beside {
-        paths: config.exec.path.iter().cloned().collect(),
+        paths: config.exec.path.iter().cloned().chain(folders).collect(),
         guarded: files.all_protected(),
-        hidden: hidden.into_iter().flatten().map(|folder| real(&folder)).collect::<Vec<PathBuf>>(),
+        hidden: hidden.map(|folder| real(&folder)).collect(),
     }
 }

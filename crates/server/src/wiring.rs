@@ -52,10 +52,11 @@ impl Workspace {
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         let declared = commands::declared(&config.commands, config.source.as_ref())?;
         let files = guarded::files(root, config, &declared)?;
-        let beside = guarded::beside(config, &files);
+        let variables = environment();
+        let beside = guarded::beside(config, &files, &declared, &variables);
         let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
         let processes =
-            Processes::confined(environment(), sandbox).context("programs cannot be run")?;
+            Processes::confined(variables, sandbox).context("programs cannot be run")?;
         let Toolsets { mut tools, mut library } =
             toolsets(root, &processes, config, &files, declared)?;
         let jobs = jobs(root, &processes, &config.jobs)?;

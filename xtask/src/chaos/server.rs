@@ -120,6 +120,7 @@ impl Stage {
             }
         }
         command.arg("serve").arg(self.served()).args(["--listen", "127.0.0.1:0"]);
+        command.arg("--config").arg(self.served().join("toolgate.toml"));
         command.env("XDG_STATE_HOME", self.folder.join("state")).env(MARKER, &self.marker);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let process = command.spawn().context("the server cannot be started")?;

@@ -43,7 +43,7 @@ pub(super) struct Args {
     #[arg(value_name = "JSON", default_value = "{}")]
     arguments: String,
     /// Call it at a running server instead of in this process; what it may do is for that to say
-    #[arg(long, conflicts_with_all = ["read_only", "config"])]
+    #[arg(long, conflicts_with = "read_only")]
     url: Option<String>,
     #[command(flatten)]
     key: remote::KeyArgs,
@@ -61,6 +61,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // One that the environment names is for the calls in this process.
+    if args.url.is_some() && std::env::args().any(|word| word.starts_with("--config")) {
+        bail!("--config is for calls in this process; at --url the server has its own");
+    }
     let input = arguments(&args.arguments)?;
     let outcome = run_to_end(small_runtime()?, async {
         let stop = toolgate::shutdown::on_signal()?;

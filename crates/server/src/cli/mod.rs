@@ -10,6 +10,7 @@ mod jobs;
 mod tools;
 mod index;
 mod check_config;
+mod trust;
 mod enveloping;
 mod check;
 mod doctor;
@@ -78,6 +79,8 @@ enum Command {
     Policy(policy::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
+    /// Vouch for the configuration in a folder
+    Trust(trust::Args),
     /// Say what of the sandbox this system holds
     Doctor(doctor::Args),
     /// Go through the envelope contract once and say whether it holds
@@ -152,6 +155,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Audit(args) => audit::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Trust(args) => trust::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Check(args) => check::run(&args),
         Command::DiffLogs(args) => diff_logs::run(&args),

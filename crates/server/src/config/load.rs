@@ -14,7 +14,7 @@ use http::Uri;
 use toolgate_toolsets::{check_folder, commands};
 
 use super::setting::{ENV_PREFIX, Setting, settings};
-use super::{Config, FILE_NAME, Rate, Server, contracts, key_file, keys, oauth};
+use super::{Config, FILE_NAME, Rate, Server, contracts, key_file, keys, oauth, trust};
 
 /// Variables of ours that are not settings.
 const ENV_OTHER: [&str; 4] =
@@ -33,6 +33,10 @@ pub struct Loaded {
 /// Reads the settings for serving `root`: defaults, then the file, then the environment.
 ///
 /// The file is `explicit`, or `toolgate.toml` in `root` if it is there.
+///
+/// # Errors
+/// When a setting cannot be, or one in the file of the folder is only the owner's to decide and
+/// nobody has vouched for it.
 pub fn load(
     root: &Path,
     explicit: Option<&Path>,
@@ -58,6 +62,9 @@ pub fn load(
         let err = anyhow::Error::from(err);
         let err = told.into_iter().fold(err, anyhow::Error::context);
         return Err(err.context(format!("in {}", named(&file))));
+    }
+    if let (None, Some(file)) = (explicit, &file) {
+        trust::check(file, &text)?;
     }
     let mut table: toml::Table = toml::from_str(&text)?;
 

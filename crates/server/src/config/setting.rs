@@ -155,7 +155,9 @@ pub fn reference() -> String {
          <!-- Written by `cargo xtask codegen` from crates/server/src/config.rs; edit that. -->\n\n\
          Every setting is optional. A value is taken from the command line, else from the \
          environment, else from the file, else it is the default. The file is `--config FILE`, \
-         else `toolgate.toml` in the folder that is served; the tools cannot write it. \
+         else `toolgate.toml` in the folder that is served; the tools cannot write it, and \
+         it is believed once `toolgate trust` has vouched for it as it is, unless all it does is to take \
+         something away. \
          [config.schema.json](config.schema.json) is its JSON Schema. `toolgate check-config` says \
          whether a file is sound and prints the settings in force.\n",
     );

@@ -10,9 +10,10 @@ use super::*;
 fn from(text: &str, env: &[(&str, &str)]) -> anyhow::Result<Loaded> {
     let folder = std::env::temp_dir().join(format!("toolgate-config-{:x}", rand()));
     std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join(FILE_NAME), text)?;
+    let file = folder.join(FILE_NAME);
+    std::fs::write(&file, text)?;
     let env: Vec<_> = env.iter().map(|(k, v)| (OsString::from(k), OsString::from(v))).collect();
-    let loaded = load(&folder, None, &env);
+    let loaded = load(&folder, Some(&file), &env);
     std::fs::remove_dir_all(&folder)?;
     loaded
 }

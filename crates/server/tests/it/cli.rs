@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{binary, path};
+use crate::support::{binary, path, vouch};
 
 /// What a command left behind.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ impl Line {
         let mut command = Command::new(binary());
         command.args(words).current_dir(folder).env_clear();
         command.env("PATH", path()).env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", "off");
+        vouch(&mut command, folder);
         Self { command, input: Vec::new(), _home: home }
     }
 

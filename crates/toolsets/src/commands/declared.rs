@@ -79,6 +79,13 @@ impl Declared {
         &self.found.file
     }
 
+    /// Where its program is, if that is said: by itself, or by a `variable` of the server's.
+    pub fn place(&self, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+        let Program { name: _, at, env } = &self.program;
+        let set = env.as_deref().and_then(variable).filter(|at| !at.is_empty());
+        Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|place| place.is_absolute())
+    }
+
     /// JSON Schema 2020-12 of its arguments.
     pub(super) fn schema(&self) -> Value {
         let mut properties = Map::new();

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Done, Line, run};
-use crate::support::{Launch, Served, Workspace, binary, path, peak_memory_kib, wait_until};
+use crate::support::{Launch, Served, Workspace, binary, path, peak_memory_kib, vouch, wait_until};
 
 /// A tool that says how far it is, waits for `go` and leaves a file.
 const SLOW: &str = r#"
@@ -141,6 +141,7 @@ fn a_person_at_a_terminal_sees_a_bar_that_is_gone_in_the_end() {
     command.args(["-qec", &line, "/dev/null"]).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", home.path()).env("TERM", "xterm");
     command.env("TOOLGATE_AUDIT_TO", "off").stdin(Stdio::null()).stdout(Stdio::piped());
+    vouch(&mut command, workspace.root());
     let Ok(mut child) = command.spawn() else {
         return eprintln!("no terminal is to be had: `script` is not installed");
     };

@@ -39,10 +39,13 @@ pub(super) fn check(revision: &'static str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (workspace, home) = (&rig.workspace, rig.toolgate.home());
-        let toolgate = || [binary().into(), "stdio".into(), workspace.root().to_owned()];
+        // Its configuration is named, and so vouched for.
+        let config = workspace.path("toolgate.toml");
+        let root = workspace.root().to_owned();
+        let toolgate = [binary().into(), "stdio".into(), root, "--config".into(), config];
         let everything = || [Rig::example(), "stdio".into()];
         tokio::join!(
-            of_workspace(Peer::started(revision, &toolgate(), home).await, workspace, "stdio"),
+            of_workspace(Peer::started(revision, &toolgate, home).await, workspace, "stdio"),
             of_workspace(Peer::at(revision, &rig.toolgate.url()).await, workspace, "http"),
             of_everything(Peer::started(revision, &everything(), home).await),
             of_everything(Peer::at(revision, &rig.everything.url()).await),

@@ -31,7 +31,7 @@ impl Amid {
     }
 
     fn stdio(&self) -> Stdio {
-        let mut stdio = Launch::over(&self.workspace).stdio();
+        let mut stdio = bare(&self.workspace).stdio();
         stdio.send(&call(1, "exec_run", self.ask()));
         self.begun();
         stdio
@@ -51,6 +51,11 @@ impl Amid {
         self.main.gone();
         self.left.gone();
     }
+}
+
+/// A server that does not confine its programs: nothing but its keeper ends them when it is killed.
+fn bare(workspace: &Workspace) -> Launch {
+    Launch::over(workspace).set("sandbox_profile", "off")
 }
 
 /// The keepers of the server `pid`.
@@ -97,7 +102,7 @@ fn what_programs_left_elsewhere_is_gone_soon_after_the_server_is_killed_and_so_i
     amid.gone();
     is_gone(its_keeper);
 
-    let served = Launch::over(&amid.workspace).served();
+    let served = bare(&amid.workspace).served();
     let mut connection = served.connect();
     connection.post(&Post::mcp(&call(1, "exec_run", amid.ask())));
     amid.begun();
@@ -114,7 +119,7 @@ fn nothing_is_left_at_whichever_instant_the_server_is_killed() {
                   exec sleep \"$1\"";
     for micros in (0..20_000).step_by(500) {
         let marker = Marker::new();
-        let mut stdio = Launch::over(&Workspace::new()).stdio();
+        let mut stdio = bare(&Workspace::new()).stdio();
         stdio.ask(&call(1, "files_read", json!({ "path": "README.md" })));
         let arguments = json!({ "command": script, "shell": true, "args": [marker.0] });
         stdio.send(&call(2, "exec_run", arguments));
@@ -127,14 +132,14 @@ fn nothing_is_left_at_whichever_instant_the_server_is_killed() {
 
 #[test]
 fn a_server_ended_in_order_leaves_no_keeper() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = bare(&Workspace::new()).stdio();
     stdio.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(stdio.pid);
     stdio.close_input();
     assert_eq!(stdio.ended().code(), Some(0));
     is_gone(its_keeper);
 
-    let served = Launch::over(&Workspace::new()).served();
+    let served = bare(&Workspace::new()).served();
     served.ask(&call(1, "exec_run", json!({ "command": "true" })));
     let its_keeper = keeper(served.pid);
     served.signal(Signal::TERM);
@@ -145,7 +150,7 @@ fn a_server_ended_in_order_leaves_no_keeper() {
 
 #[test]
 fn a_server_that_runs_no_program_has_no_keeper() {
-    let mut stdio = Launch::over(&Workspace::new()).stdio();
+    let mut stdio = bare(&Workspace::new()).stdio();
     stdio.ask(&call(1, "files_read", json!({ "path": "README.md" })));
     assert_eq!(keepers(stdio.pid), [0_u32; 0]);
 }
@@ -153,7 +158,7 @@ fn a_server_that_runs_no_program_has_no_keeper() {
 #[test]
 fn a_keeper_that_was_killed_is_followed_by_another_before_the_next_program() {
     let amid = Amid::new();
-    let mut stdio = Launch::over(&amid.workspace).stdio();
+    let mut stdio = bare(&amid.workspace).stdio();
     stdio.ask(&call(0, "exec_run", json!({ "command": "true" })));
     let first = keeper(stdio.pid);
     kill(first);

@@ -126,6 +126,7 @@ impl Launch {
     fn start(&self, mut command: Command) -> Server {
         let home = TempDir::with_prefix("toolgate-home-").unwrap();
         command.env("HOME", home.path()).env("TOOLGATE_AUDIT_TO", home.path().join("audit.jsonl"));
+        vouch(&mut command, &self.root);
         // A setting given for the test overrides that.
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         let mut child = command.stderr(Pipe::piped()).spawn().unwrap();
@@ -140,6 +141,14 @@ impl Launch {
             root: self.root.clone(),
             _workspace: self.workspace.clone(),
         }
+    }
+}
+
+/// Names the configuration that a test has put into `folder`, and so vouches for it.
+pub(crate) fn vouch(command: &mut Command, folder: &Path) {
+    let file = folder.join("toolgate.toml");
+    if file.exists() {
+        command.env("TOOLGATE_CONFIG", file);
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
 pub(crate) use commands::{COMMANDS, began, go, ran};
-pub(crate) use launch::{Launch, Server, binary, path};
+pub(crate) use launch::{Launch, Server, binary, path, vouch};
 pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
     sleeps, structured, text, waits_for_go,

@@ -26,6 +26,9 @@ fn served(workspace: &Workspace, key: Option<&str>) -> Served {
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packs/zyra");
     let pack = pack.canonicalize().unwrap();
     let config = format!("[commands]\npacks = [{pack:?}]\nprograms = {{ zyra = {:?} }}\n", zyra());
+    // The documentation's examples draw into /tmp, with maps that Zyra keeps at home.
+    let sandbox = "[sandbox]\nread = [\"~/.local/share/cartopy\"]\nwrite = [\"/tmp\"]\n";
+    let config = config + sandbox;
     workspace.put("toolgate.toml", config);
     let launch = Launch::over(workspace);
     let served =

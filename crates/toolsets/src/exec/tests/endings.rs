@@ -187,7 +187,12 @@ fn a_runtime_that_ends_leaves_nothing() {
         until("the start", || lives(&sleep)).await;
     });
     drop(runtime);
-    assert!(!lives(&sleep), "something survives");
+    // What had just been started is ended by the thread that started it.
+    let begun = Instant::now();
+    while lives(&sleep) {
+        assert!(begun.elapsed() < Duration::from_secs(5), "something survives");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio as Pipe};
 
 use serde_json::{Value, json};
 
-use crate::support::{Launch, Post, Response, Served, Stdio, Workspace, binary, path};
+use crate::support::{Launch, Post, Response, Served, Stdio, Workspace, binary, path, vouch};
 
 /// The checkout.
 pub(super) fn checkout() -> PathBuf {
@@ -120,6 +120,7 @@ pub(super) fn run_with(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> Ou
     let mut command = Command::new(binary());
     command.args(args).current_dir(folder).env_clear().env("PATH", path());
     command.env("HOME", home.path()).envs(env.iter().copied());
+    vouch(&mut command, folder);
     command.stdin(Pipe::null()).output().unwrap()
 }
 

@@ -26,6 +26,7 @@ fn s2_02_26_39_the_sdks_of_typescript_and_python_are_served_over_both_transports
     for mode in [["--mode", "auto"], ["--mode", "legacy"], ["--revision", "2024-11-05"]] {
         let mut driver = python(mode);
         driver.arg("--stdio").arg(binary()).args(["stdio", root, "--dialect", "workstation"]);
+        driver.args(["--config", workspace.path("toolgate.toml").to_str().unwrap()]);
         passes(driver);
     }
     for (mode, url) in [

@@ -170,7 +170,11 @@ fn s3_31_the_contract_s_example_is_listed_at_the_endpoint_of_mira_s_settings() {
     let (shown, _) = rest.split_once("```").unwrap();
     let workspace = Workspace::new().file("toolgate.toml", shown);
     let mut check = Command::new(binary());
-    let checked = check.arg("check-config").current_dir(workspace.root()).output().unwrap();
+    let checked = check
+        .args(["check-config", "--config", "toolgate.toml"])
+        .current_dir(workspace.root())
+        .output()
+        .unwrap();
     let printed = String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let listen = "[[listen]]\naddr = \"127.0.0.1:3001\"\ndialect = \"mira\"\n";

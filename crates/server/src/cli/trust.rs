@@ -1,0 +1,55 @@
+//! `toolgate trust`: vouches for the configuration that lies in a folder.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use toolgate::config::{FILE_NAME, load, trust};
+
+use super::{complain, print};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate trust                  believe toolgate.toml here, as it is now
+  toolgate trust ~/src/app
+  toolgate trust --remove         believe it no more
+
+A folder may come from anybody, and its toolgate.toml with it: until you vouch for that, only what
+takes something away is taken from it (tools.deny, files.protected and their like), and one that
+decides more is refused. Once it is changed it is another file.")]
+pub(super) struct Args {
+    /// The folder that is served
+    #[arg(default_value = ".", env = "TOOLGATE_ROOT")]
+    path: PathBuf,
+    /// Vouch for it no more
+    #[arg(long)]
+    remove: bool,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = args.path.join(FILE_NAME);
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("{} cannot be read", file.display()))?;
+    if args.remove {
+        let was = trust::distrust(&file, &text)?;
+        complain(&match was {
+            true => format!("{} is believed no more", file.display()),
+            false => format!("nobody had vouched for {} as it is", file.display()),
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    // What is not sound would be refused whoever vouches for it.
+    load(&args.path, Some(&file), &[])?;
+    let owned = trust::owned(&text);
+    if owned.is_empty() {
+        complain(&format!("{} only takes away; nobody need vouch for it", file.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    trust::trust(&file, &text)?;
+    complain(&format!("{} is believed as it is now; it decides:", file.display()));
+    let lines = owned.iter().map(|it| format!("  {:>4}  {}\n", it.line, it.name));
+    print(&lines.collect::<String>())?;
+    Ok(ExitCode::SUCCESS)
+}

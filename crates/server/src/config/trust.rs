@@ -1,0 +1,164 @@
+//! Whether the configuration that lies in a folder is believed.
+//!
+//! A folder may come from anybody, and its toolgate.toml with it. Until whoever serves the folder
+//! has vouched for the file as it is, only what takes something away is taken from it.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the owner's own marks, in the owner's state folder, outside what is served"
+)]
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use toml::de::{DeTable, DeValue};
+
+use super::state_folder;
+
+/// The settings by which a folder may only take away from what its tools do. What a section of
+/// them has beside is the owner's to decide.
+const NARROWING: [(&str, &str); 7] = [
+    ("tools", "allow"),
+    ("tools", "deny"),
+    ("tools", "confirm"),
+    ("tools", "effects"),
+    ("files", "protected"),
+    ("exec", "confirm"),
+    ("log", "level"),
+];
+
+/// A setting that only the owner decides, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    /// As `sandbox.profile`, or `command` for a section of tables.
+    pub name: String,
+    /// In which line, counted from 1.
+    pub line: usize,
+}
+
+/// Refuses what `text`, the content of `file`, decides without anybody having vouched for it.
+///
+/// # Errors
+/// Which settings those are, and what to do.
+pub(super) fn check(file: &Path, text: &str) -> anyhow::Result<()> {
+    let owned = owned(text);
+    if owned.is_empty() || is_trusted(file, text) {
+        return Ok(());
+    }
+    const SHOWN: usize = 5;
+    let named = owned.iter().take(SHOWN);
+    let mut named: Vec<_> = named.map(|it| format!("`{}` in line {}", it.name, it.line)).collect();
+    if owned.len() > SHOWN {
+        named.push(format!("{} more", owned.len() - SHOWN));
+    }
+    let folder = file.parent().unwrap_or(Path::new("."));
+    bail!(
+        "nobody has vouched for {}, and it decides what only you may: {}. Read it; then \
+         `toolgate trust {}` vouches for it as it is. Or name it with --config, or take it away",
+        file.display(),
+        named.join(", "),
+        folder.display()
+    )
+}
+
+/// The settings in `text` that only the owner of the server decides, in the order of their lines.
+pub fn owned(text: &str) -> Vec<Owned> {
+    let Ok(table) = DeTable::parse(text) else { return Vec::new() };
+    let line = |at: usize| text[..at].matches('\n').count() + 1;
+    let mut owned = Vec::new();
+    for (section, body) in table.get_ref() {
+        let name = section.get_ref();
+        // A section of one table each is named by itself.
+        let settings = match body.get_ref() {
+            DeValue::Table(settings) if *name != "command" => settings,
+            _ => {
+                owned.push(Owned { name: name.to_string(), line: line(section.span().start) });
+                continue;
+            }
+        };
+        let named = settings
+            .keys()
+            .filter(|setting| !NARROWING.iter().any(|(a, b)| name == a && setting.get_ref() == b));
+        owned.extend(named.map(|setting| Owned {
+            name: format!("{name}.{}", setting.get_ref()),
+            line: line(setting.span().start),
+        }));
+    }
+    owned.sort_by_key(|it| it.line);
+    owned
+}
+
+/// Whether somebody has vouched for `file` with the content `text`.
+pub fn is_trusted(file: &Path, text: &str) -> bool {
+    mark(file, text).is_ok_and(|mark| mark.exists())
+}
+
+/// Vouches for `file` with the content `text`, and no other.
+///
+/// # Errors
+/// When that cannot be remembered.
+pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
+    let mark = mark(file, text)?;
+    let folder = mark.parent().unwrap_or(Path::new("/"));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let written = made.and_then(|()| fs::write(&mark, file.as_os_str().as_encoded_bytes()));
+    written.with_context(|| format!("{} cannot be written", mark.display()))
+}
+
+/// Vouches for `file` with the content `text` no more; whether anybody had.
+///
+/// # Errors
+/// When that cannot be forgotten.
+pub fn distrust(file: &Path, text: &str) -> anyhow::Result<bool> {
+    let mark = mark(file, text)?;
+    match fs::remove_file(&mark) {
+        Ok(()) => Ok(true),
+        Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(err) => Err(err).with_context(|| format!("{} cannot be removed", mark.display())),
+    }
+}
+
+/// What is there if somebody has vouched for `file` with the content `text`.
+fn mark(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
+    let Some(state) = state_folder() else {
+        bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
+    };
+    let real = fs::canonicalize(file).with_context(|| format!("{}", file.display()))?;
+    let mut hasher = blake3::Hasher::new();
+    // No path has such a character, so none is taken for another with more of a text.
+    hasher.update(real.as_os_str().as_encoded_bytes()).update(b"\0").update(text.as_bytes());
+    Ok(state.join("trusted").join(hasher.finalize().to_hex().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<(String, usize)> {
+        owned(text).into_iter().map(|it| (it.name, it.line)).collect()
+    }
+
+    #[test]
+    fn what_only_takes_away_is_nobody_s_to_vouch_for() {
+        let text = "[tools]\ndeny = [\"exec.*\"]\neffects = \"reads\"\n[files]\nprotected = []\n";
+        assert!(names(text).is_empty());
+        assert!(names("").is_empty());
+    }
+
+    #[test]
+    fn what_gives_is_named_with_its_line_however_it_is_spelled() {
+        let spelled = [
+            ("[sandbox]\nprofile = \"off\"\n", "sandbox.profile", 2),
+            ("sandbox.profile = \"off\"\n", "sandbox.profile", 1),
+            ("sandbox = { profile = \"off\" }\n", "sandbox.profile", 1),
+            ("# a\n[command.\"a.b\"]\nargv = []\n", "command", 2),
+            ("[files]\nunprotected = []\n", "files.unprotected", 2),
+            ("\n[[keys]]\nname = \"x\"\n", "keys", 2),
+            ("\n[[sandbox.for]]\ntools = \"x\"\n", "sandbox.for", 2),
+        ];
+        for (text, name, line) in spelled {
+            assert_eq!(names(text), [(name.to_owned(), line)], "{text}");
+        }
+    }
+}
