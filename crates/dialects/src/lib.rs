@@ -20,6 +20,7 @@ pub mod workstation;
 pub mod mira;
 pub mod envelope;
 
+mod confined;
 mod enveloped;
 mod json;
 mod rpc;

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use toolgate_toolsets::commands::Declared;
 use toolgate_toolsets::files;
 use toolgate_toolsets::world::sandbox::Beside;
@@ -37,6 +38,29 @@ pub(crate) fn files(
     Ok(files)
 }
 
+/// Refuses programs that `config` allows by name of a file which programs can write: any of them
+/// could put another in its place.
+///
+/// # Errors
+/// Which it is, and where.
+pub(crate) fn check_allowed(root: &Path, config: &Config) -> anyhow::Result<()> {
+    let writable = config.sandbox.write.iter().map(|folder| real(Path::new(folder)));
+    let writable: Vec<_> = writable.chain([real(root)]).collect();
+    let named = config.exec.allow.iter().map(Path::new).filter(|path| path.is_absolute());
+    for program in named {
+        let file = real(program);
+        if let Some(folder) = writable.iter().find(|folder| file.starts_with(folder)) {
+            bail!(
+                "exec.allow has {}, which lies in {}: programs could put another in its place. \
+                 Keep what is allowed where nothing is written",
+                program.display(),
+                folder.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// What is said of programs by a server with the environment `variables`, where `files` is what is
 /// protected.
 pub(crate) fn beside(
@@ -53,7 +77,8 @@ pub(crate) fn beside(
     // What is around a program that is named by its place is for it.
     let named = declared.iter().filter_map(|command| command.place(set));
     let allowed = config.exec.allow.iter().map(PathBuf::from).filter(|path| path.is_absolute());
-    let programs = named.chain(allowed);
+    // Where it is named, and where it lies.
+    let programs = named.chain(allowed).flat_map(|program| [real(&program), program]);
     let folders = programs.filter_map(|program| Some(program.parent()?.to_str()?.to_owned()));
     Beside {
         paths: config.exec.path.iter().cloned().chain(folders).collect(),

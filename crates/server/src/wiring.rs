@@ -1,6 +1,5 @@
 //! Builds a host from settings: the one place that knows every room.
 
-use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +51,7 @@ impl Workspace {
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
         let declared = commands::declared(&config.commands, config.source.as_ref())?;
         let files = guarded::files(root, config, &declared)?;
+        guarded::check_allowed(root, config)?;
         let variables = environment();
         let beside = guarded::beside(config, &files, &declared, &variables);
         let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
@@ -256,7 +256,6 @@ fn toolsets(
     tools.extend(programs.tools());
     tools.extend(git::tools(&programs, &config.git));
     tools.extend(ci::tools(&programs, &config.ci, env!("CARGO_PKG_VERSION")));
-    let declared = commands::tools(&programs, declared);
     let folders = search_folders(root.path(), &config.search.cache);
     let service = search::Service::new(&root, &config.search, files, folders, &Fetch::default())
         .map_err(|why| anyhow!(why))?;
@@ -275,22 +274,33 @@ fn toolsets(
         tools.extend(assets::tools(&assets, &config.assets, &Fetch::default()));
         library.resources.extend(assets::Source::new(&assets).map(|source| source as _));
     }
-    Ok(Toolsets { tools: displaced(tools, declared), library })
+    Ok(Toolsets { tools: displaced(tools, declared, &programs)?, library })
 }
 
-/// `tools` and `declared`, of which one takes the place of a tool that has its name: it was asked
-/// for, by whoever declared it.
+/// `tools` and `declared`, of which one takes the place of a tool that has its name where it says
+/// so: an agent that knows the one must not be given the other unasked.
 fn displaced(
     mut tools: Vec<Arc<dyn AnyTool>>,
-    declared: Vec<Arc<dyn AnyTool>>,
-) -> Vec<Arc<dyn AnyTool>> {
-    let name = |tool: &Arc<dyn AnyTool>| fold(tool.spec().id.as_str());
-    let names: HashSet<String> = declared.iter().map(name).collect();
-    for gone in tools.extract_if(.., |tool| names.contains(&name(tool))) {
+    declared: Vec<commands::Declared>,
+    programs: &exec::Programs,
+) -> anyhow::Result<Vec<Arc<dyn AnyTool>>> {
+    for command in &declared {
+        let has_name =
+            |tool: &Arc<dyn AnyTool>| fold(tool.spec().id.as_str()) == fold(command.id());
+        let Some(at) = tools.iter().position(has_name) else { continue };
+        let gone = tools.remove(at);
+        if !command.replaces() {
+            bail!(
+                "{}: `{}` is the name of a built-in tool. Call the command otherwise, or have it \
+                 take that tool's place with `replaces = true`",
+                command.stands(),
+                gone.spec().id
+            );
+        }
         tracing::info!("a declared command takes the place of the tool `{}`", gone.spec().id);
     }
-    tools.extend(declared);
-    tools
+    tools.extend(commands::tools(programs, declared));
+    Ok(tools)
 }
 
 /// How the jobs over the folder `root` are kept; `None` if they are not.

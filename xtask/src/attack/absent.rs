@@ -74,7 +74,7 @@ fn by_program(play: &mut Play, client: &mut Client) -> anyhow::Result<()> {
             "G08" => vec![
                 "-c".into(),
                 format!("core.sshCommand=touch {to};"),
-                "fetch".into(),
+                "ls-remote".into(),
                 "ssh://127.0.0.1/x".into(),
             ],
             "G16" => vec![

@@ -183,10 +183,13 @@ fn inside(play: &Play) -> Option<Value> {
     let text = play.form.input.to_string();
     let outside = play.stage.fill("{EVIL}/w");
     // A line that is one program's name does nothing anywhere.
-    if !tells || !text.contains(&outside) || play.form.label == "command" {
+    // No daemon answers here, wherever it is asked to write.
+    let tells = tells && !matches!(&*play.form.label, "command" | "docker");
+    if !tells || !text.contains(&outside) {
         return None;
     }
     let within = play.stage.fill("{WS}/inside-w");
+    let text = text.replace(&play.stage.fill("{EVIL}/secret"), &play.stage.fill("{WS}/names.txt"));
     serde_json::from_str(&text.replace(&outside, &within)).ok()
 }
 

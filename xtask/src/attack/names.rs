@@ -254,7 +254,7 @@ fn beside(id: &str) -> Vec<Form> {
         "X12" => vec![
             argv(&["sort", "--files0-from={EVIL}/secret", "-o", "{EVIL}/w"], "files0-from"),
             argv(
-                &["sort", "-S", "1b", "--compress-program={WS}/pre.sh", "long.txt"],
+                &["sort", "-S", "64k", "--compress-program={WS}/pre.sh", "long.txt"],
                 "compress-program",
             ),
         ],

@@ -180,7 +180,7 @@ fn tried(play: &mut Play, tool: &str, input: &Value) -> anyhow::Result<Said> {
 /// Whether it is said that a sandbox lacks something.
 fn tells(text: &str) -> bool {
     let Some(at) = text.find("sandbox") else { return false };
-    ["missing", "none", "degraded", "unconfined", "not held", "off", "without"]
+    ["missing", "lacks", "none", "degraded", "unconfined", "not held", "off", "without"]
         .iter()
         .any(|word| text[at..].contains(word))
 }

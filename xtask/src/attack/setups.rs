@@ -206,7 +206,10 @@ fn exec(play: &mut Play) -> anyhow::Result<()> {
             fs::copy("/bin/sh", ws.join("ls"))?;
             play.launch.set("EXEC_ALLOW", "ls");
         }
-        "X12" => fs::write(ws.join("long.txt"), numbers(400_000))?,
+        "X12" => {
+            fs::write(ws.join("long.txt"), numbers(40_000))?;
+            fs::write(ws.join("names.txt"), "long.txt\0")?;
+        }
         "X20" => symlink(&play.stage.evil, ws.join("abs_dir"))?,
         "X26" => {
             let port = play.ears.udp()?;
@@ -244,6 +247,8 @@ fn exec(play: &mut Play) -> anyhow::Result<()> {
             }
         }
         "X55" => {
+            // Toolchains are rustup's, which finds them by these.
+            play.launch.set("EXEC_ENV_KEEP", "RUSTUP_HOME,CARGO_HOME");
             fs::write(ws.join("Cargo.toml"), CARGO)?;
             fs::create_dir_all(ws.join("src"))?;
             fs::write(ws.join("src/main.rs"), "fn main() {}\n")?;

@@ -9,6 +9,7 @@ use toolgate_contract::{Ending, Output};
 
 use super::calls::{Called, ReadTerms};
 use super::refusals::{Code, Refusal};
+use crate::confined;
 
 /// The result of a call of the contract's.
 ///
@@ -85,7 +86,7 @@ fn ran(value: &Value) -> Value {
     json!({
         "exit_code": value["exit_code"],
         "stdout": printed(value, "stdout"),
-        "stderr": printed(value, "stderr"),
+        "stderr": confined::told(printed(value, "stderr").into(), value),
         "duration_ms": value["duration_ms"],
         "timed_out": value["timed_out"],
     })

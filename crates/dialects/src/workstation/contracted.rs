@@ -4,6 +4,8 @@
 use serde_json::{Map, Value, json};
 use toolgate_contract::{CallError, Ending, Output, Problem, Stream};
 
+use crate::confined::told;
+
 /// How much of a program's output, and of a diff, is asked for; the tools give less where they
 /// are set to.
 const OUTPUT_BYTES: u64 = 1 << 20;
@@ -477,7 +479,7 @@ fn run_printed(output: &Output) -> String {
         return format!("{}\n[{note}]", output.text.body.trim_end_matches('\n'));
     }
     let out = output.printed(Stream::Stdout).unwrap_or_default();
-    let err = output.printed(Stream::Stderr).unwrap_or_default();
+    let err = told(output.printed(Stream::Stderr).unwrap_or_default(), value);
     if err.is_empty() {
         return out.into_owned();
     }

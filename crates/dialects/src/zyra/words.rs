@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 use toolgate_contract::{CallError, Ending, Job, JobId, JobState, Output, Stream, ToolSpec, fold};
 
+use crate::confined::told;
+
 /// A tool's id as it is listed: `process.decode_grib2` is `process-decode-grib2`.
 pub(crate) fn spell(id: &str) -> String {
     fold(id).replace('_', "-")
@@ -58,7 +60,7 @@ impl<'a> Printed<'a> {
             (None, Ending::Done) => Self { stdout: body.into(), ..Self::default() },
             (Some(_), _) | (None, Ending::ProgramFailed) => Self {
                 stdout: output.printed(Stream::Stdout).unwrap_or(body.into()),
-                stderr: output.printed(Stream::Stderr).unwrap_or_default(),
+                stderr: told(output.printed(Stream::Stderr).unwrap_or_default(), &output.value),
                 exit_code,
             },
         }

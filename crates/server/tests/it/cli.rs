@@ -4,6 +4,7 @@ mod calls;
 mod jobs;
 mod servers;
 mod looks;
+mod trust;
 mod index;
 mod starts;
 

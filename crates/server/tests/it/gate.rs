@@ -5,4 +5,6 @@ mod audit;
 mod secrets;
 mod bounds;
 mod offers;
+mod policy;
+mod limits;
 mod schemas;

@@ -7,9 +7,10 @@ mod processes;
 mod ends;
 mod reports;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Workspace};
+use crate::support::{Client, Launch, MODERN, Workspace, call, wait_until};
 
 /// A client whose programs are confined as `profile` says.
 fn confined(workspace: &Workspace, profile: &str) -> Client {

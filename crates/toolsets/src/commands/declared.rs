@@ -38,6 +38,8 @@ pub struct Declared {
     pub(super) success: Vec<i32>,
     pub(super) artefacts: Vec<Pattern>,
     pub(super) idempotent: bool,
+    /// Whether it takes the place of a built-in tool.
+    pub(super) replaces: bool,
     pub(super) effects: Effects,
     pub(super) at_once: Option<usize>,
     pub(super) priority: i32,
@@ -72,6 +74,17 @@ impl Declared {
     /// Its id as the file writes it, `stage.command`.
     pub fn written(&self) -> &str {
         &self.written
+    }
+
+    /// Whether it may take the place of the built-in tool that has its id.
+    pub fn replaces(&self) -> bool {
+        self.replaces
+    }
+
+    /// Where it is declared, as `FILE:LINE:COLUMN`.
+    pub fn stands(&self) -> String {
+        let Where { file, line, column } = &self.found;
+        format!("{}:{line}:{column}", file.display())
     }
 
     /// The file that declares it.

@@ -158,6 +158,7 @@ pub(super) fn command(
         deadline: deadline_ms.map(|ms| Duration::from_millis(*ms.get_ref())),
         success: table.success.or_else(|| defaults.success.clone()).unwrap_or_else(|| vec![0]),
         artefacts,
+        replaces: table.replaces.unwrap_or(false),
         idempotent: table.idempotent.or(defaults.idempotent).unwrap_or(false),
         effects,
         at_once: at_once.map(|at_once| *at_once.get_ref()),

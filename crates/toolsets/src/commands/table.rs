@@ -72,6 +72,9 @@ pub(super) struct Table {
     /// The files it leaves, beneath the workspace: globs in which `{name}` inserts an argument.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) artefacts: Option<Vec<Spanned<String>>>,
+    /// Whether it takes the place of the built-in tool that has its id; without, such an id is
+    /// refused.
+    pub(super) replaces: Option<bool>,
     /// Whether running it again is harmless.
     pub(super) idempotent: Option<bool>,
     /// What running it can change; `runs` by default.

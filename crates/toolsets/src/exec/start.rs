@@ -35,7 +35,7 @@ pub(super) fn start(
         ));
     }
     let scripts = Scripts::of(settings);
-    let (program, args) = match shell {
+    let (mut program, args) = match shell {
         false => (choose(&command, cwd.as_fd(), &path, &settings.allow, scripts, words)?, args),
         true if !settings.shell => {
             return Err(ToolError::not_allowed(words.no_scripts()));
@@ -57,12 +57,13 @@ pub(super) fn start(
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
     let mut inside = programs.inside();
-    if let Some(inside) = &mut inside
-        && !settings.allow.is_empty()
-        && program.path.is_absolute()
+    if !settings.allow.is_empty()
+        && let Some(real) = program.real(cwd.as_fd())
     {
-        // Its file, wherever that is: whoever runs the server named it.
-        inside.seen.push(program.path.clone());
+        // Of what is allowed it is the file that is started, not what a link leads to by then. It
+        // is seen wherever it is: whoever runs the server named it.
+        program.path = real;
+        inside.iter_mut().for_each(|inside| inside.seen.push(program.path.clone()));
     }
     Ok(Start {
         program,

@@ -61,7 +61,7 @@ pub struct Input {
     /// `example`.
     #[serde(default)]
     tags: Vec<String>,
-    /// Search what .gitignore leaves out, too.
+    /// Search what .gitignore leaves out, and files known to hold passwords and keys, too.
     #[serde(default)]
     include_ignored: bool,
     /// Search names that begin with a dot (`.git` only ever by `path`).
@@ -184,8 +184,8 @@ impl Tool for InText {
     const TITLE: &'static str = "Search for text";
     const ABOUT: &'static str = "Finds every occurrence of a text or regular expression and counts \
         it, by file, with the function or type each match is in: definitions first, tests, \
-        documents and generated files last. Leaves out .git, binary files and what .gitignore \
-        names. For lines in order of path, or files by name, use files_search; for what code is \
+        documents and generated files last. Leaves out .git, binary files, what .gitignore names and \
+        files known to hold passwords and keys (unless `path` is one). For lines in order of path, or files by name, use files_search; for what code is \
         about, search_semantic.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;

@@ -186,3 +186,85 @@ fn a_program_and_a_folder_are_those_that_were_looked_up() {
     let said = answer["result"].to_string();
     assert!(said.contains("sandbox.read"), "{said}");
 }
+
+#[test]
+fn a_name_that_is_protected_is_taken_by_no_program_and_nothing_stands_there_afterwards() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let names = [".vscode", ".claude", ".mcp.json", ".cursor", ".toolgate"];
+    for name in names {
+        let script = format!(
+            "mkdir -p {name}/a; echo x > {name}/tasks.json; rmdir {name}; mv {name} there; \
+             ln -s README.md {name}; echo x > {name}"
+        );
+        sh(&mut client, &script);
+        assert!(!fs::exists(workspace.path(name)).unwrap(), "{name}");
+    }
+    assert!(!workspace.path("there").exists());
+    // What a person's prompt would ask git about, which would run what is configured there.
+    sh(&mut client, "git init -q .; mkdir -p .git; echo x > .git/config");
+    let left = || {
+        let all = fs::read_dir(workspace.root()).unwrap();
+        all.map(|it| it.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(left(), ["README.md"]);
+    // Git sees nothing of what stands at the names meanwhile.
+    let launch = Launch::over(&workspace).set("sandbox_git", "write");
+    let mut client = Client::stdio(launch, MODERN);
+    let ran = sh(&mut client, "git init -q . && git status --porcelain --untracked-files=all");
+    assert_eq!((ran.code, &*ran.stdout), (0, "?? README.md\n"), "{}", ran.stderr);
+    assert_eq!(left().len(), 2, "{:?}", left());
+}
+
+#[test]
+fn names_stay_taken_while_any_program_runs_and_are_swept_after_a_server_that_was_killed() {
+    let workspace = Workspace::new();
+    let long = json!({ "command": "sh", "args": ["-c", "touch begun; exec sleep 300"] });
+    let mut first = Launch::over(&workspace).stdio();
+    first.send(&call(1, "exec_run", long));
+    wait_until("it runs", || workspace.path("begun").exists());
+    let there = || workspace.path(".vscode").exists();
+    if !there() {
+        return eprintln!("NOT TRIED: this system lacks `view`");
+    }
+    // Another program that ends takes nothing away from the one that runs.
+    first.ask(&call(2, "exec_run", json!({ "command": "true" })));
+    assert!(there());
+    first.signal(Signal::KILL);
+    first.ended();
+    assert!(there(), "nobody was left to remove it");
+    let mut second = confined(&workspace, "workspace");
+    sh(&mut second, "true");
+    assert!(!there());
+}
+
+#[test]
+fn what_of_git_s_only_reads_runs_where_nothing_is_written() {
+    let workspace = Workspace::new().file("a.txt", "one\n");
+    let git = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args);
+        assert!(git.current_dir(workspace.root()).output().unwrap().status.success());
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "one"]);
+    // The one thing that git runs after all, since whoever serves allows it.
+    workspace.put(".gitattributes", "*.txt filter=mark\n");
+    git(&["config", "filter.mark.clean", "touch marked; cat"]);
+    workspace.put("a.txt", "two\n");
+    let launch = Launch::over(&workspace).set("git_filters", "true");
+    let mut client = Client::stdio(launch, MODERN);
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let status = client.call("git_status", json!({}));
+    assert!(status["result"]["isError"] != true, "{status}");
+    assert!(!workspace.path("marked").exists(), "{status}");
+    let added = client.call("git_add", json!({ "paths": ["a.txt"] }));
+    assert!(added["result"]["isError"] != true, "{added}");
+    assert!(workspace.path("marked").exists(), "the filter was to run");
+}

@@ -62,7 +62,7 @@ fn a_program_that_takes_its_tag_off_is_gone_with_a_server_that_was_killed() {
     let crate::support::Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
     stdio.send(&call);
     wait_until("it runs", || marker.pids().len() >= 2);
-    stdio.signal(rustix::process::Signal::KILL);
+    stdio.signal(Signal::KILL);
     marker.gone();
 }
 

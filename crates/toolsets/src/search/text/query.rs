@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use grep_regex::RegexMatcher;
-use toolgate_chunks::Sort;
+use toolgate_chunks::{Sort, is_secret};
 use toolgate_contract::ToolError;
 
 use super::Input;
@@ -26,6 +26,8 @@ pub(super) struct Query {
     globs: Vec<Glob>,
     langs: Vec<String>,
     tags: Vec<String>,
+    /// Whether files that hold passwords and keys are meant, too.
+    secrets: bool,
     question: String,
 }
 
@@ -51,11 +53,15 @@ impl Query {
         let globs = globs.iter().enumerate().map(glob).collect::<Result<_, _>>()?;
         let langs = distinct_tags(langs.clone(), "/langs")?;
         let tags = distinct_tags(tags.clone(), "/tags")?;
-        Ok(Self { matcher, reach, start, after, globs, langs, tags, question })
+        let secrets = input.include_ignored || is_secret(&start.to_string_lossy());
+        Ok(Self { matcher, reach, start, after, globs, langs, tags, secrets, question })
     }
 
     /// Whether the file at `path` is meant.
     pub(super) fn means(&self, path: &Path) -> bool {
+        if !self.secrets && is_secret(&path.to_string_lossy()) {
+            return false;
+        }
         let (outs, ins): (Vec<&Glob>, Vec<&Glob>) = self.globs.iter().partition(|glob| glob.not);
         let matches = |glob: &&Glob| glob.matches(path, &self.start);
         if !(ins.is_empty() || ins.iter().any(matches)) || outs.iter().any(matches) {

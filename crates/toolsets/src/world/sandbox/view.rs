@@ -102,7 +102,7 @@ const CACHES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 /// What of the owner's own only git's verbs see, whose words are not the caller's.
 const GIT: &[&str] = &[".gitconfig", ".config/git"];
 
-/// The repository, which a program may make, too, and not change.
+/// The repository: its configuration names what git runs.
 const REPOSITORY: &str = ".git";
 
 /// What in a repository's folder names what git runs, which git's own verbs do not change either.
@@ -245,12 +245,12 @@ impl Base {
 
     /// The names in a workspace that no program may take where nothing is yet.
     ///
-    /// Not the repository's: it may be made, and is nobody's habit to trust before. Nor those of
-    /// files that people see among their own.
+    /// Not those that people see among their own: what is in a toolgate.toml is believed only once
+    /// somebody has vouched for it.
     pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
         let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
         let names = self.guarded.iter().map(String::as_str).filter(is_name);
-        names.filter(|name| !matches!(*name, "." | ".." | REPOSITORY))
+        names.filter(|name| !self.writes_git || *name != REPOSITORY)
     }
 }
 

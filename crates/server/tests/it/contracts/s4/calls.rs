@@ -126,11 +126,15 @@ fn s4_52_every_spelling_of_a_name_is_the_same_tool() {
 }
 
 #[test]
-fn a_declared_command_takes_the_place_of_the_tool_of_its_name() {
-    let workspace = Workspace::new().file(
-        "toolgate.toml",
-        "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\nargv = [\"ours\"]\n",
-    );
+fn a_declared_command_takes_the_place_of_the_tool_of_its_name_only_where_it_says_so() {
+    let ours =
+        "[command.\"search.semantic\"]\nabout = \"Ours.\"\nprogram = \"echo\"\nargv = [\"ours\"]\n";
+    let workspace = Workspace::new().file("toolgate.toml", ours);
+    let refused = Launch::over(&workspace).serving(&[]);
+    assert_eq!(refused.ended().code(), Some(2));
+    let told = refused.log();
+    assert!(told.contains("toolgate.toml:1:") && told.contains("`replaces = true`"), "{told}");
+    workspace.put("toolgate.toml", format!("{ours}replaces = true\n"));
     let served = Launch::over(&workspace).served();
     let result = served.result("tools/call", json!({ "name": "search-semantic" }));
     assert_eq!(result["stdout"], "ours\n", "{result}");

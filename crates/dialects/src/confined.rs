@@ -1,0 +1,40 @@
+//! What is told of a program that was not confined as was promised, on wires that have no place for
+//! it.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// A line for what the program printed to standard error; `None` where there is nothing to tell.
+fn shortfall(value: &Value) -> Option<String> {
+    let sandbox = value.get("sandbox")?;
+    let missing = sandbox.get("missing")?.as_array().filter(|missing| !missing.is_empty())?;
+    let layers: Vec<&str> = missing.iter().filter_map(|it| it.get("layer")?.as_str()).collect();
+    let profile = sandbox.get("profile").and_then(Value::as_str).unwrap_or_default();
+    Some(format!("toolgate: the sandbox `{profile}` lacks {} on this system\n", layers.join(", ")))
+}
+
+/// `printed`, and below it what is to be told.
+pub(crate) fn told<'p>(printed: Cow<'p, str>, value: &Value) -> Cow<'p, str> {
+    let Some(line) = shortfall(value) else { return printed };
+    let end = if printed.is_empty() || printed.ends_with('\n') { "" } else { "\n" };
+    format!("{printed}{end}{line}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_sandbox_that_is_not_whole_is_told_of() {
+        let whole = json!({ "sandbox": "workspace" });
+        assert_eq!(told("out".into(), &whole), "out");
+        assert_eq!(told("out".into(), &json!({})), "out");
+        let missing = json!([{ "layer": "view", "why": "a" }, { "layer": "network", "why": "b" }]);
+        let partly = json!({ "sandbox": { "profile": "workspace", "missing": missing } });
+        let line = "toolgate: the sandbox `workspace` lacks view, network on this system\n";
+        assert_eq!(told("out".into(), &partly), format!("out\n{line}"));
+    }
+}

@@ -1,0 +1,83 @@
+//! Whether the configuration that lies in a folder is believed.
+
+use std::fs;
+
+use super::*;
+use crate::support::Workspace;
+
+const WIDENS: &str = "# a comment\n[sandbox]\nprofile = \"off\"\n\n[command.\"a.b\"]\nabout = \"a\"\nargv = [\"true\"]\nprogram = \"true\"\n";
+
+/// `toolgate WORDS` in a folder whose file nobody has named.
+fn unnamed(workspace: &Workspace, home: &TempDir, words: &[&str]) -> Done {
+    let mut line = Line::new(workspace.root(), words).env("HOME", home.path());
+    line.command.env_remove("TOOLGATE_CONFIG");
+    line.run()
+}
+
+#[test]
+fn a_file_that_nobody_has_vouched_for_is_refused_with_what_it_decides() {
+    let (workspace, home) =
+        (Workspace::new().file("toolgate.toml", WIDENS), TempDir::new().unwrap());
+    let call = ["call", "exec_run", "{\"command\":\"true\"}"];
+    for words in [&["serve", "."][..], &["stdio"], &["tools"], &["check-config"], &call] {
+        let done = unnamed(&workspace, &home, words);
+        assert_eq!(done.code, 2, "{done:?}");
+        for told in ["`sandbox.profile` in line 3", "`command` in line 5", "`toolgate trust .`"] {
+            assert!(done.err.contains(told), "{words:?}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
+    let (workspace, home) =
+        (Workspace::new().file("toolgate.toml", WIDENS), TempDir::new().unwrap());
+    let trusted = unnamed(&workspace, &home, &["trust"]);
+    assert_eq!(trusted.code, 0, "{trusted:?}");
+    assert_eq!(trusted.out, "     3  sandbox.profile\n     5  command\n");
+    let call = ["call", "exec_run", "{\"command\":\"true\"}", "--json"];
+    let ran = unnamed(&workspace, &home, &call);
+    assert!(ran.code == 0 && ran.out.contains("\"off\""), "{ran:?}");
+    // A file of the same content elsewhere is another, and so is this one once it is changed.
+    let other = Workspace::new().file("toolgate.toml", WIDENS);
+    assert_eq!(unnamed(&other, &home, &call).code, 2);
+    workspace.put("toolgate.toml", WIDENS.replace("a comment", "another"));
+    assert_eq!(unnamed(&workspace, &home, &call).code, 2);
+    workspace.put("toolgate.toml", WIDENS);
+    assert_eq!(unnamed(&workspace, &home, &call).code, 0);
+    assert_eq!(unnamed(&workspace, &home, &["trust", "--remove"]).code, 0);
+    assert_eq!(unnamed(&workspace, &home, &call).code, 2);
+}
+
+#[test]
+fn what_only_takes_away_needs_nobody_and_what_is_unsound_is_vouched_for_by_nobody() {
+    let home = TempDir::new().unwrap();
+    let narrows = Workspace::new().file("toolgate.toml", "[tools]\ndeny = [\"exec.*\"]\n");
+    let told = unnamed(&narrows, &home, &["tools"]);
+    assert!(told.code == 0 && !told.out.contains("exec_run"), "{told:?}");
+    assert!(unnamed(&narrows, &home, &["trust"]).err.contains("only takes away"));
+    let unsound = Workspace::new().file("toolgate.toml", "[sandbox]\nprofil = \"off\"\n");
+    let done = unnamed(&unsound, &home, &["trust"]);
+    assert!(done.code == 2 && done.err.contains("profil"), "{done:?}");
+    let none = unnamed(&Workspace::new(), &home, &["trust"]);
+    assert!(none.code == 2 && none.err.contains("toolgate.toml"), "{none:?}");
+    assert!(!fs::exists(home.path().join(".local/state/toolgate/trusted")).unwrap());
+}
+
+#[test]
+fn the_marks_cannot_be_made_by_tools_where_the_home_is_served() {
+    let home = TempDir::new().unwrap();
+    let workspace = Workspace::new().file("toolgate.toml", WIDENS);
+    unnamed(&workspace, &home, &["trust"]);
+    let write = "{\"path\":\".local/state/toolgate/trusted/x\",\"content\":\"\"}";
+    let script = "{\"command\":\"sh\",\"args\":[\"-c\",\"touch .local/state/toolgate/trusted/x; ls -A .local/state/toolgate\"]}";
+    let serve = |tool, input| {
+        let line = Line::new(home.path(), &["call", tool, input]);
+        line.env("HOME", home.path()).run()
+    };
+    let written = serve("files_write", write);
+    assert!(written.code == 1 && written.err.contains("protected"), "{written:?}");
+    let ran = serve("exec_run", script);
+    assert!(!ran.out.contains("trusted\n"), "{ran:?}");
+    assert!(!home.path().join(".local/state/toolgate/trusted/x").exists(), "{ran:?}");
+}

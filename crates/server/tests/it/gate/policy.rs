@@ -1,0 +1,135 @@
+//! Rules over who may call what with which input, seen from outside.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Client, Launch, MODERN, Post, Served, Workspace, binary, over_both, path, refusal, request,
+};
+
+const RULES: &str = r#"
+[[policy.rules]]
+name = "no-infra"
+effect = "deny"
+tools = ["files.*"]
+effects = ["adds", "changes"]
+when = 'has(input.path) && under(input.path, "infra")'
+message = "infra is changed by its team"
+
+[[policy.rules]]
+name = "no-shell"
+effect = "deny"
+tools = ["exec.run"]
+
+[[policy.rules]]
+name = "small"
+effect = "deny"
+tools = ["files.write"]
+when = 'input.content.size() > input.limit'
+"#;
+
+fn workspace() -> Workspace {
+    Workspace::new().file("toolgate.toml", RULES).file("infra/main.tf", "x")
+}
+
+/// A key that is made, and the lines by which a configuration knows it.
+pub(super) fn key(name: &str) -> (String, String) {
+    let made = Command::new(binary()).args(["key", name]).env("PATH", path()).output().unwrap();
+    let said = String::from_utf8(made.stderr).unwrap();
+    let (_, key) = said.trim_end().rsplit_once(": ").unwrap();
+    (key.to_owned(), String::from_utf8(made.stdout).unwrap())
+}
+
+pub(super) fn called(served: &Served, key: &str, tool: &str, arguments: Value) -> Value {
+    let params = json!({ "name": tool, "arguments": arguments });
+    served
+        .send(&Post::mcp(&request(MODERN, 1, "tools/call", params)).with("X-API-Key", key))
+        .message()
+}
+
+#[test]
+fn a_rule_over_a_path_holds_however_the_path_is_spelled_and_the_record_names_it() {
+    let workspace = workspace();
+    let absolute = workspace.path("infra/new").display().to_string();
+    over_both(&workspace, |client| {
+        let spelled = ["infra/new", "./infra/new", "infra//new", "a/../infra/new", &absolute];
+        for path in spelled {
+            let answer = client.call("files_mkdir", json!({ "path": path }));
+            assert!(refusal(&answer).contains("infra is changed by its team"), "{path}: {answer}");
+            assert!(!workspace.path("infra/new").exists(), "{path}");
+        }
+        client.call("files_read", json!({ "path": "infra/main.tf" }));
+        client.call("files_mkdir", json!({ "path": "infrared" }));
+        let outcomes = client.server().outcomes(spelled.len() + 2);
+        assert_eq!(&outcomes[spelled.len()..], ["ok", "ok"]);
+        assert!(outcomes[..spelled.len()].iter().all(|it| it == "not_allowed"), "{outcomes:?}");
+        let records = client.server().records();
+        assert!(records[..spelled.len()].iter().all(|it| it["rule"] == "no-infra"), "{records:?}");
+    });
+}
+
+#[test]
+fn what_a_rule_denies_whatever_it_is_given_is_unknown_in_lists_calls_and_jobs() {
+    over_both(&workspace(), |client| {
+        let listed = client.ask("tools/list", json!({}));
+        let tools = listed["result"]["tools"].as_array().unwrap().iter();
+        let names: Vec<_> = tools.map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"files_read") && !names.contains(&"exec_run"), "{names:?}");
+        let denied = client.call("exec_run", json!({ "command": "true" }));
+        let never = client.call("exec_nun", json!({ "command": "true" }));
+        let told = |answer: &Value, name: &str| answer["error"].to_string().replace(name, "it");
+        assert_eq!(told(&denied, "exec_run"), told(&never, "exec_nun"));
+        let job = json!({ "tool": "exec_run", "arguments": { "command": "true" } });
+        let answer = client.call("jobs_start", job);
+        assert!(refusal(&answer).contains("no tool is named `exec_run`"), "{answer}");
+        let jobs = client.call("jobs_list", json!({}));
+        assert_eq!(jobs["result"]["structuredContent"]["jobs"], json!([]), "{jobs}");
+        // A build is a program of the caller's choice, too.
+        assert!(!names.contains(&"ci_run"), "{names:?}");
+    });
+}
+
+#[test]
+fn a_rule_that_fails_decides_against_the_caller_who_is_not_told_why() {
+    let workspace = workspace();
+    over_both(&workspace, |client| {
+        let write = json!({ "path": "new.txt", "content": "x" });
+        let answer = client.call("files_write", write);
+        let told = refusal(&answer);
+        assert!(!told.contains("limit") && !workspace.path("new.txt").exists(), "{told}");
+        client.server().outcomes(1);
+        assert_eq!(client.server().records()[0]["rule"], "small (failed)");
+    });
+}
+
+#[test]
+fn rules_tell_callers_and_their_roles_apart() {
+    let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
+    let rules = "[[policy.rules]]\nname = \"builders\"\neffect = \"allow\"\nroles = [\"builder\"]\n\
+                 tools = [\"exec.run\"]\n\n[[policy.rules]]\nname = \"rest\"\neffect = \"deny\"\n\
+                 callers = [\"*\"]\ntools = [\"exec.run\"]\n\n[[policy.rules]]\nname = \"bob-reads\"\n\
+                 effect = \"deny\"\ncallers = [\"bob\"]\neffects = [\"changes\"]\n";
+    let ada_lines = format!("{}\nroles = [\"builder\"]\n", ada_lines.trim_end());
+    let config = format!("{rules}\n{ada_lines}\n{bob_lines}");
+    let served = Launch::over(&Workspace::new().file("toolgate.toml", config)).served();
+    let run = json!({ "command": "true" });
+    assert_eq!(called(&served, &ada, "exec_run", run.clone())["result"]["isError"], false);
+    assert!(called(&served, &bob, "exec_run", run)["error"].is_object());
+    let write = |path: &str| json!({ "path": path, "content": "x" });
+    assert_eq!(called(&served, &ada, "files_write", write("a"))["result"]["isError"], false);
+    assert!(called(&served, &bob, "files_write", write("b"))["error"].is_object());
+}
+
+#[test]
+fn what_a_rule_confirms_is_refused_where_nobody_can_be_asked() {
+    let rules = "[[policy.rules]]\nname = \"ask\"\neffect = \"confirm\"\ntools = [\"files.delete\"]\n\
+                 when = 'input.path.endsWith(\".md\")'\n";
+    let workspace = Workspace::new().file("toolgate.toml", rules).file("a.txt", "");
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let answer = client.call("files_delete", json!({ "path": "README.md" }));
+    assert!(refusal(&answer).contains("confirmed by a person"), "{answer}");
+    assert!(workspace.path("README.md").exists());
+    client.call("files_delete", json!({ "path": "a.txt" }));
+    assert!(!workspace.path("a.txt").exists());
+}
