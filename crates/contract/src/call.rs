@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asker, Caller, Choice, ClientRoot, Content, Ending, Fault, JobId, Question, Questions, Sampled,
-    Sampling, Spent, Told, ToolError,
+    Asker, Caller, Choice, ClientRoot, Content, Ending, Fault, JobId, Question, Questions, Ran,
+    Sampled, Sampling, Spent, Told, ToolError,
 };
 
 /// One tool, its input, its caller and its cancel token.
@@ -48,6 +48,8 @@ pub struct Beside {
     pub mirrored: Option<Vec<(String, String)>>,
     /// Which trace it belongs to.
     pub trace: Option<Trace>,
+    /// Which session it was made in, by a name that is no secret.
+    pub session: Option<Arc<str>>,
 }
 
 /// Which trace a call belongs to, in the words of W3C Trace Context.
@@ -114,6 +116,8 @@ pub struct Ctx {
     pub trace: Option<Trace>,
     /// What it takes of what its caller may take in bulk.
     pub spent: Spent,
+    /// How the programs that it runs are confined, for its record.
+    pub ran: Ran,
 }
 
 impl Ctx {
@@ -122,7 +126,8 @@ impl Ctx {
     pub fn alone(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
         let (events, asker) = (EventSink::none(), Asker::nobody());
-        Self { caller, cancel, deadline, events, asker, trace: None, spent: Spent::none() }
+        let (spent, ran) = (Spent::none(), Ran::default());
+        Self { caller, cancel, deadline, events, asker, trace: None, spent, ran }
     }
 
     /// Asks whoever called. `key` names the question in this call: whoever calls again with the

@@ -11,6 +11,7 @@ mod skill;
 mod asking;
 mod caller;
 mod spent;
+mod ran;
 mod call;
 mod error;
 mod envelope;
@@ -40,6 +41,7 @@ pub use prompt::{
     AnyPrompt, Arguments, Message, Prompt, PromptArgument, PromptSpec, PromptText, Prompts,
     erase_prompt,
 };
+pub use ran::Ran;
 pub use request::{Answer, PromptPage, Request, ResourceMark, ResourcePage, SkillPage, ToolPage};
 pub use resource::{
     COMPLETIONS_MAX, Completing, CompletingOf, Completion, Contents, Held, Hold, ResourceSpec,

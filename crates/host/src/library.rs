@@ -259,7 +259,7 @@ impl<'g> Reader<'g> {
     pub(crate) async fn make(self, name: &str, told: Arguments) -> Result<Answer, CallError> {
         let tool = format!("prompts.{}", name.chars().take(100).collect::<String>());
         let call = Call { tool, ..copy(&self.call) };
-        pipeline::make(self.gate, self.prompt(name), call, told).await.map(Answer::Prompt)
+        pipeline::make(self.gate, name, self.prompt(name), call, told).await.map(Answer::Prompt)
     }
 
     pub(crate) async fn complete(self, asked: &Completing) -> Result<Answer, CallError> {

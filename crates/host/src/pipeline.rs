@@ -7,18 +7,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Contents, Ctx, Ending, Output,
-    PromptText, Resources, ToolError, ToolSpec,
+    PromptText, Ran, Resources, ToolError, ToolSpec,
 };
 
-use crate::audit::OpenRecord;
+use crate::audit::{Measured, OpenRecord};
 use crate::limits::Slot;
 use crate::patience::Patience;
-use crate::policy::{Denied, Permit, RuleName};
+use crate::policy::{Decision, Denied, Permit, RuleName};
 use crate::secrets::{CallSecrets, Told, Veiled};
 use crate::{Gate, confirm, validate};
 
@@ -27,9 +28,9 @@ use crate::{Gate, confirm, validate};
 /// A job brings its slot: it waited for it before it began.
 pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    let (secrets, decided) = (CallSecrets::of(&call.input), Decided::default());
-    let work = pass(gate, call, slot, &decided);
-    recorded(gate, record, &secrets, &decided, work, |output| output.ending).await
+    let (secrets, known) = (CallSecrets::of(&call.input), Known::default());
+    let work = pass(gate, call, slot, &known);
+    recorded(gate, record, &secrets, &known, work, |output| output.ending).await
 }
 
 /// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
@@ -39,61 +40,99 @@ pub(crate) async fn read(
     call: Call,
     uri: &str,
 ) -> Result<Vec<Contents>, CallError> {
-    let record = begin_record(gate, &call).await?;
-    let decided = Decided::default();
+    let mut record = begin_record(gate, &call).await?;
+    record.takes(&OfResource { uri }, || found.is_ok());
+    let known = Known::default();
     let pass = async {
         let source = found?;
         let spec = source.guard();
         let input = source.asked(uri);
-        let permit = decided.by(gate.policy.authorise_beside(&call.caller, spec, &input))?;
+        let permit = known.by(gate.policy.authorise_beside(&call.caller, spec, &input))?;
         confirm::agreed(gate, spec, &call, &input, &permit).await?;
         let slot = gate.limits.admit(&call.caller, spec, &call.cancel).await?;
-        let stand = Stand::of(gate, spec.deadline, &call);
+        let stand = known.stand(gate, spec.deadline, &call);
         run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
     };
-    recorded(gate, record, &CallSecrets::default(), &decided, pass, |_| Ending::Done).await
+    recorded(gate, record, &CallSecrets::default(), &known, pass, |_| Ending::Done).await
 }
 
-/// Makes the prompt that `found` finds, by the same way.
+/// Makes the prompt called `name`, which `found` finds, by the same way.
 pub(crate) async fn make(
     gate: &Gate,
+    name: &str,
     found: impl Future<Output = Result<Arc<dyn AnyPrompt>, CallError>>,
     call: Call,
     arguments: Arguments,
 ) -> Result<PromptText, CallError> {
-    let record = begin_record(gate, &call).await?;
-    let (secrets, decided) = (CallSecrets::of_arguments(&arguments), Decided::default());
+    let mut record = begin_record(gate, &call).await?;
+    record.takes(&OfPrompt { name, arguments: &arguments }, || true);
+    let (secrets, known) = (CallSecrets::of_arguments(&arguments), Known::default());
     let pass = async {
         let prompt = found.await?;
         validate::arguments(prompt.spec(), &arguments)?;
         let asked = json!({ "prompt": prompt.spec().name, "arguments": arguments });
         let guard = prompt.guard().unwrap_or(&gate.prompting);
-        let permit = decided.by(match prompt.guard() {
+        let permit = known.by(match prompt.guard() {
             Some(guard) => gate.policy.authorise_beside(&call.caller, guard, &asked),
             None => gate.policy.authorise_words(&call.caller, guard, &asked),
         })?;
         confirm::agreed(gate, guard, &call, &asked, &permit).await?;
         let slot = gate.limits.admit(&call.caller, &gate.prompting, &call.cancel).await?;
-        let stand = Stand::of(gate, None, &call);
+        let stand = known.stand(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };
-    recorded(gate, record, &secrets, &decided, pass, |_| Ending::Done).await
+    recorded(gate, record, &secrets, &known, pass, |_| Ending::Done).await
 }
 
-/// Which rule decided about a call, once one has.
-#[derive(Default)]
-struct Decided(OnceLock<RuleName>);
+/// What a resource is asked for with, as its record has it.
+#[derive(Serialize)]
+struct OfResource<'a> {
+    uri: &'a str,
+}
 
-impl Decided {
-    /// Notes who decided so, and passes it on.
+/// What a prompt is asked for with, as its record has it.
+#[derive(Serialize)]
+struct OfPrompt<'a> {
+    name: &'a str,
+    arguments: &'a Arguments,
+}
+
+/// What comes to be known of a call on its way.
+#[derive(Default)]
+struct Known {
+    /// What was decided about it, and by which rule.
+    decided: OnceLock<(Decision, RuleName)>,
+    /// How its programs are confined.
+    ran: OnceLock<Ran>,
+}
+
+impl Known {
+    /// Notes what was decided and by which rule, and passes it on.
     fn by(&self, ruled: Result<Permit, Denied>) -> Result<Permit, CallError> {
-        let rule = match &ruled {
-            Ok(permit) => permit.rule(),
-            Err(denied) => denied.rule(),
+        let decided = match &ruled {
+            Ok(permit) => (permit.decision(), permit.rule().clone()),
+            Err(denied) => (Decision::Denied, denied.rule().clone()),
         };
         // Nothing is decided twice.
-        let _ = self.0.set(rule.clone());
+        let _ = self.decided.set(decided);
         ruled.map_err(CallError::from)
+    }
+
+    /// Where a call stands that is let in.
+    fn stand(&self, gate: &Gate, allowed: Option<Duration>, call: &Call) -> Stand {
+        let stand = Stand::of(gate, allowed, call);
+        let _ = self.ran.set(stand.ctx.ran.clone());
+        stand
+    }
+
+    /// Tells `record`.
+    fn told(&self, record: &mut OpenRecord<'_>) {
+        if let Some((decision, rule)) = self.decided.get() {
+            record.decided(*decision, rule);
+        }
+        if let Some(ran) = self.ran.get() {
+            record.ran(ran);
+        }
     }
 }
 
@@ -101,7 +140,9 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
     loop {
         match gate.audit.begin(call).await {
             Ok(mut record) => {
-                record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
+                if !call.input.is_null() {
+                    record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
+                }
                 return Ok(record);
             }
             // What was accepted waits for the log, however slow it is.
@@ -112,11 +153,11 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
 }
 
 /// What `work` comes to, with its record; `secrets` are those of the call.
-async fn recorded<T: Told>(
+async fn recorded<T: Told + Measured>(
     gate: &Gate,
     mut record: OpenRecord<'_>,
     secrets: &CallSecrets,
-    decided: &Decided,
+    known: &Known,
     work: impl Future<Output = Result<T, CallError>>,
     ending: impl Fn(&T) -> Ending,
 ) -> Result<T, CallError> {
@@ -125,10 +166,9 @@ async fn recorded<T: Told>(
     let mut outcome = outcome.map_err(|why| gate.secrets.without(secrets, why));
     if let Ok(told) = &mut outcome {
         gate.secrets.clear(told);
+        record.gives(told);
     }
-    if let Some(rule) = decided.0.get() {
-        record.decided(rule);
-    }
+    known.told(&mut record);
     let record = if outcome.is_err() { record.without(&gate.secrets) } else { record };
     let laid = record.close(outcome.as_ref().map(ending));
     gate.audit.kept(laid).await?;
@@ -139,19 +179,19 @@ async fn pass(
     gate: &Gate,
     mut call: Call,
     slot: Option<Slot>,
-    decided: &Decided,
+    known: &Known,
 ) -> Result<Output, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.take());
     validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;
-    let permit = decided.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
+    let permit = known.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
     confirm::before(gate, entry, &call, &input, &permit).await?;
     let slot = match slot {
         Some(slot) => slot,
         None => gate.limits.admit(&call.caller, entry.spec(), &call.cancel).await?,
     };
-    let stand = Stand::of(gate, entry.spec().deadline, &call);
+    let stand = known.stand(gate, entry.spec().deadline, &call);
     let work = entry.tool().run(&stand.ctx, input);
     let output = run_bounded(gate, &stand, work, permit, slot).await?;
     validate::output(gate.settings.output_check, entry, &output)?;
@@ -161,27 +201,27 @@ async fn pass(
 /// Looks whether a job would pass the gate now, and asks what is to be asked before. It leaves a
 /// record only if it would not: what is accepted leaves its own when it runs.
 pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call), CallError> {
-    let decided = Decided::default();
-    let looked = AssertUnwindSafe(look(gate, &call, &decided)).catch_unwind().await;
+    let known = Known::default();
+    let looked = AssertUnwindSafe(look(gate, &call, &known)).catch_unwind().await;
     match looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))) {
         Ok(spec) => Ok((spec, call)),
-        Err(why) => Err(refused(gate, &call, &decided, why).await),
+        Err(why) => Err(refused(gate, &call, &known, why).await),
     }
 }
 
 /// Leaves the record of a job that is refused, and gives back `why`.
 pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
-    refused(gate, call, &Decided::default(), why).await
+    refused(gate, call, &Known::default(), why).await
 }
 
-async fn refused(gate: &Gate, call: &Call, decided: &Decided, why: CallError) -> CallError {
+async fn refused(gate: &Gate, call: &Call, known: &Known, why: CallError) -> CallError {
     let why = gate.secrets.without(&CallSecrets::of(&call.input), why);
     match gate.audit.begin(call).await {
         Ok(mut record) => {
-            record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
-            if let Some(rule) = decided.0.get() {
-                record.decided(rule);
+            if !call.input.is_null() {
+                record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
             }
+            known.told(&mut record);
             let laid = record.without(&gate.secrets).close(Err(&why));
             gate.audit.kept(laid).await.err().unwrap_or(why)
         }
@@ -189,16 +229,12 @@ async fn refused(gate: &Gate, call: &Call, decided: &Decided, why: CallError) ->
     }
 }
 
-async fn look<'g>(
-    gate: &'g Gate,
-    call: &Call,
-    decided: &Decided,
-) -> Result<&'g ToolSpec, CallError> {
+async fn look<'g>(gate: &'g Gate, call: &Call, known: &Known) -> Result<&'g ToolSpec, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.clone());
     validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;
-    let permit = decided.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
+    let permit = known.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
     if entry.spec().job == AsJob::Never {
         return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
     }
@@ -234,6 +270,7 @@ impl Stand {
             asker: patience.counted(&call.asker),
             spent: gate.limits.spent(&call.caller),
             trace: call.beside.trace.clone(),
+            ran: Ran::default(),
         };
         Self { ctx, cancel: call.cancel.clone(), allowed, patience, _veil: veil }
     }

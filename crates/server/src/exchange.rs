@@ -224,6 +224,10 @@ impl Endpoints {
             Err(refusal) => return Outgoing::Whole(refusal),
         };
         let session = Session::over("websocket", self.desk.clone(), dialect.clone(), caller);
+        // Its client never hears it: it only tells the calls of one conversation from others'.
+        if let Ok(id) = random_id() {
+            session.is_known_as(&id);
+        }
         Outgoing::Socket(match upgrade {
             Upgrade::Converse => {
                 Box::new(Conversing { session, bounds: self.bounds.socket.clone() })
@@ -285,6 +289,7 @@ impl Endpoints {
             }
         };
         let session = Session::new(self.desk.clone(), dialect.clone(), caller);
+        session.is_known_as(&id);
         let first = SentEvent {
             name: Some("endpoint"),
             ..SentEvent::plain(dialect.duplex_endpoint(&id).into())
@@ -317,6 +322,7 @@ impl Endpoints {
         match random_id() {
             Ok(id) => {
                 let reply = dialect.open_session(reply, &id);
+                session.is_known_as(&id);
                 sessions.insert(id, Seat { session, heard: Instant::now() });
                 reply
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
-    Answer, Asker, BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply, Request, ToolError,
+    Answer, Asker, Beside, BoxFuture, CallError, Caller, Event, EventSink, Frame, Reply, Request,
+    ToolError,
 };
 use toolgate_dialects::{
     Accepts, Ask, Asking, Conversation, Dialect, Heard, Key, Listening, Pace, Reading, Refused,
@@ -72,6 +73,8 @@ pub(crate) struct Session {
     pub(crate) caller: Caller,
     /// How its client is connected: `http`, `stdio` or `websocket`.
     transport: &'static str,
+    /// What it is known by in records, once it is one that is known by anything.
+    name: OnceLock<Arc<str>>,
     conversation: Mutex<Box<dyn Conversation>>,
     in_flight: Mutex<InFlight>,
     serial: AtomicU64,
@@ -178,6 +181,9 @@ pub(crate) struct Answered {
     pub(crate) follow: Option<Watching>,
 }
 
+/// How much of the hash of its id a session is known by in records.
+const NAME_CHARS: usize = 16;
+
 /// Nothing is told of a followed job but what happens.
 const FOLLOW: Pace = Pace::Events { quiet: Duration::MAX };
 
@@ -200,6 +206,7 @@ impl Session {
             dialect,
             caller,
             transport,
+            name: OnceLock::new(),
             conversation,
             in_flight: Mutex::default(),
             serial: AtomicU64::new(0),
@@ -209,6 +216,13 @@ impl Session {
             streams,
             over: CancellationToken::new(),
         })
+    }
+
+    /// It is known by `id` from now on: to its client as it is, in records by its hash, since
+    /// whoever has an id may take up the session.
+    pub(crate) fn is_known_as(&self, id: &str) {
+        let hash = blake3::hash(id.as_bytes()).to_hex();
+        let _ = self.name.set(hash[..NAME_CHARS].into());
     }
 
     /// Reads one frame.
@@ -256,7 +270,7 @@ impl Session {
             events,
             asker,
             state,
-            beside: ask.beside,
+            beside: Beside { session: self.name.get().cloned(), ..ask.beside },
             within: ask.within,
         };
         let ticket = ask.ticket;

@@ -96,7 +96,7 @@ pub(crate) fn beside(
     let meta = |name| params.get("_meta").and_then(|meta| meta.get(name)).and_then(Value::as_str);
     let trace = meta("traceparent")
         .and_then(|parent| Trace::of(parent, meta("tracestate"), meta("baggage")));
-    Ok(Beside { mirrored, trace })
+    Ok(Beside { mirrored, trace, ..Beside::default() })
 }
 
 pub(crate) fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {

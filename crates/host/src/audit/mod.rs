@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "the log is the host's own file, outside every root")]
 
 mod record;
+mod measured;
 mod queue;
 mod chain;
 mod file;
@@ -25,6 +26,7 @@ use queue::{Queue, Sink};
 use record::Laid;
 
 pub use chain::Key;
+pub(crate) use measured::Measured;
 pub(crate) use record::OpenRecord;
 pub use verify::{Broken, Whole, verify};
 

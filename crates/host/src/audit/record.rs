@@ -8,11 +8,12 @@ use std::time::Instant;
 use blake3::{Hash, Hasher};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use toolgate_contract::{Call, CallError, Ending};
+use toolgate_contract::{Call, CallError, Ending, Ran};
 
+use super::measured::Measured;
 use super::queue::Queue;
+use crate::policy::{Decision, RuleName};
 use crate::secrets::Secrets;
 
 /// How much of a tool's name is written down.
@@ -35,11 +36,17 @@ pub(super) struct Record {
     /// Which trace it belongs to, as `traceparent` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
+    /// Which session it was made in, if it was made in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<Arc<str>>,
     /// The tool's name as called.
     pub(super) tool: String,
-    /// Which rule of policy decided about it, if one did.
+    /// What policy decided about it, if it came so far: `allow`, `deny` or `confirm`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<Arc<str>>,
+    decision: Option<&'static str>,
+    /// Which rule did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<RuleName>,
     /// `ok`, `program_failed`, or the reason there is no result, in a word.
     outcome: &'static str,
     /// Why it failed, where the caller was told less.
@@ -51,6 +58,12 @@ pub(super) struct Record {
     /// How long that is, as compact JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_in: Option<u64>,
+    /// How much it came to; see [`Measured`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_out: Option<u64>,
+    /// How the programs were confined that it ran, if it ran any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<String>,
     /// How long it took.
     duration_us: u64,
 }
@@ -91,12 +104,16 @@ impl<'a> OpenRecord<'a> {
                 dialect: call.dialect.clone(),
                 job: call.job.map(|id| id.to_string()),
                 trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
+                session: call.beside.session.clone(),
                 tool: call.tool.chars().take(NAME_CHARS_MAX).collect(),
+                decision: None,
                 rule: None,
                 outcome: "dropped",
                 cause: None,
                 input: None,
                 bytes_in: None,
+                bytes_out: None,
+                sandbox: None,
                 duration_us: 0,
             };
             (queue, record, place)
@@ -105,8 +122,8 @@ impl<'a> OpenRecord<'a> {
     }
 
     /// Notes what it is called with; of a long one only if `is_known` says that its tool is.
-    pub(crate) fn takes(&mut self, input: &Value, is_known: impl FnOnce() -> bool) {
-        let Some((_, record, _)) = self.open.as_mut().filter(|_| !input.is_null()) else { return };
+    pub(crate) fn takes(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
+        let Some((_, record, _)) = &mut self.open else { return };
         let mut short = Counted { hasher: Hasher::new(), bytes: 0, bytes_max: UNKNOWN_BYTES_MAX };
         let counted = match serde_json::to_writer(&mut short, input) {
             Ok(()) => Some(short),
@@ -131,10 +148,24 @@ impl<'a> OpenRecord<'a> {
         self
     }
 
-    /// Notes the rule that decided about the call.
-    pub(crate) fn decided(&mut self, rule: &Arc<str>) {
+    /// Notes what was decided about the call, and by which rule.
+    pub(crate) fn decided(&mut self, decision: Decision, rule: &RuleName) {
         if let Some((_, record, _)) = &mut self.open {
-            record.rule = Some(rule.clone());
+            (record.decision, record.rule) = (Some(decision.word()), Some(rule.clone()));
+        }
+    }
+
+    /// Notes how the programs were confined that it ran.
+    pub(crate) fn ran(&mut self, ran: &Ran) {
+        if let Some((_, record, _)) = &mut self.open {
+            record.sandbox = ran.told();
+        }
+    }
+
+    /// Notes how much it came to.
+    pub(crate) fn gives(&mut self, what: &impl Measured) {
+        if let Some((_, record, _)) = &mut self.open {
+            record.bytes_out = Some(what.bytes());
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 use toolgate_contract::{Caller, ToolSpec};
 
-use super::rule::Matched;
+use super::rule::{Effect, Matched};
 use super::{Denied, Of, Policy, Ruling, Step, Verdict, What};
 
 /// What policy decides about a call, and each rule that it looked at for that.
@@ -30,6 +30,17 @@ pub enum Decision {
     Confirm,
     /// It may not.
     Denied,
+}
+
+impl Decision {
+    /// It in a word, as rules and records have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Allowed => Effect::Allow.word(),
+            Self::Confirm => Effect::Confirm.word(),
+            Self::Denied => Effect::Deny.word(),
+        }
+    }
 }
 
 impl Policy {

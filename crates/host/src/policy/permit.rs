@@ -2,7 +2,7 @@
 
 use toolgate_contract::CallError;
 
-use super::RuleName;
+use super::{Decision, RuleName};
 
 /// Proof that policy allowed a call. Only [`Policy::authorise`] makes one.
 pub(crate) struct Permit {
@@ -20,6 +20,11 @@ pub(crate) struct Denied {
 }
 
 impl Permit {
+    /// What was decided.
+    pub(crate) fn decision(&self) -> Decision {
+        if self.confirm { Decision::Confirm } else { Decision::Allowed }
+    }
+
     /// The rule that allowed it.
     pub(crate) fn rule(&self) -> &RuleName {
         &self.rule

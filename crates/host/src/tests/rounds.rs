@@ -202,7 +202,7 @@ async fn headers_that_say_otherwise_than_the_arguments_are_refused() {
     let check = async |said: Option<&[(&str, &str)]>| {
         let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
         let mirrored = said.map(|said| said.iter().map(own).collect());
-        let beside = Beside { mirrored, trace: None };
+        let beside = Beside { mirrored, ..Beside::default() };
         let request = call("t.mirrors", json!({ "region": "eu" }));
         house.host.answer(Asked { beside, ..asked(request) }).await.map(|_| ())
     };

@@ -2,6 +2,7 @@
 
 mod records;
 mod audit;
+mod facts;
 mod secrets;
 mod bounds;
 mod offers;

@@ -88,6 +88,7 @@ impl Programs {
             .watched(ctx, start, meter, None)
             .await
             .map_err(|err| not_run(&name, &err, blamed))?;
+        ctx.ran.confined(ended.sandbox.told());
         match ended.stopped {
             Some(Stopped::Canceled) => Err(ToolError::canceled()),
             Some(Stopped::TimedOut) | None => Ok(self.outcome(ctx, ended)),
@@ -106,6 +107,7 @@ impl Programs {
         let name = start.program.name.clone();
         let ended = self.watched(ctx, start, None, Some(show)).await;
         let ended = ended.map_err(|err| not_run(&name, &err, blamed))?;
+        ctx.ran.confined(ended.sandbox.told());
         match ended.stopped {
             Some(Stopped::Canceled) => Err(ToolError::canceled()),
             Some(Stopped::TimedOut) | None => Ok(self.outcome(ctx, ended)),

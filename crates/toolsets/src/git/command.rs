@@ -199,6 +199,7 @@ impl<'g> Command<'g> {
             std::io::ErrorKind::Interrupted => ToolError::canceled(),
             _ => ToolError::because("git could not be run", err),
         })?;
+        ctx.ran.confined(ended.sandbox.told());
         match ended.stopped {
             None => Ok(Printed::of(ended, bytes_max)),
             Some(Stopped::Canceled) => Err(ToolError::canceled()),

@@ -48,7 +48,7 @@ impl Tool for Start {
             events: EventSink::none(),
             job: None,
             asker: ctx.asker.clone(),
-            beside: Beside { mirrored: None, trace: ctx.trace.clone() },
+            beside: Beside { trace: ctx.trace.clone(), ..Beside::default() },
             within: None,
         };
         // What a job asks while it runs is told to whoever has words for jobs, not by these tools.

@@ -115,6 +115,15 @@ impl Held {
         self.missing.is_empty()
     }
 
+    /// It in a few words: `workspace`, `workspace (lacks network)`.
+    pub(crate) fn told(&self) -> String {
+        let profile = self.profile.name();
+        if self.is_whole() {
+            return profile.to_owned();
+        }
+        format!("{profile} (lacks {})", self.names())
+    }
+
     /// What is missing, by name.
     pub fn names(&self) -> String {
         let names: Vec<_> = self.missing.iter().map(|lacking| lacking.layer.name()).collect();
