@@ -28,7 +28,7 @@ use crate::{Gate, confirm, validate};
 /// A job brings its slot: it waited for it before it began.
 pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    let (secrets, known) = (CallSecrets::of(&call.input), Known::default());
+    let (secrets, known) = (gate.secrets.of_call(&call.input), Known::default());
     let work = pass(gate, call, slot, &known);
     recorded(gate, record, &secrets, &known, work, |output| output.ending).await
 }
@@ -66,7 +66,7 @@ pub(crate) async fn make(
 ) -> Result<PromptText, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfPrompt { name, arguments: &arguments }, || true);
-    let (secrets, known) = (CallSecrets::of_arguments(&arguments), Known::default());
+    let (secrets, known) = (gate.secrets.of_arguments(&arguments), Known::default());
     let pass = async {
         let prompt = found.await?;
         validate::arguments(prompt.spec(), &arguments)?;
@@ -215,7 +215,7 @@ pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallErro
 }
 
 async fn refused(gate: &Gate, call: &Call, known: &Known, why: CallError) -> CallError {
-    let why = gate.secrets.without(&CallSecrets::of(&call.input), why);
+    let why = gate.secrets.without(&gate.secrets.of_call(&call.input), why);
     match gate.audit.begin(call).await {
         Ok(mut record) => {
             if !call.input.is_null() {

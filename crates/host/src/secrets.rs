@@ -5,6 +5,7 @@
 //! touched, but for values that whoever runs the server named as secrets.
 
 mod shapes;
+mod names;
 mod told;
 mod values;
 
@@ -17,7 +18,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use toolgate_contract::{Arguments, CallError, EventSink, Problem};
 
-use shapes::{FORMS, NAME_BYTES_MAX, names_a_secret};
+use names::Names;
+use shapes::{FORMS, NAME_BYTES_MAX};
 use values::{Values, Veil};
 
 pub(crate) use told::Told;
@@ -45,6 +47,8 @@ pub struct Secrets {
     values: Vec<String>,
     /// Those that are taken out of what tools give back, too.
     shown: Option<Arc<Values>>,
+    /// What they are called.
+    names: Arc<Names>,
 }
 
 impl fmt::Debug for Secrets {
@@ -64,20 +68,31 @@ pub(crate) struct CallSecrets {
 impl Secrets {
     /// What among `variables`, by name and value, is a secret by its name.
     pub fn among<'v>(variables: impl IntoIterator<Item = (&'v str, &'v str)>) -> Self {
-        let named = variables.into_iter().filter(|(name, _)| names_a_secret(name));
-        Self::of(named.filter_map(|(_, value)| secret(value)).collect())
+        Self::among_named(variables, &[])
+    }
+
+    /// The same where secrets are called by these `names`, too, here and in calls.
+    pub fn among_named<'v>(
+        variables: impl IntoIterator<Item = (&'v str, &'v str)>,
+        names: &[String],
+    ) -> Self {
+        let names = Arc::new(Names::of(names));
+        let named = variables.into_iter().filter(|(name, _)| names.are_of(name));
+        let known = Self::of(named.filter_map(|(_, value)| secret(value)).collect());
+        Self { names, ..known }
     }
 
     fn of(values: HashSet<&str>) -> Self {
         let mut values: Vec<_> = values.into_iter().map(str::to_owned).collect();
         values.sort_by_key(|value| Reverse(value.len()));
-        Self { values, shown: None }
+        Self { values, shown: None, names: Arc::default() }
     }
 
     /// The same and `values`, which are in nothing that tools give back or say either.
     pub fn and_everywhere(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();
-        Self { shown: Values::of(values).map(Arc::new), ..Self::of(all) }
+        let shown = Values::of(values).map(Arc::new);
+        Self { shown, names: self.names.clone(), ..Self::of(all) }
     }
 
     /// Takes out of what a call comes to what is to be nowhere.
@@ -100,7 +115,24 @@ impl Secrets {
 
     /// `text` without secrets.
     pub fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        without_forms(without_values(&self.values, text))
+        self.names.without(without_forms(without_values(&self.values, text)))
+    }
+
+    /// What of `input` is a secret by its name, to be remembered while the call goes on.
+    ///
+    /// Nothing is copied of a call that names none.
+    pub(crate) fn of_call(&self, input: &Value) -> CallSecrets {
+        let mut named = Named::by(&self.names);
+        let within = named.gather(input, DEPTH_MAX);
+        named.known(within)
+    }
+
+    /// The same of a prompt's arguments.
+    pub(crate) fn of_arguments(&self, arguments: &Arguments) -> CallSecrets {
+        let mut named = Named::by(&self.names);
+        let mut secret = arguments.iter().filter(|(name, _)| self.names.are_of(name));
+        let within = secret.try_for_each(|(_, value)| named.add(value));
+        named.known(within)
     }
 
     /// `error` without these secrets and those of the call that it ends.
@@ -111,7 +143,7 @@ impl Secrets {
             if of_call.too_many {
                 return instead.to_owned();
             }
-            match without_forms(without_values(&values, &text)) {
+            match self.names.without(without_forms(without_values(&values, &text))) {
                 Cow::Borrowed(_) => text,
                 Cow::Owned(clean) => clean,
             }
@@ -174,28 +206,9 @@ impl Secrets {
     }
 }
 
-impl CallSecrets {
-    /// What of `input` is a secret by its name, to be remembered while the call goes on.
-    ///
-    /// Nothing is copied of a call that names none.
-    pub(crate) fn of(input: &Value) -> Self {
-        let mut named = Named::default();
-        let within = named.gather(input, DEPTH_MAX);
-        named.known(within)
-    }
-
-    /// The same of a prompt's arguments.
-    pub(crate) fn of_arguments(arguments: &Arguments) -> Self {
-        let mut named = Named::default();
-        let mut secret = arguments.iter().filter(|(name, _)| names_a_secret(name));
-        let within = secret.try_for_each(|(_, value)| named.add(value));
-        named.known(within)
-    }
-}
-
 /// What is known to be a secret in an input.
-#[derive(Default)]
 struct Named<'v> {
+    names: &'v Names,
     values: HashSet<&'v str>,
     bytes: usize,
 }
@@ -205,6 +218,10 @@ struct Named<'v> {
 struct TooMany;
 
 impl<'v> Named<'v> {
+    fn by(names: &'v Names) -> Self {
+        Self { names, values: HashSet::new(), bytes: 0 }
+    }
+
     fn add(&mut self, value: &'v str) -> Result<(), TooMany> {
         let Some(value) = secret(value) else { return Ok(()) };
         if self.values.insert(value) {
@@ -228,7 +245,7 @@ impl<'v> Named<'v> {
         }
         match value {
             Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
-                if names_a_secret(name) {
+                if self.names.are_of(name) {
                     self.gather_all(value, depth)
                 } else {
                     self.gather(value, depth - 1)
@@ -244,10 +261,10 @@ impl<'v> Named<'v> {
                         }
                         Value::String(text) => match named_argument(text) {
                             // `env` and its like take variables so.
-                            (name, Some(value)) if names_a_secret(name) => self.add(value)?,
+                            (name, Some(value)) if self.names.are_of(name) => self.add(value)?,
                             (_, Some(_)) => {}
                             (name, None) => {
-                                after_option = text.starts_with('-') && names_a_secret(name);
+                                after_option = text.starts_with('-') && self.names.are_of(name);
                             }
                         },
                         other => {

@@ -29,22 +29,22 @@ pub fn start(level: &str) -> anyhow::Result<()> {
 }
 
 /// What the log does not say.
-static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&environment())));
+static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&environment(), &[])));
 
 /// What is to be said nowhere from now on, in the log either: the secrets among this process's
 /// variables, and those that `config` names.
 pub(crate) fn secrets(config: &config::Secrets) -> anyhow::Result<Secrets> {
     let variables = environment();
-    let secrets = own(&variables).and_everywhere(&config.values(&variables)?);
+    let secrets = own(&variables, &config.names).and_everywhere(&config.values(&variables)?);
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();
     Ok(secrets)
 }
 
-/// The values of these variables that are called a secret.
-fn own(variables: &[(OsString, OsString)]) -> Secrets {
+/// The values of these variables that are called a secret, by one of `names` too.
+fn own(variables: &[(OsString, OsString)], names: &[String]) -> Secrets {
     let texts =
         variables.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)));
-    Secrets::among(texts)
+    Secrets::among_named(texts, names)
 }
 
 /// What was logged while it is held back.

@@ -65,16 +65,28 @@ pub(super) static FORMS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(||
         (r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{6,}=*".to_owned(), "$1 [redacted]"),
         (r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@".to_owned(), "$1:[redacted]@"),
         (r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])".to_owned(), "$1:[redacted]@$2"),
-        // `NAME=value`, `--name=value`, in quotation marks or not.
-        (format!(r#"(?i)([A-Za-z0-9_.-]*{named}=["']?)[^\s"'&;,\[]+"#), "$1[redacted]"),
-        // `--name value`.
-        (format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{named}\s+)[^\s\[-]\S*"), "$1$2[redacted]"),
-        // `"name":"value"`.
-        (format!(r#"(?i)("[A-Za-z0-9_.-]*{named}"\s*:\s*")[^"\[]+"#), "$1[redacted]"),
     ];
-    let forms = forms.into_iter();
-    forms.map(|(form, left)| (Regex::new(&form).expect("a pattern"), left)).collect()
+    compiled(forms).chain(named_forms("[A-Za-z0-9_.-]*", named)).collect()
 });
+
+/// What is said of what is called `named`, with `before` it.
+pub(super) fn named_forms(before: &str, named: &str) -> Vec<(Regex, &'static str)> {
+    let forms = [
+        // `NAME=value`, `--name=value`, in quotation marks or not.
+        (format!(r#"(?i)({before}{named}=["']?)[^\s"'&;,\[]+"#), "$1[redacted]"),
+        // `--name value`.
+        (format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{before}{named}\s+)[^\s\[-]\S*"), "$1$2[redacted]"),
+        // `"name":"value"`.
+        (format!(r#"(?i)("{before}{named}"\s*:\s*")[^"\[]+"#), "$1[redacted]"),
+    ];
+    compiled(forms).collect()
+}
+
+fn compiled<const N: usize>(
+    forms: [(String, &'static str); N],
+) -> impl Iterator<Item = (Regex, &'static str)> {
+    forms.into_iter().map(|(form, left)| (Regex::new(&form).expect("a pattern"), left))
+}
 
 #[cfg(test)]
 mod tests {

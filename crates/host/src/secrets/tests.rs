@@ -4,11 +4,13 @@ use serde_json::json;
 
 use super::*;
 
-const NOTHING: Secrets = Secrets { values: Vec::new(), shown: None };
+fn nothing() -> Secrets {
+    Secrets::default()
+}
 
 #[track_caller]
 fn check(text: &str, clean: &str) {
-    assert_eq!(NOTHING.redacted(text), clean);
+    assert_eq!(nothing().redacted(text), clean);
 }
 
 #[test]
@@ -25,7 +27,7 @@ fn a_server_knows_the_values_of_its_own_variables() {
 
 #[test]
 fn a_call_names_its_secrets() {
-    let secrets = CallSecrets::of(&json!({
+    let secrets = nothing().of_call(&json!({
         "command": "deploy",
         "args": ["--token", "first-one", "--verbose", "-password=second-one", "API_KEY=third-one",
                  "--token", "--dry-run", "plain-one"],
@@ -38,27 +40,46 @@ fn a_call_names_its_secrets() {
 }
 
 #[test]
+fn what_is_called_a_secret_here_is_one_in_variables_calls_and_texts() {
+    let names = ["x-pin".to_owned(), "Session ID".to_owned()];
+    let variables = [("X_PIN", "of-a-variable"), ("SPIN", "left-alone")];
+    let secrets = Secrets::among_named(variables, &names);
+    assert_eq!(secrets.redacted("of-a-variable left-alone"), "[redacted] left-alone");
+    let call = secrets.of_call(&json!({
+        "xPin": "first-one", "args": ["--session-id", "second-one", "--spin", "plain-one"],
+    }));
+    let text = "first-one second-one plain-one";
+    assert_eq!(call.known.redacted(text), "[redacted] [redacted] plain-one");
+    let made = Arguments::from([("x_pin".to_owned(), "third-one".to_owned())]);
+    assert_eq!(secrets.of_arguments(&made).known.redacted("third-one"), "[redacted]");
+    let text = r#"X-PIN=1234 --session_id 5 {"sessionId": "6"} spin=7 {"session": "8"}"#;
+    let clean = r#"X-PIN=[redacted] --session_id [redacted] {"sessionId": "[redacted]"} spin=7 {"session": "8"}"#;
+    assert_eq!(secrets.redacted(text), clean);
+    assert_eq!(secrets.and_everywhere(&[]).redacted("xpin=9"), "xpin=[redacted]");
+}
+
+#[test]
 fn what_is_no_secret_is_gathered_from_no_call() {
     for input in [
         json!({ "path": "token.txt", "content": "password" }),
         json!({ "cursor": "abcdefghijkl", "key": "value-of-it", "max_tokens": 100_000 }),
         json!({ "args": ["--tokenizer", "cl100k_base", "a=b"] }),
     ] {
-        assert!(CallSecrets::of(&input).known.values.is_empty(), "{input}");
+        assert!(nothing().of_call(&input).known.values.is_empty(), "{input}");
     }
 }
 
 fn refused(of_call: &CallSecrets) -> CallError {
     let problem = |text: &str| Problem { pointer: text.to_owned(), message: text.to_owned() };
     let problems = vec![problem("/a"), problem("/b secret-number-1")];
-    NOTHING.without(of_call, CallError::InvalidInput { problems })
+    nothing().without(of_call, CallError::InvalidInput { problems })
 }
 
 #[test]
 fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
     let named = |count: usize| {
         let all: Vec<_> = (0..count).map(|one| format!("secret-number-{one}")).collect();
-        CallSecrets::of(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
+        nothing().of_call(&json!({ "tokens": all, "args": ["--token", "secret-number-1"] }))
     };
     let most = named(OF_CALL_MAX);
     assert_eq!(most.known.values.len(), OF_CALL_MAX);
@@ -72,7 +93,7 @@ fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
         let withheld = Problem { pointer: String::new(), message: WITHHELD.to_owned() };
         assert_eq!(problems, [withheld]);
     }
-    let long = CallSecrets::of(&json!({ "token": "x".repeat(OF_CALL_BYTES_MAX + 1) }));
+    let long = nothing().of_call(&json!({ "token": "x".repeat(OF_CALL_BYTES_MAX + 1) }));
     assert!(long.too_many);
 }
 
@@ -80,21 +101,21 @@ fn of_a_call_that_names_more_secrets_than_are_looked_for_nothing_is_told() {
 fn a_long_argument_is_a_secret_by_a_short_name_only() {
     let long = "x".repeat(100);
     let call = json!({ "args": [format!("TOKEN={long}"), format!("{long}TOKEN=not-a-secret")] });
-    assert_eq!(CallSecrets::of(&call).known.values, [long]);
+    assert_eq!(nothing().of_call(&call).known.values, [long]);
 }
 
 #[test]
 fn a_prompt_s_arguments_name_their_secrets() {
     let arguments = [("api_key", " secret-one "), ("topic", "tokens")];
     let arguments = arguments.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let secrets = CallSecrets::of_arguments(&arguments.into());
+    let secrets = nothing().of_arguments(&arguments.into());
     assert_eq!(secrets.known.values, ["secret-one"]);
 }
 
 #[test]
 fn a_secret_of_the_server_and_one_of_the_call_leave_no_piece_of_each_other() {
     let server = Secrets::among([("TOKEN", "abcdef-ghijkl")]);
-    let call = CallSecrets::of(&json!({ "token": "abcdef" }));
+    let call = nothing().of_call(&json!({ "token": "abcdef" }));
     let told = CallError::NotFound { message: "abcdef-ghijkl abcdef".to_owned() };
     let CallError::NotFound { message } = server.without(&call, told) else { panic!("as it was") };
     assert_eq!(message, "[redacted] [redacted]");
@@ -140,16 +161,16 @@ fn what_has_no_secret_stays_as_it_is() {
         "unexpected token `=` at line 3",
     ] {
         assert!(
-            matches!(NOTHING.redacted(text), Cow::Borrowed(_)),
+            matches!(nothing().redacted(text), Cow::Borrowed(_)),
             "{text}: {}",
-            NOTHING.redacted(text)
+            nothing().redacted(text)
         );
     }
 }
 
 #[test]
 fn every_part_of_an_error_is_cleaned() {
-    let of_call = CallSecrets::of(&json!({ "env": { "MY_TOKEN": "hunter2-hunter2" } }));
+    let of_call = nothing().of_call(&json!({ "env": { "MY_TOKEN": "hunter2-hunter2" } }));
     let said = || "of hunter2-hunter2".to_owned();
     let problems = || vec![Problem { pointer: said(), message: said() }];
     let deep = || json!({ "a": [said()] });
@@ -169,7 +190,7 @@ fn every_part_of_an_error_is_cleaned() {
         CallError::Scope { message: said(), needs: Vec::new() },
         CallError::InvalidOutput { problems: problems() },
     ] {
-        let clean = NOTHING.without(&of_call, error);
+        let clean = nothing().without(&of_call, error);
         let written = format!("{clean:?}");
         assert!(!written.contains("hunter2") && written.contains(REDACTED), "{written}");
     }

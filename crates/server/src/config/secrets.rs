@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 /// How short a value is that is in too much that is no secret.
 const VALUE_BYTES_MIN: usize = 8;
+/// How many letters and digits the name of a secret has at least.
+const NAME_LETTERS_MIN: usize = 3;
+/// How long it is at most.
+const NAME_BYTES_MAX: usize = 64;
 /// How much of a file of secrets is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -20,6 +24,8 @@ pub struct Secrets {
     pub values_from: Vec<String>,
     /// Files, by their absolute paths, that hold one in each line, e.g. `/run/secrets/deploy`.
     pub files: Vec<String>,
+    /// Further names that secrets have here, e.g. `pin` or `session_id`: what a call says by one of them, and what a text says is called so, is taken out of refusals, records, envelopes and the log, as it is of what is called a token or a password. Capitals and what stands between letters do not matter.
+    pub names: Vec<String>,
 }
 
 impl Secrets {
@@ -28,6 +34,15 @@ impl Secrets {
     /// # Errors
     /// When one is missing, or so short that it would be taken out of what is no secret.
     pub(crate) fn values(&self, env: &[(OsString, OsString)]) -> anyhow::Result<Vec<String>> {
+        for name in &self.names {
+            let letters = name.bytes().filter(u8::is_ascii_alphanumeric).count();
+            if letters < NAME_LETTERS_MIN || name.len() > NAME_BYTES_MAX {
+                bail!(
+                    "secrets.names has `{name}`, which has {letters} letters and digits; a name has \
+                     {NAME_LETTERS_MIN} or more, and {NAME_BYTES_MAX} bytes at most"
+                );
+            }
+        }
         let mut values = Vec::new();
         for name in &self.values_from {
             let found = env.iter().find(|(it, _)| it.to_str() == Some(name));
@@ -96,11 +111,17 @@ mod tests {
         let of = |names: &[&str], files: &[&Path]| {
             let values_from = names.iter().map(|name| (*name).to_owned()).collect();
             let files = files.iter().map(|file| file.display().to_string()).collect();
-            Secrets { values_from, files }.values(&env)
+            Secrets { values_from, files, names: Vec::new() }.values(&env)
         };
         let all = of(&["GOOD"], &[&file]).expect("they are there");
         assert_eq!(all, ["long-enough-3", "long-enough-1", "long-enough-2"]);
+        let names = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Secrets { names, ..Secrets::default() }.values(&env)
+        };
+        names(&["pin", "Session ID"]).expect("they are names");
         for (refused, told) in [
+            (names(&["pin", "-x-"]), "secrets.names has `-x-`"),
             (of(&["NONE"], &[]), "`NONE`, which is not set"),
             (of(&["SHORT"], &[]), "`SHORT` of secrets.values_from has 7 bytes"),
             (of(&[], &[&short]), "line 2 of the file"),
