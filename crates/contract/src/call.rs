@@ -50,6 +50,8 @@ pub struct Beside {
     pub trace: Option<Trace>,
     /// Which session it was made in, by a name that is no secret.
     pub session: Option<Arc<str>>,
+    /// How its client is connected: `http`, `websocket`, `stdio`; empty where none is.
+    pub transport: &'static str,
 }
 
 /// Which trace a call belongs to, in the words of W3C Trace Context.

@@ -3,6 +3,9 @@
 //! The host knows no socket and no protocol. What it answers is spelled by a dialect.
 
 mod pipeline;
+mod known;
+mod witness;
+mod gauges;
 mod catalog;
 mod schemas;
 mod validate;
@@ -46,6 +49,7 @@ pub use audit::{
 };
 pub use catalog::{Catalog, CatalogError};
 pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};
+pub use gauges::{Gauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
     Adopted, Answered, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan,
     Said, SqliteStore, Store, StoreError,
@@ -60,6 +64,7 @@ pub use schemas::{
 pub use scopes::Scope;
 pub use secrets::{REDACTED, Secrets};
 pub use validate::OutputCheck;
+pub use witness::{Begins, Called, Ends, Seen, Witness};
 
 /// How many changes may wait for a listener.
 const CHANGES_WAITING: usize = 1024;
@@ -86,6 +91,8 @@ pub struct Gate {
     pub(crate) prompting: ToolSpec,
     /// What no refusal and no record says.
     pub(crate) secrets: Secrets,
+    /// Whoever is told of each call.
+    pub(crate) witness: Option<Arc<dyn Witness>>,
 }
 
 /// How the gate behaves.
@@ -196,7 +203,19 @@ impl Gate {
         let (library, rounds) = (Library::default(), Rounds::new());
         let secrets = Secrets::default();
         let told = broadcast::Sender::new(CHANGES_WAITING);
-        Self { catalog, policy, limits, audit, settings, library, told, rounds, prompting, secrets }
+        Self {
+            catalog,
+            policy,
+            limits,
+            audit,
+            settings,
+            library,
+            told,
+            rounds,
+            prompting,
+            secrets,
+            witness: None,
+        }
     }
 
     /// The same, before what can be read as well.
@@ -210,6 +229,11 @@ impl Gate {
     /// The same, saying none of `secrets` in refusals and records.
     pub fn with_secrets(self, secrets: Secrets) -> Self {
         Self { secrets, ..self }
+    }
+
+    /// The same, with each call told to `witness`, if there is one.
+    pub fn with_witness(self, witness: Option<Arc<dyn Witness>>) -> Self {
+        Self { witness, ..self }
     }
 
     fn page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {

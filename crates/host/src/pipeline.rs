@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,32 +17,40 @@ use toolgate_contract::{
 };
 
 use crate::audit::{Measured, OpenRecord};
+use crate::known::Known;
 use crate::limits::Slot;
 use crate::patience::Patience;
-use crate::policy::{Decision, Denied, Permit, RuleName};
+use crate::policy::Permit;
 use crate::secrets::{CallSecrets, Told, Veiled};
+use crate::witness::Called;
 use crate::{Gate, confirm, validate};
 
 /// Runs `call` to its end and leaves exactly one record, whatever comes of it; a panic too.
 ///
 /// A job brings its slot: it waited for it before it began.
-pub(crate) async fn run(gate: &Gate, call: Call, slot: Option<Slot>) -> Result<Output, CallError> {
+pub(crate) async fn run(
+    gate: &Gate,
+    mut call: Call,
+    slot: Option<Slot>,
+) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    let (secrets, known) = (gate.secrets.of_call(&call.input), Known::default());
-    let work = pass(gate, call, slot, &known);
-    recorded(gate, record, &secrets, &known, work, |output| output.ending).await
+    let secrets = gate.secrets.of_call(&call.input);
+    let known = seen_to_begin(gate, &mut call);
+    let outcome = caught(pass(gate, call, slot, &known)).await;
+    recorded(gate, record, &secrets, known, outcome, |output| output.ending).await
 }
 
 /// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
 pub(crate) async fn read(
     gate: &Gate,
     found: Result<&dyn Resources, CallError>,
-    call: Call,
+    mut call: Call,
     uri: &str,
 ) -> Result<Vec<Contents>, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfResource { uri }, || found.is_ok());
-    let known = Known::default();
+    let called = found.as_ref().map_or(Called::NoResource, |it| Called::Resource(&it.guard().id));
+    let known = Known::of(gate, &mut call, called);
     let pass = async {
         let source = found?;
         let spec = source.guard();
@@ -53,7 +61,8 @@ pub(crate) async fn read(
         let stand = known.stand(gate, spec.deadline, &call);
         run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
     };
-    recorded(gate, record, &CallSecrets::default(), &known, pass, |_| Ending::Done).await
+    let outcome = caught(pass).await;
+    recorded(gate, record, &CallSecrets::default(), known, outcome, |_| Ending::Done).await
 }
 
 /// Makes the prompt called `name`, which `found` finds, by the same way.
@@ -61,12 +70,13 @@ pub(crate) async fn make(
     gate: &Gate,
     name: &str,
     found: impl Future<Output = Result<Arc<dyn AnyPrompt>, CallError>>,
-    call: Call,
+    mut call: Call,
     arguments: Arguments,
 ) -> Result<PromptText, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfPrompt { name, arguments: &arguments }, || true);
-    let (secrets, known) = (gate.secrets.of_arguments(&arguments), Known::default());
+    let secrets = gate.secrets.of_arguments(&arguments);
+    let known = Known::of(gate, &mut call, Called::Prompt(name));
     let pass = async {
         let prompt = found.await?;
         validate::arguments(prompt.spec(), &arguments)?;
@@ -81,7 +91,8 @@ pub(crate) async fn make(
         let stand = known.stand(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };
-    recorded(gate, record, &secrets, &known, pass, |_| Ending::Done).await
+    let outcome = caught(pass).await;
+    recorded(gate, record, &secrets, known, outcome, |_| Ending::Done).await
 }
 
 /// What a resource is asked for with, as its record has it.
@@ -95,45 +106,6 @@ struct OfResource<'a> {
 struct OfPrompt<'a> {
     name: &'a str,
     arguments: &'a Arguments,
-}
-
-/// What comes to be known of a call on its way.
-#[derive(Default)]
-struct Known {
-    /// What was decided about it, and by which rule.
-    decided: OnceLock<(Decision, RuleName)>,
-    /// How its programs are confined.
-    ran: OnceLock<Ran>,
-}
-
-impl Known {
-    /// Notes what was decided and by which rule, and passes it on.
-    fn by(&self, ruled: Result<Permit, Denied>) -> Result<Permit, CallError> {
-        let decided = match &ruled {
-            Ok(permit) => (permit.decision(), permit.rule().clone()),
-            Err(denied) => (Decision::Denied, denied.rule().clone()),
-        };
-        // Nothing is decided twice.
-        let _ = self.decided.set(decided);
-        ruled.map_err(CallError::from)
-    }
-
-    /// Where a call stands that is let in.
-    fn stand(&self, gate: &Gate, allowed: Option<Duration>, call: &Call) -> Stand {
-        let stand = Stand::of(gate, allowed, call);
-        let _ = self.ran.set(stand.ctx.ran.clone());
-        stand
-    }
-
-    /// Tells `record`.
-    fn told(&self, record: &mut OpenRecord<'_>) {
-        if let Some((decision, rule)) = self.decided.get() {
-            record.decided(*decision, rule);
-        }
-        if let Some(ran) = self.ran.get() {
-            record.ran(ran);
-        }
-    }
 }
 
 async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>, CallError> {
@@ -152,25 +124,37 @@ async fn begin_record<'g>(gate: &'g Gate, call: &Call) -> Result<OpenRecord<'g>,
     }
 }
 
-/// What `work` comes to, with its record; `secrets` are those of the call.
+/// What becomes known of `call`, a call of a tool that begins.
+fn seen_to_begin(gate: &Gate, call: &mut Call) -> Known {
+    if gate.witness.is_none() {
+        return Known::default();
+    }
+    let found = gate.find(&call.caller, &call.tool);
+    Known::of(gate, call, found.map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id)))
+}
+
+/// What `work` comes to, though it panics.
+async fn caught<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    let outcome = AssertUnwindSafe(work).catch_unwind().await;
+    outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())))
+}
+
+/// `outcome` as it is told, with its record; `secrets` are those of the call.
 async fn recorded<T: Told + Measured>(
     gate: &Gate,
     mut record: OpenRecord<'_>,
     secrets: &CallSecrets,
-    known: &Known,
-    work: impl Future<Output = Result<T, CallError>>,
+    known: Known,
+    outcome: Result<T, CallError>,
     ending: impl Fn(&T) -> Ending,
 ) -> Result<T, CallError> {
-    let outcome = AssertUnwindSafe(work).catch_unwind().await;
-    let outcome = outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())));
     let mut outcome = outcome.map_err(|why| gate.secrets.without(secrets, why));
     if let Ok(told) = &mut outcome {
         gate.secrets.clear(told);
         record.gives(told);
     }
-    known.told(&mut record);
     let record = if outcome.is_err() { record.without(&gate.secrets) } else { record };
-    let laid = record.close(outcome.as_ref().map(ending));
+    let laid = known.ends(record, outcome.as_ref().map(ending));
     gate.audit.kept(laid).await?;
     outcome
 }
@@ -202,27 +186,28 @@ async fn pass(
 /// record only if it would not: what is accepted leaves its own when it runs.
 pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call), CallError> {
     let known = Known::default();
-    let looked = AssertUnwindSafe(look(gate, &call, &known)).catch_unwind().await;
-    match looked.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))) {
+    match caught(look(gate, &call, &known)).await {
         Ok(spec) => Ok((spec, call)),
-        Err(why) => Err(refused(gate, &call, &known, why).await),
+        Err(why) => Err(refused(gate, &call, known, why).await),
     }
 }
 
 /// Leaves the record of a job that is refused, and gives back `why`.
 pub(crate) async fn refuse(gate: &Gate, call: &Call, why: CallError) -> CallError {
-    refused(gate, call, &Known::default(), why).await
+    refused(gate, call, Known::default(), why).await
 }
 
-async fn refused(gate: &Gate, call: &Call, known: &Known, why: CallError) -> CallError {
+async fn refused(gate: &Gate, call: &Call, known: Known, why: CallError) -> CallError {
     let why = gate.secrets.without(&gate.secrets.of_call(&call.input), why);
     match gate.audit.begin(call).await {
         Ok(mut record) => {
             if !call.input.is_null() {
                 record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
             }
-            known.told(&mut record);
-            let laid = record.without(&gate.secrets).close(Err(&why));
+            let found = gate.find(&call.caller, &call.tool);
+            let called = found.map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id));
+            let known = known.seen_by(gate, call, called);
+            let laid = known.ends(record.without(&gate.secrets), Err(&why));
             gate.audit.kept(laid).await.err().unwrap_or(why)
         }
         Err(unrecorded) => unrecorded,

@@ -8,6 +8,7 @@ pub mod oauth;
 mod policy;
 mod secrets;
 mod setting;
+mod telemetry;
 pub mod trust;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ pub(crate) use load::{cache_folder, state_folder};
 pub use policy::{Effect as PolicyEffect, Policy, Rule as PolicyRule};
 pub use secrets::Secrets;
 pub use setting::{reference, schema};
+pub use telemetry::Telemetry;
 
 /// The file's name, in the folder that is served.
 pub const FILE_NAME: &str = "toolgate.toml";
@@ -67,6 +69,8 @@ pub struct Config {
     pub secrets: Secrets,
     /// What is logged on standard error.
     pub log: Log,
+    /// What is told of calls to those who watch many servers.
+    pub telemetry: Telemetry,
     /// The tools that read and write files.
     pub files: files::Settings,
     /// Searching the workspace by meaning.

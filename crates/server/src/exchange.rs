@@ -26,6 +26,7 @@ use crate::routes::Routes;
 use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked, now_or_spawned};
 use crate::sockets::{Closing, Conversing, Viewing};
 use crate::streams::tidings_event;
+use crate::telemetry::Page;
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
 const EVENTS_WAITING: usize = 64;
@@ -49,6 +50,7 @@ pub struct Endpoints {
     sessions: Mutex<HashMap<String, Seat>>,
     duplexes: Duplexes,
     bounds: SessionBounds,
+    metrics: Option<Page>,
 }
 
 /// A session and when it was last heard of.
@@ -81,7 +83,17 @@ impl Endpoints {
 
     fn at(desk: Arc<Desk>, routes: Routes, identity: Arc<Identity>, bounds: SessionBounds) -> Self {
         let (sessions, duplexes) = (Mutex::default(), Duplexes::default());
-        Self { desk, routes, identity, sessions, duplexes, bounds }
+        Self { desk, routes, identity, sessions, duplexes, bounds, metrics: None }
+    }
+
+    /// The same, with the page that says what is counted, if there is one.
+    pub(crate) fn with_metrics(self, metrics: Option<Page>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// The page that says what is counted, if it is at `path`.
+    fn metrics(&self, path: &str) -> Option<&Page> {
+        self.metrics.as_ref().filter(|_| Page::is_at(path))
     }
 
     async fn answer(&self, incoming: Incoming) -> Outgoing {
@@ -336,7 +348,9 @@ impl Endpoints {
 
 impl Exchange for Endpoints {
     fn serves(&self, path: &str) -> bool {
-        self.routes.at(path).is_some() || self.identity.has_page(path)
+        self.routes.at(path).is_some()
+            || self.identity.has_page(path)
+            || self.metrics(path).is_some()
     }
 
     fn paths(&self) -> Vec<&str> {
@@ -345,8 +359,13 @@ impl Exchange for Endpoints {
 
     fn sender<'a>(&'a self, head: &'a Head, peer: SocketAddr) -> BoxFuture<'a, Sender> {
         Box::pin(async move {
+            if self.metrics(head.path()).is_some() {
+                return self.identity.identify(None, head, peer.ip()).await;
+            }
             match self.routes.of(head).filter(|_| !self.identity.has_page(head.path())) {
-                Some(dialect) => self.identity.identify(dialect.as_ref(), head, peer.ip()).await,
+                Some(dialect) => {
+                    self.identity.identify(Some(dialect.as_ref()), head, peer.ip()).await
+                }
                 None => Sender::Known(Caller::http()),
             }
         })
@@ -356,6 +375,12 @@ impl Exchange for Endpoints {
         Box::pin(async move {
             if let Some(page) = self.identity.page(&incoming.frame.head) {
                 return Outgoing::Whole(page);
+            }
+            let head = &incoming.frame.head;
+            if let Some(page) = self.metrics(head.path()) {
+                let sessions = locked(&self.sessions).len() + self.duplexes.len();
+                let said = page.answer(head, &incoming.sender, sessions);
+                return Outgoing::Whole(self.identity.completed(said, head));
             }
             if !self.identity.challenges() {
                 return self.answer(incoming).await;

@@ -40,7 +40,7 @@ use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_host::Host;
-use toolgate_transports::http::{Admission, Entrance, serve};
+use toolgate_transports::http::{self, Admission, Entrance, Occupancy, serve};
 use toolgate_transports::stdio;
 
 pub use exchange::{Endpoints, SessionBounds};
@@ -52,6 +52,7 @@ pub use session::Desk;
 pub use shelf::{Shelf, Variables};
 
 use config::Config;
+use telemetry::{Connected, Page};
 
 /// Serves `served` on `listeners` (a `TcpListener` is enough) until `shutdown`.
 pub async fn serve_http(
@@ -69,7 +70,21 @@ pub async fn serve_http(
     let tending = tend(host);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
     let bounds = wiring::session_bounds(config);
-    let endpoints = Endpoints::new(desk.clone(), dialects, identity.clone(), bounds);
+    let connected = Connected {
+        connections_max: config.server.connections_max * (1 + own.len()),
+        streams_max: wiring::http_bounds(config).streams_max * (1 + own.len()),
+        sessions_max: config.server.sessions_max,
+        ..Connected::default()
+    };
+    let occupancy = Occupancy::default();
+    let metrics = served.told.metrics.is_some().then(|| Page {
+        told: served.told.clone(),
+        host: host.clone(),
+        occupancy: occupancy.clone(),
+        bounds: connected,
+    });
+    let endpoints =
+        Endpoints::new(desk.clone(), dialects, identity.clone(), bounds).with_metrics(metrics);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
     let own = own.into_iter().map(|(listener, dialect)| {
@@ -78,6 +93,7 @@ pub async fn serve_http(
     });
     let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
         let (shutdown, secure) = (shutdown.clone(), secure.clone());
+        let occupancy = occupancy.clone();
         let asks = identity.asks();
         async move {
             let server = &config.server;
@@ -88,7 +104,7 @@ pub async fn serve_http(
                 None => (Entrance::from(listener), admission),
                 Some(tls) => (Entrance::secured(listener, tls), admission.secured(addr)),
             };
-            let bounds = wiring::http_bounds(config);
+            let bounds = http::Bounds { occupancy, ..wiring::http_bounds(config) };
             serve(entrance, Arc::new(endpoints), admission, bounds, shutdown).await
         }
     });

@@ -11,6 +11,7 @@ use toolgate_dialects::{Dialect, Facts};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
 use crate::config::Config;
+use crate::telemetry::Told;
 use crate::{enveloping, wiring};
 
 /// What a server offers, and what it says of itself.
@@ -31,6 +32,8 @@ pub struct Served {
     pub host: Arc<Host>,
     /// What it says of itself.
     pub facts: Arc<Facts>,
+    /// What is told of its calls.
+    pub(crate) told: Told,
 }
 
 impl Offer {
@@ -143,20 +146,21 @@ impl Offer {
         let jobs = jobs.map(|folder| wiring::jobs_in(folder, &config.jobs));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.checked()?;
-        let gate = wiring::gate(catalog, library, config, None)?;
+        let told = Told::of(&config.telemetry);
+        let gate = wiring::gate(catalog, library, config, None)?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, wiring::card(&config.server));
         let zyra_body_bytes_max = config.contracts.zyra_body_bytes_max;
         let (keys, tls) = (config.asks().unwrap_or(true), config.server.tls_certificate.is_some());
         let facts = Facts { http_sse, card, zyra_body_bytes_max, keys, tls, ..facts };
-        Ok(Served::new(Arc::new(host), facts))
+        Ok(Served::new(Arc::new(host), facts, told))
     }
 }
 
 impl Served {
     /// A server of `host` that says `facts` of itself; what it has is looked up.
-    pub(crate) fn new(host: Arc<Host>, facts: Facts) -> Self {
+    pub(crate) fn new(host: Arc<Host>, facts: Facts, told: Told) -> Self {
         let library = host.library();
         let facts = Arc::new(Facts {
             jobs: host.jobs().is_ok(),
@@ -165,7 +169,7 @@ impl Served {
             skills: !library.skills.is_empty(),
             ..facts
         });
-        Self { host, facts }
+        Self { host, facts, told }
     }
 
     /// The dialects, as this server speaks them.

@@ -270,7 +270,11 @@ impl Session {
             events,
             asker,
             state,
-            beside: Beside { session: self.name.get().cloned(), ..ask.beside },
+            beside: Beside {
+                session: self.name.get().cloned(),
+                transport: self.transport,
+                ..ask.beside
+            },
             within: ask.within,
         };
         let ticket = ask.ticket;

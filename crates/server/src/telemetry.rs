@@ -1,5 +1,9 @@
 //! The log, on standard error: standard output belongs to the protocol and to results.
 
+mod told;
+mod metrics;
+mod page;
+
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{LazyLock, Mutex, PoisonError, RwLock};
@@ -10,6 +14,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{self, environment};
+
+pub(crate) use metrics::Connected;
+pub(crate) use page::Page;
+pub(crate) use told::Told;
 
 /// Starts logging at `level`, a least level or a filter.
 pub fn start(level: &str) -> anyhow::Result<()> {

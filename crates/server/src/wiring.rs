@@ -25,7 +25,7 @@ use crate::guarded;
 use crate::lines::LineBounds;
 use crate::offer::Served;
 use crate::recording;
-use crate::telemetry;
+use crate::telemetry::{self, Told};
 
 /// How many messages may wait for a client at a WebSocket before it is too slow.
 const SOCKET_MESSAGES: usize = 256;
@@ -44,6 +44,7 @@ pub struct Workspace {
     keys: bool,
     tls: bool,
     searches: bool,
+    told: Told,
 }
 
 impl Workspace {
@@ -74,7 +75,8 @@ impl Workspace {
         let schemas = enveloping::schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
-        let gate = gate(catalog, library, config, Some(root))?;
+        let told = Told::of(&config.telemetry);
+        let gate = gate(catalog, library, config, Some(root))?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
         let (http_sse, card) = (config.server.http_sse, card(&config.server));
@@ -82,7 +84,7 @@ impl Workspace {
         let (keys, searches) = (config.asks().unwrap_or(true), config.search.enabled);
         let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
-        Ok(Self { host, processes, http_sse, card, zyra_body_bytes_max, keys, tls, searches })
+        Ok(Self { host, processes, http_sse, card, zyra_body_bytes_max, keys, tls, searches, told })
     }
 
     /// The same to look at: nothing is called there, so no audit log is opened.
@@ -122,7 +124,7 @@ impl Workspace {
             keys: self.keys,
             tls: self.tls,
         };
-        Served::new(self.host.clone(), facts)
+        Served::new(self.host.clone(), facts, self.told.clone())
     }
 
     /// Ends every job and program still running, and waits until every record is written.
@@ -414,6 +416,7 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
         streams_each: config.server.streams_each,
         socket_waiting_messages: SOCKET_MESSAGES,
         socket_waiting_bytes: SOCKET_BYTES,
+        occupancy: toolgate_transports::http::Occupancy::default(),
         keep_alive: Duration::from_millis(config.server.keep_alive_ms),
         // Calls are cancelled when the drain is over, and then still answered.
         drain: Duration::from_millis(

@@ -4,6 +4,7 @@ mod admission;
 mod cors;
 mod door;
 mod heads;
+mod occupancy;
 mod patience;
 mod seats;
 mod secure;
@@ -34,6 +35,7 @@ use crate::websocket::{Talk, converse};
 pub use admission::Admission;
 use door::{Client, Door};
 use heads::Heeded;
+pub use occupancy::Occupancy;
 pub(crate) use patience::Patient;
 use seats::{Lasting, Seat};
 pub use secure::Entrance;
@@ -201,6 +203,8 @@ pub struct Bounds {
     pub socket_waiting_messages: usize,
     /// How many bytes of them: it is too slow when as many wait and one more message comes.
     pub socket_waiting_bytes: usize,
+    /// Where it is said how many connections there are.
+    pub occupancy: Occupancy,
 }
 
 /// Serves `exchange` at `entrance` (a `TcpListener` is enough) until `shutdown`, then lets requests

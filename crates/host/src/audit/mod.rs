@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use toolgate_contract::{Call, CallError, Resources};
 
+use crate::gauges::RecordGauge;
 use file::Chain;
 use queue::{Queue, Sink};
-use record::Laid;
 
 pub use chain::Key;
 pub(crate) use measured::Measured;
-pub(crate) use record::OpenRecord;
+pub(crate) use record::{Laid, OpenRecord, outcome};
 pub use verify::{Broken, Whole, verify};
 
 /// How many calls may have a record open or unwritten.
@@ -103,6 +103,11 @@ impl Audit {
             Some(queue) => queue.kept(laid.0).await,
             None => Ok(()),
         }
+    }
+
+    /// How many records wait to be written, of how many; `None` where none are kept.
+    pub(crate) fn gauge(&self) -> Option<RecordGauge> {
+        Some(self.0.as_ref()?.gauge(PLACES))
     }
 
     /// The last records as a resource; `None` where they are in no file.

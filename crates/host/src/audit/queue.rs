@@ -14,6 +14,7 @@ use toolgate_contract::CallError;
 use super::file::Chain;
 use super::record::Record;
 use super::tail;
+use crate::gauges::RecordGauge;
 
 /// How long a call waits for a place.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
@@ -129,6 +130,13 @@ impl Queue {
                 .to_owned(),
             retry_after: PLACE_WAIT,
         })
+    }
+
+    /// How much waits to be written, where there are so many `places`.
+    pub(super) fn gauge(&self, places: usize) -> RecordGauge {
+        let pile = self.pile();
+        let waiting = pile.laid - pile.done;
+        RecordGauge { waiting, places, failing: self.failing.load(Ordering::Relaxed) }
     }
 
     /// Lays `record` on the pile, where its place is; which one it is.

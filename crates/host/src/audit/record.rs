@@ -170,14 +170,10 @@ impl<'a> OpenRecord<'a> {
     }
 
     /// Lays it down; see [`super::Audit::kept`].
-    pub(crate) fn close(mut self, outcome: Result<Ending, &CallError>) -> Laid {
+    pub(crate) fn close(mut self, end: Result<Ending, &CallError>) -> Laid {
         if let Some((_, record, _)) = &mut self.open {
-            record.outcome = match outcome {
-                Ok(Ending::Done) => "ok",
-                Ok(Ending::ProgramFailed) => "program_failed",
-                Err(error) => error.reason(),
-            };
-            record.cause = outcome.err().and_then(CallError::cause).map(str::to_owned);
+            record.outcome = outcome(end);
+            record.cause = end.err().and_then(CallError::cause).map(str::to_owned);
         }
         self.lay()
     }
@@ -192,6 +188,15 @@ impl<'a> OpenRecord<'a> {
 impl Drop for OpenRecord<'_> {
     fn drop(&mut self) {
         let Laid(_) = self.lay();
+    }
+}
+
+/// How a call ended, in a word.
+pub(crate) fn outcome(end: Result<Ending, &CallError>) -> &'static str {
+    match end {
+        Ok(Ending::Done) => "ok",
+        Ok(Ending::ProgramFailed) => "program_failed",
+        Err(error) => error.reason(),
     }
 }
 

@@ -18,6 +18,7 @@ mod resources;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::JobId;
+use toolgate_contract::{JobId, JobState};
 
 pub(crate) use face::{AskLater, Wanted};
 pub(crate) use resources::resources;
@@ -36,6 +37,7 @@ pub use tools::Handle;
 pub(crate) use tools::tools;
 
 use crate::Gate;
+use crate::gauges::JobGauge;
 use artefacts::Files;
 use live::Live;
 use queue::Queue;
@@ -83,6 +85,27 @@ pub(crate) struct Inner {
     /// Changes when a job was accepted or has ended.
     changed: watch::Sender<()>,
     stopping: CancellationToken,
+    ended: Ended,
+}
+
+/// How many jobs this server has ended, by how.
+#[derive(Default)]
+struct Ended {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    canceled: AtomicU64,
+}
+
+impl Ended {
+    fn one_more(&self, state: JobState) {
+        let count = match state {
+            JobState::Succeeded => &self.succeeded,
+            JobState::Failed => &self.failed,
+            JobState::Canceled => &self.canceled,
+            JobState::Queued | JobState::Running => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Jobs {
@@ -99,6 +122,7 @@ impl Jobs {
             running: TaskTracker::new(),
             changed: watch::Sender::new(()),
             stopping: CancellationToken::new(),
+            ended: Ended::default(),
         }))
     }
 
@@ -113,6 +137,24 @@ impl Jobs {
                 jobs.forget().await;
             }
             let _ = tokio::time::timeout(TEND, jobs.stopping.cancelled()).await;
+        }
+    }
+
+    /// How many wait, run, and have ended.
+    pub(crate) fn gauge(&self) -> JobGauge {
+        let Inner { settings, ended, .. } = self.0.as_ref();
+        let queue = self.0.queue();
+        let ended = [
+            ("succeeded", &ended.succeeded),
+            ("failed", &ended.failed),
+            ("canceled", &ended.canceled),
+        ];
+        JobGauge {
+            queued: queue.len(),
+            queued_max: settings.queued_max,
+            running: queue.running(),
+            running_max: settings.running_max,
+            ended: ended.map(|(state, count)| (state, count.load(Ordering::Relaxed))),
         }
     }
 

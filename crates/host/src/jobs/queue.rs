@@ -48,6 +48,11 @@ impl Queue {
         self.waiting.len()
     }
 
+    /// How many run.
+    pub(super) fn running(&self) -> usize {
+        self.running_now
+    }
+
     pub(super) fn push(&mut self, priority: i32, created: Timestamp, job: Waiting) {
         self.came += 1;
         let place = (Reverse(priority), created, self.came);

@@ -174,6 +174,7 @@ impl Inner {
         loop {
             match store.finish(live.id, end.clone()).await {
                 Ok(Some(first)) => {
+                    self.ended.one_more(end.state);
                     let mut said: Vec<Said> = end.before;
                     said.push((end.at, Happened::Finished { state: end.state }));
                     live.publish(first, said);

@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{CallError, Caller, Effects, Spent, ToolId, ToolSpec};
 
+use crate::gauges::PoolGauge;
 use crate::policy::BadRule;
 use bytes::Bytes;
 use each::{Each, Share};
@@ -53,6 +54,7 @@ enum Patience {
 
 struct Pool {
     what: String,
+    size: usize,
     free: Arc<Semaphore>,
     waiting: AtomicUsize,
     waiting_max: usize,
@@ -90,6 +92,11 @@ impl Limits {
         Self { bytes: Some(Bytes::new(written)), ..self }
     }
 
+    /// How many calls run and wait.
+    pub(crate) fn gauges(&self) -> [PoolGauge; 2] {
+        [self.calls.gauge("calls"), self.programs.gauge("programs")]
+    }
+
     /// Where what a call of `caller` takes in bulk is taken from.
     pub(crate) fn spent(&self, caller: &Caller) -> Spent {
         self.bytes.as_ref().map_or_else(Spent::none, |bytes| Spent::from(bytes.purse(caller)))
@@ -115,6 +122,7 @@ impl Limits {
             let Some(size) = spec.at_once else { continue };
             let pool = Pool {
                 what: format!("calls of `{}`", spec.id),
+                size,
                 free: Arc::new(Semaphore::new(size)),
                 waiting: AtomicUsize::new(0),
                 ..self.calls
@@ -177,10 +185,21 @@ impl Pool {
     fn new(what: &str, size: usize, waiting_max: usize, wait_max: Duration) -> Self {
         Self {
             what: what.to_owned(),
+            size,
             free: Arc::new(Semaphore::new(size)),
             waiting: AtomicUsize::new(0),
             waiting_max,
             wait_max,
+        }
+    }
+
+    fn gauge(&self, name: &'static str) -> PoolGauge {
+        PoolGauge {
+            name,
+            running: self.size.saturating_sub(self.free.available_permits()),
+            running_max: self.size,
+            waiting: self.waiting.load(Ordering::Relaxed),
+            waiting_max: self.waiting_max,
         }
     }
 

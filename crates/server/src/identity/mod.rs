@@ -91,15 +91,15 @@ impl Identity {
         }
     }
 
-    /// Who says `head` from `peer`, in `dialect`. That it is nobody known is not told at once, so
+    /// Who says `head` from `peer`, in `dialect` if that is said in one. That it is nobody known is not told at once, so
     /// that guessing takes its time, unless nothing was looked at.
     pub(crate) async fn identify(
         &self,
-        dialect: &dyn Dialect,
+        dialect: Option<&dyn Dialect>,
         head: &Head,
         peer: IpAddr,
     ) -> Sender {
-        if dialect.is_open(head) || !self.asks() {
+        if dialect.is_some_and(|dialect| dialect.is_open(head)) || !self.asks() {
             return Sender::Known(Caller::http());
         }
         let said = self.said(dialect, head);
@@ -122,13 +122,13 @@ impl Identity {
 
     /// The one secret of `head` that is looked at: the first of all places that have one. A request
     /// is one guess, however much it says.
-    fn said(&self, dialect: &dyn Dialect, head: &Head) -> Said {
+    fn said(&self, dialect: Option<&dyn Dialect>, head: &Head) -> Said {
         let plain = self.headers.iter().map(|name| one_of(head.header(name), Said::Key));
         let bearer = head.header("authorization").filter_map(|value| {
             let (scheme, secret) = value.split_at_checked("bearer ".len())?;
             scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
         });
-        let own = dialect.credential(head).map(String::into_bytes);
+        let own = dialect.and_then(|dialect| dialect.credential(head)).map(String::into_bytes);
         let own = one_of(own.as_deref().into_iter(), Said::Key);
         let mut first = Said::Nothing;
         for said in plain.chain([one_of(bearer, Said::Bearer), own]) {

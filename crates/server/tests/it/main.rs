@@ -15,6 +15,7 @@ mod support;
 mod revisions;
 mod mcp;
 mod gate;
+mod telemetry;
 mod identity;
 mod concurrency;
 mod shutdown;

@@ -47,6 +47,7 @@ impl Door {
             connections: bounds.connections_max,
             lasting: bounds.streams_max,
             lasting_each: bounds.streams_each,
+            occupancy: bounds.occupancy.clone(),
         });
         Self { exchange, admission, seats, room, bounds }
     }

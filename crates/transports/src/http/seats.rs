@@ -12,6 +12,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Caller;
 
+use super::occupancy::{Counted, Occupancy};
+
 /// The seats of a listener.
 pub(super) struct Seats {
     bounds: SeatBounds,
@@ -29,6 +31,8 @@ pub(super) struct SeatBounds {
     pub(super) lasting: usize,
     /// The most of these for one caller who said who it is.
     pub(super) lasting_each: usize,
+    /// Where it is said how many are taken.
+    pub(super) occupancy: Occupancy,
 }
 
 #[derive(Default)]
@@ -56,6 +60,7 @@ pub(super) struct Seat {
     seats: Arc<Seats>,
     number: u64,
     given_up: CancellationToken,
+    _counted: Counted,
 }
 
 impl Seats {
@@ -86,7 +91,8 @@ impl Seats {
         taken.next += 1;
         let given_up = CancellationToken::new();
         taken.seats.insert(number, (Doing::Silent(Instant::now()), given_up.clone()));
-        Some(Seat { seats: self.clone(), number, given_up })
+        let _counted = self.bounds.occupancy.connection();
+        Some(Seat { seats: self.clone(), number, given_up, _counted })
     }
 
     /// Room for what `caller` keeps for as long as it likes; `None` if there is no more.
@@ -103,7 +109,8 @@ impl Seats {
             return None;
         }
         taken.lasting.insert(caller.clone(), own + 1);
-        Some(Lasting { seats: self.clone(), caller: caller.clone() })
+        let _counted = self.bounds.occupancy.stream();
+        Some(Lasting { seats: self.clone(), caller: caller.clone(), _counted })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -167,6 +174,7 @@ impl Drop for Busy {
 pub(super) struct Lasting {
     seats: Arc<Seats>,
     caller: Caller,
+    _counted: Counted,
 }
 
 impl Drop for Lasting {
@@ -186,7 +194,8 @@ mod tests {
     use super::*;
 
     fn seats(connections: usize) -> Arc<Seats> {
-        Seats::new(SeatBounds { connections, lasting: 2, lasting_each: 1 })
+        let occupancy = Occupancy::default();
+        Seats::new(SeatBounds { connections, lasting: 2, lasting_each: 1, occupancy })
     }
 
     fn taken(seats: &Arc<Seats>) -> Arc<Seat> {

@@ -1,0 +1,248 @@
+//! Numbers for whoever watches many servers, in the text that Prometheus and its kin read.
+//!
+//! Which labels there are is bounded by the tools, dialects and outcomes that there are: nothing
+//! that a caller writes is one, and no caller is.
+
+use std::fmt::{Error, Write};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use toolgate_contract::ToolId;
+use toolgate_host::{Begins, Called, Gauges};
+
+/// What the text is, as HTTP has it.
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Where it is told how many calls took less, in seconds.
+const BUCKETS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
+
+/// What is counted.
+pub(crate) struct Metrics {
+    registry: Registry,
+    calls: Family<OfCall, Counter>,
+    took: Family<OfTool, Histogram, fn() -> Histogram>,
+    now: Now,
+}
+
+/// What is looked up when it is asked for.
+#[derive(Default)]
+struct Now {
+    running: Family<OfPool, Gauge>,
+    running_max: Family<OfPool, Gauge>,
+    waiting: Family<OfPool, Gauge>,
+    waiting_max: Family<OfPool, Gauge>,
+    jobs: Family<OfState, Gauge>,
+    jobs_max: Family<OfState, Gauge>,
+    jobs_ended: Family<OfState, Counter>,
+    connections: Gauge,
+    connections_max: Gauge,
+    streams: Gauge,
+    streams_max: Gauge,
+    sessions: Gauge,
+    sessions_max: Gauge,
+    records: Gauge,
+    records_max: Gauge,
+    records_failing: Gauge,
+}
+
+/// How many are connected, and how many may be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Connected {
+    pub(crate) connections: usize,
+    pub(crate) connections_max: usize,
+    pub(crate) streams: usize,
+    pub(crate) streams_max: usize,
+    pub(crate) sessions: usize,
+    pub(crate) sessions_max: usize,
+}
+
+/// A call that goes on, to be counted once it has ended.
+pub(super) struct Counting {
+    tool: ToolName,
+    dialect: Dialect,
+    began: Instant,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCall {
+    tool: ToolName,
+    dialect: Dialect,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfTool {
+    tool: ToolName,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPool {
+    pool: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfState {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
+}
+
+type Dialect = std::borrow::Cow<'static, str>;
+
+/// A tool as it is counted; no id begins with `_`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum ToolName {
+    Of(ToolId),
+    Unknown,
+    Resources,
+    Prompts,
+}
+
+impl EncodeLabelValue for ToolName {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), Error> {
+        encoder.write_str(match self {
+            Self::Of(id) => id.as_str(),
+            Self::Unknown => "_unknown",
+            Self::Resources => "_resources",
+            Self::Prompts => "_prompts",
+        })
+    }
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::with_prefix("toolgate");
+        let build = Info::new(Build { version: env!("CARGO_PKG_VERSION") });
+        registry.register("build", "Which toolgate this is", build);
+        let started = Gauge::<i64>::default();
+        started.set(seconds_since_epoch());
+        let about = "When this process began to count, since the epoch";
+        registry.register_with_unit("start_time", about, Unit::Seconds, started);
+        let calls = Family::<OfCall, Counter>::default();
+        registry.register("calls", "Calls that have ended, by how", calls.clone());
+        let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let took = Family::<OfTool, Histogram, _>::new_with_constructor(histogram);
+        let about = "How long calls took, from when they were read to their end";
+        registry.register_with_unit("call_duration", about, Unit::Seconds, took.clone());
+        let now = Now::default();
+        now.register(&mut registry);
+        Self { registry, calls, took, now }
+    }
+
+    /// A call begins.
+    pub(super) fn begins(&self, call: &Begins<'_>) -> Counting {
+        let tool = match call.called {
+            Called::Tool(id) => ToolName::Of(id.clone()),
+            Called::Resource(guard) => ToolName::Of(guard.clone()),
+            Called::NoTool => ToolName::Unknown,
+            Called::NoResource => ToolName::Resources,
+            Called::Prompt(_) => ToolName::Prompts,
+        };
+        Counting { tool, dialect: call.dialect.clone(), began: Instant::now() }
+    }
+
+    /// It has ended.
+    pub(super) fn ends(&self, call: &Counting, outcome: &'static str) {
+        let took = call.began.elapsed().as_secs_f64();
+        let Counting { tool, dialect, .. } = call;
+        let (tool, dialect) = (tool.clone(), dialect.clone());
+        self.took.get_or_create(&OfTool { tool: tool.clone() }).observe(took);
+        self.calls.get_or_create(&OfCall { tool, dialect, outcome }).inc();
+    }
+
+    /// All of it as text.
+    pub(crate) fn text(&self, gauges: &Gauges, connected: Connected) -> String {
+        self.now.look(gauges, connected);
+        let mut text = String::new();
+        // A text takes whatever is written.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Now {
+    fn register(&self, registry: &mut Registry) {
+        let gauges = [
+            ("calls_running", "Calls that hold a slot", &self.running),
+            ("calls_running_max", "How many may", &self.running_max),
+            ("calls_waiting", "Calls that wait for a slot", &self.waiting),
+            ("calls_waiting_max", "How many may", &self.waiting_max),
+        ];
+        for (name, about, gauge) in gauges {
+            registry.register(name, about, gauge.clone());
+        }
+        registry.register("jobs", "Jobs of this server that have not ended", self.jobs.clone());
+        registry.register("jobs_max", "How many there may be", self.jobs_max.clone());
+        registry.register("jobs_ended", "Jobs this server has ended", self.jobs_ended.clone());
+        let gauges = [
+            ("connections", "Connections over HTTP", &self.connections),
+            ("connections_max", "How many there may be", &self.connections_max),
+            ("streams", "Event streams and WebSockets that clients keep open", &self.streams),
+            ("streams_max", "How many there may be", &self.streams_max),
+            ("sessions", "MCP sessions over HTTP", &self.sessions),
+            ("sessions_max", "How many there may be", &self.sessions_max),
+            ("audit_records_waiting", "Records that wait to be written", &self.records),
+            ("audit_records_waiting_max", "How many may", &self.records_max),
+            ("audit_failing", "Whether the audit log cannot be written", &self.records_failing),
+        ];
+        for (name, about, gauge) in gauges {
+            registry.register(name, about, gauge.clone());
+        }
+    }
+
+    fn look(&self, gauges: &Gauges, connected: Connected) {
+        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for pool in gauges.pools {
+            let of = OfPool { pool: pool.name };
+            self.running.get_or_create(&of).set(whole(pool.running));
+            self.running_max.get_or_create(&of).set(whole(pool.running_max));
+            self.waiting.get_or_create(&of).set(whole(pool.waiting));
+            self.waiting_max.get_or_create(&of).set(whole(pool.waiting_max));
+        }
+        if let Some(jobs) = gauges.jobs {
+            let states = [
+                ("queued", jobs.queued, jobs.queued_max),
+                ("running", jobs.running, jobs.running_max),
+            ];
+            for (state, count, max) in states {
+                self.jobs.get_or_create(&OfState { state }).set(whole(count));
+                self.jobs_max.get_or_create(&OfState { state }).set(whole(max));
+            }
+            for (state, count) in jobs.ended {
+                is_now(&self.jobs_ended.get_or_create(&OfState { state }), count);
+            }
+        }
+        self.connections.set(whole(connected.connections));
+        self.connections_max.set(whole(connected.connections_max));
+        self.streams.set(whole(connected.streams));
+        self.streams_max.set(whole(connected.streams_max));
+        self.sessions.set(whole(connected.sessions));
+        self.sessions_max.set(whole(connected.sessions_max));
+        if let Some(records) = gauges.records {
+            self.records.set(i64::try_from(records.waiting).unwrap_or(i64::MAX));
+            self.records_max.set(whole(records.places));
+            self.records_failing.set(i64::from(records.failing));
+        }
+    }
+}
+
+/// What is counted elsewhere.
+fn is_now(counter: &Counter, count: u64) {
+    counter.inner().store(count, Ordering::Relaxed);
+}
+
+fn seconds_since_epoch() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_secs()).unwrap_or_default()
+}

@@ -1,0 +1,4 @@
+//! What is told of calls beside their records, to those who watch many servers.
+
+mod exposition;
+mod metrics;
