@@ -115,6 +115,7 @@ pub async fn serve_http(
     host.stop_jobs().await;
     tending.abort();
     host.flush();
+    served.told.close().await;
     over
 }
 
@@ -136,6 +137,7 @@ pub async fn serve_stdio(
     host.stop_jobs().await;
     tending.abort();
     host.flush();
+    served.told.close().await;
     Ok(over?)
 }
 

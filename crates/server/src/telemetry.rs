@@ -3,6 +3,8 @@
 mod told;
 mod metrics;
 mod page;
+mod traces;
+mod span;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -75,7 +75,7 @@ impl Workspace {
         let schemas = enveloping::schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
-        let told = Told::of(&config.telemetry);
+        let told = Told::of(&config.telemetry)?;
         let gate = gate(catalog, library, config, Some(root))?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);
@@ -93,6 +93,7 @@ impl Workspace {
         let mut config = config.clone();
         "off".clone_into(&mut config.audit.to);
         "off".clone_into(&mut config.envelope.log_dir);
+        config.telemetry.otlp = None;
         Self::open(root, &config)
     }
 
@@ -132,6 +133,7 @@ impl Workspace {
         self.host.stop_jobs().await;
         self.processes.close().await;
         self.host.flush();
+        self.told.close().await;
     }
 }
 

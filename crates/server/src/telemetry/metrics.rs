@@ -18,6 +18,8 @@ use prometheus_client::registry::{Registry, Unit};
 use toolgate_contract::ToolId;
 use toolgate_host::{Begins, Called, Gauges};
 
+use super::traces::Sent;
+
 /// What the text is, as HTTP has it.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Where it is told how many calls took less, in seconds.
@@ -51,6 +53,8 @@ struct Now {
     records: Gauge,
     records_max: Gauge,
     records_failing: Gauge,
+    spans_sent: Counter,
+    spans_dropped: Counter,
 }
 
 /// How many are connected, and how many may be.
@@ -162,8 +166,8 @@ impl Metrics {
     }
 
     /// All of it as text.
-    pub(crate) fn text(&self, gauges: &Gauges, connected: Connected) -> String {
-        self.now.look(gauges, connected);
+    pub(crate) fn text(&self, gauges: &Gauges, connected: Connected, sent: Sent) -> String {
+        self.now.look(gauges, connected, sent);
         let mut text = String::new();
         // A text takes whatever is written.
         let _ = encode(&mut text, &self.registry);
@@ -199,9 +203,12 @@ impl Now {
         for (name, about, gauge) in gauges {
             registry.register(name, about, gauge.clone());
         }
+        registry.register("spans_sent", "Spans that a collector has", self.spans_sent.clone());
+        let about = "Spans that no collector has: too many waited, or it did not take them";
+        registry.register("spans_dropped", about, self.spans_dropped.clone());
     }
 
-    fn look(&self, gauges: &Gauges, connected: Connected) {
+    fn look(&self, gauges: &Gauges, connected: Connected, sent: Sent) {
         let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for pool in gauges.pools {
             let of = OfPool { pool: pool.name };
@@ -234,6 +241,8 @@ impl Now {
             self.records_max.set(whole(records.places));
             self.records_failing.set(i64::from(records.failing));
         }
+        is_now(&self.spans_sent, sent.sent);
+        is_now(&self.spans_dropped, sent.dropped);
     }
 }
 

@@ -51,7 +51,7 @@ impl Page {
             sessions,
             ..self.bounds
         };
-        let text = metrics.text(&self.host.gauges(), connected);
+        let text = metrics.text(&self.host.gauges(), connected, self.told.sent());
         Reply::json(text).with_header("content-type", MEDIA_TYPE)
     }
 }
