@@ -9,7 +9,7 @@ use toolgate_toolsets::commands::Declared;
 use toolgate_toolsets::files;
 use toolgate_toolsets::world::sandbox::Beside;
 
-use crate::config::{self, Config, cache_folder, state_folder};
+use crate::config::{Config, cache_folder, state_folder};
 use crate::wiring::{beneath, jobs_folder, real};
 use crate::{enveloping, recording};
 
@@ -27,9 +27,8 @@ pub(crate) fn files(
     let schemas = enveloping::schema_folders(&config.envelope);
     let real_schemas = config.envelope.schemas.iter().map(|named| root.join(named));
     let records = recording::paths(&config.audit)?;
-    let keys = config::key_file::path(&config.server)?;
-    let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(keys);
-    let all = all.chain(state_folder());
+    let own = recording::own(config)?;
+    let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(own);
     let inside: Vec<String> = all.filter_map(|path| beneath(root, &path)).collect();
     // It need not be there yet.
     let jobs = jobs_folder(root, &config.jobs.to)?

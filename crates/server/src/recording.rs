@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use toolgate_host::{Audit, AuditDestination, AuditFile};
 
-use crate::config::{self, state_folder};
+use crate::config::{self, Config, key_file, state_folder};
 
 /// The file that records go to, its key and its bounds; `None` where they go to none.
 pub fn file(config: &config::Audit) -> anyhow::Result<Option<AuditFile>> {
@@ -21,6 +21,15 @@ pub(crate) fn paths(config: &config::Audit) -> anyhow::Result<Vec<PathBuf>> {
     let aside = (1..=keep).map(|number| number.to_string()).chain(["head".to_owned()]);
     let beside = aside.map(|end| PathBuf::from(format!("{}.{end}", path.display())));
     Ok(beside.chain([path.clone(), key]).collect())
+}
+
+/// What no tool may read, though it lie in the folder that is served: the key that records are
+/// sealed with, those that callers are known by and TLS is spoken with, and the state folder.
+pub(crate) fn own(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
+    let key = file(&config.audit)?.map(|file| file.key);
+    let keys = key_file::path(&config.server)?;
+    let tls = config.server.tls_key.as_ref().map(PathBuf::from);
+    Ok([state_folder(), key, keys, tls].into_iter().flatten().collect())
 }
 
 /// Where records go.

@@ -13,6 +13,7 @@ use toolgate_host::{
     Rate, Scope, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
+use toolgate_toolsets::world::root::hide;
 use toolgate_toolsets::world::{Fetch, Processes, Root, Sandbox};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
@@ -50,6 +51,7 @@ pub struct Workspace {
 impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
+        recording::own(config)?.iter().for_each(|path| hide(path));
         let declared = commands::declared(&config.commands, config.source.as_ref())?;
         let files = guarded::files(root, config, &declared)?;
         guarded::check_allowed(root, config)?;

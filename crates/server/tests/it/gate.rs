@@ -3,6 +3,7 @@
 mod records;
 mod audit;
 mod facts;
+mod hidden;
 mod secrets;
 mod bounds;
 mod offers;

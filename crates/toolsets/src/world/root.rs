@@ -10,6 +10,7 @@ mod path;
 mod beneath;
 mod refusal;
 mod protected;
+mod hidden;
 mod meta;
 mod etag;
 mod file;
@@ -47,6 +48,7 @@ pub(crate) use copy::{Bounds, Copied};
 pub(crate) use entries::Page;
 pub use etag::Etag;
 pub use file::File;
+pub use hidden::hide;
 pub(crate) use look::Look;
 pub use meta::{Kind, Meta};
 pub(crate) use meta::{Moment, Stamp};
@@ -111,6 +113,7 @@ impl Root {
             let why = format!("/proc is needed to tell where files are, and cannot be read: {err}");
             io::Error::new(io::ErrorKind::Unsupported, why)
         })?;
+        hidden::opened(&path);
         let room = Arc::new(Semaphore::new(work::AT_ONCE));
         let held = Held { dir, path, locks: Locks::default(), room };
         Ok(Self { held: Arc::new(held), rules: Arc::new(Ruled::new(&Rules::default())) })

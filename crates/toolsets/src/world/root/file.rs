@@ -9,6 +9,7 @@ use toolgate_contract::ToolError;
 
 use super::Root;
 use super::etag::{Etag, Hash};
+use super::hidden;
 use super::meta::{Kind, Meta, Stamp};
 use super::path::shown;
 use super::refusal::refusal;
@@ -66,6 +67,7 @@ impl File {
     pub(super) fn new(fd: OwnedFd, path: &str) -> Result<Self, ToolError> {
         let meta = Meta::from(fstat(&fd).map_err(|err| refusal(path, err))?);
         regular(&meta, path)?;
+        hidden::shows(fd.as_fd(), path)?;
         Ok(Self { fd, meta, path: path.to_owned() })
     }
 
