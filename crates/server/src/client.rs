@@ -8,11 +8,12 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
     Body, BoxFuture, CallError, Caller, Fault, Frame, Reply, Request, ToolError,
 };
-use toolgate_dialects::{Ask, Listening, Reading, Refused};
+use toolgate_dialects::{Ask, Listening, OnLeave, Reading, Refused};
 
 use crate::session::{Answered, Out, Running, Session, locked, now_or_spawned};
 
@@ -322,4 +323,23 @@ impl Pending {
             }
         }
     }
+}
+
+/// The client's being there. Dropped, it cancels what only that client wanted.
+pub(crate) struct Presence(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
+
+impl Presence {
+    pub(crate) fn new(on_leave: OnLeave, cancel: CancellationToken) -> Self {
+        Self(match on_leave {
+            OnLeave::Cancels => Some(cancel.drop_guard()),
+            OnLeave::Continues => None,
+        })
+    }
+}
+
+/// 128 random bits in hex.
+pub(crate) fn random_id() -> Result<String, getrandom::Error> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits)?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bits)))
 }

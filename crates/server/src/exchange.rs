@@ -13,12 +13,11 @@ use futures_util::stream::poll_fn;
 use http::{HeaderMap, Method};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
-use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{Body, BoxFuture, Caller, Frame, Head, Reply, Request};
 use toolgate_dialects::{Accepts, Ask, Dialect, Duplex, OnLeave, Reading, Refused, Upgrade};
 use toolgate_transports::http::{Exchange, Incoming, Outgoing, Sender, SentEvent, Unread};
 
-use crate::client::Pending;
+use crate::client::{Pending, Presence, random_id};
 use crate::duplex::Duplexes;
 use crate::identity::Identity;
 use crate::lines::LineBounds;
@@ -348,9 +347,8 @@ impl Endpoints {
 
 impl Exchange for Endpoints {
     fn serves(&self, path: &str) -> bool {
-        self.routes.at(path).is_some()
-            || self.identity.has_page(path)
-            || self.metrics(path).is_some()
+        let is_page = self.identity.has_page(path) || self.metrics(path).is_some();
+        is_page || self.routes.at(path).is_some()
     }
 
     fn paths(&self) -> Vec<&str> {
@@ -439,18 +437,6 @@ fn give_up_the_most_silent(sessions: &mut HashMap<String, Seat>) -> bool {
         .and_then(|id| sessions.remove(&id))
         .map(|seat| seat.session.end("the session was ended"))
         .is_some()
-}
-
-/// The client's being there. Dropped, it cancels what only that client wanted.
-struct Presence(#[allow(dead_code, reason = "cancels on drop")] Option<DropGuard>);
-
-impl Presence {
-    fn new(on_leave: OnLeave, cancel: CancellationToken) -> Self {
-        Self(match on_leave {
-            OnLeave::Cancels => Some(cancel.drop_guard()),
-            OnLeave::Continues => None,
-        })
-    }
 }
 
 /// An answer that is there at once: a message, or a stream if something was said before it.
@@ -611,11 +597,4 @@ fn told(telling: Telling) -> Outgoing {
 /// HTTP owes every request an answer, even one that nobody wants any more.
 fn owed(answer: Option<Reply>) -> Reply {
     answer.unwrap_or_else(|| Reply::empty(202))
-}
-
-/// 128 random bits in hex.
-fn random_id() -> Result<String, getrandom::Error> {
-    let mut bits = [0; 16];
-    getrandom::fill(&mut bits)?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bits)))
 }
