@@ -204,33 +204,44 @@ impl Chain {
 
     /// Goes on in a new file.
     fn roll(&mut self, mut head: Head) -> io::Result<Head> {
-        head.from = head.from.max(self.put_aside()?.unwrap_or(0));
+        // Told before: a server that is killed in between has let go of nothing that is missed.
+        if let Some(from) = self.left_by_one_more()? {
+            head.from = head.from.max(from);
+            self.tell(head)?;
+        }
+        self.put_aside()?;
         head.bytes = 0;
         self.tell(head)?;
         Ok(head)
     }
 
-    /// Puts the file aside, and forgets the oldest beyond those that are kept. Which line is the
-    /// first that is left, if any was forgotten.
-    fn put_aside(&mut self) -> io::Result<Option<u64>> {
-        let taken = |number: &u32| aside(&self.path, *number).exists();
-        // As many as there are, and not those behind a gap that a crash left.
-        let free = (1..=self.keep).take_while(taken).count() + 1;
-        let free = u32::try_from(free).unwrap_or(u32::MAX);
-        let mut from = None;
-        if free > self.keep {
-            let oldest = match self.keep {
-                1 => self.path.clone(),
-                keep => aside(&self.path, keep - 1),
-            };
-            from = first_line(&oldest)?.as_deref().and_then(|line| Some(Line::of(line)?.seq));
+    /// Which line is the first that is left once one file more is put aside, if the oldest is
+    /// forgotten for that.
+    fn left_by_one_more(&self) -> io::Result<Option<u64>> {
+        if self.aside() < self.keep {
+            return Ok(None);
         }
-        for number in (1..free.min(self.keep)).rev() {
+        let oldest = match self.keep {
+            1 => self.path.clone(),
+            keep => aside(&self.path, keep - 1),
+        };
+        Ok(first_line(&oldest)?.as_deref().and_then(|line| Some(Line::of(line)?.seq)))
+    }
+
+    /// Puts the file aside, and forgets the oldest beyond those that are kept.
+    fn put_aside(&mut self) -> io::Result<()> {
+        for number in (1..=self.aside().min(self.keep - 1)).rev() {
             std::fs::rename(aside(&self.path, number), aside(&self.path, number + 1))?;
         }
         std::fs::rename(&self.path, aside(&self.path, 1))?;
         self.file = append(&self.path)?;
-        Ok(from)
+        Ok(())
+    }
+
+    /// How many older files there are: not those behind a gap that a crash left.
+    fn aside(&self) -> u32 {
+        let taken = |number: &u32| aside(&self.path, *number).exists();
+        u32::try_from((1..=self.keep).take_while(taken).count()).unwrap_or(u32::MAX)
     }
 }
 
