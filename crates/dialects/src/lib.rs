@@ -181,6 +181,7 @@ pub trait Conversation: Send {
 }
 
 /// What a frame turned out to be.
+#[allow(clippy::large_enum_variant, reason = "most frames are asks, and a box would cost each")]
 pub enum Reading {
     /// Answered on the spot.
     Reply(Reply),

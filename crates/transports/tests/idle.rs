@@ -76,6 +76,7 @@ async fn a_thousand_quiet_clients_cost_little() {
     let shutdown = CancellationToken::new();
     let minute = Duration::from_secs(60);
     let bounds = Bounds {
+        occupancy: toolgate_transports::http::Occupancy::default(),
         body_bytes_max: 4 << 20,
         body_time_max: minute,
         head_time_max: minute,

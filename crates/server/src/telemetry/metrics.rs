@@ -5,8 +5,9 @@
 
 use std::fmt::{Error, Write};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -130,7 +131,7 @@ impl Metrics {
         let build = Info::new(Build { version: env!("CARGO_PKG_VERSION") });
         registry.register("build", "Which toolgate this is", build);
         let started = Gauge::<i64>::default();
-        started.set(seconds_since_epoch());
+        started.set(Timestamp::now().as_second());
         let about = "When this process began to count, since the epoch";
         registry.register_with_unit("start_time", about, Unit::Seconds, started);
         let calls = Family::<OfCall, Counter>::default();
@@ -249,9 +250,4 @@ impl Now {
 /// What is counted elsewhere.
 fn is_now(counter: &Counter, count: u64) {
     counter.inner().store(count, Ordering::Relaxed);
-}
-
-fn seconds_since_epoch() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    i64::try_from(since.as_secs()).unwrap_or_default()
 }

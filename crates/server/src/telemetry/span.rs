@@ -1,7 +1,8 @@
 //! A call as a span: named by the conventions of the field, spelled as OTLP has it in JSON.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use toolgate_contract::Trace;
 use toolgate_host::{Begins, Called, Ends};
@@ -21,7 +22,7 @@ pub(super) struct Open {
     parent: Option<String>,
     state: Option<String>,
     baggage: Option<String>,
-    began: SystemTime,
+    began: Timestamp,
     since: Instant,
     what: What,
     about: Vec<(&'static str, Value)>,
@@ -92,7 +93,7 @@ impl Open {
             parent,
             state,
             baggage,
-            began: SystemTime::now(),
+            began: Timestamp::now(),
             since: Instant::now(),
             what,
             about,
@@ -153,7 +154,8 @@ impl Span {
         }
         let error = error_type(outcome);
         about.extend(error.map(|error| ("error.type", json!(error))));
-        let began = open.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began = open.began.as_nanosecond();
+        let ended = began.saturating_add_unsigned(took.as_nanos());
         let mut span = Map::new();
         span.insert("traceId".into(), json!(open.trace));
         span.insert("spanId".into(), json!(open.id));
@@ -167,8 +169,8 @@ impl Span {
         span.insert("flags".into(), json!(if open.parent.is_some() { 0x301 } else { 0x101 }));
         span.insert("name".into(), json!(name));
         span.insert("kind".into(), json!(KIND_SERVER));
-        span.insert("startTimeUnixNano".into(), json!(began.as_nanos().to_string()));
-        span.insert("endTimeUnixNano".into(), json!((began + *took).as_nanos().to_string()));
+        span.insert("startTimeUnixNano".into(), json!(began.to_string()));
+        span.insert("endTimeUnixNano".into(), json!(ended.to_string()));
         span.insert("attributes".into(), about.iter().map(attribute).collect());
         if let Some(error) = error {
             span.insert("status".into(), json!({ "code": STATUS_ERROR, "message": error }));
