@@ -20,6 +20,7 @@ use toolgate_transports::websocket::{Close, Socket, Talk};
 /// Bounds no test meets by chance.
 pub(crate) fn bounds() -> Bounds {
     Bounds {
+        occupancy: toolgate_transports::http::Occupancy::default(),
         body_bytes_max: 64 << 10,
         body_time_max: Duration::from_secs(10),
         head_time_max: Duration::from_secs(10),
