@@ -49,16 +49,23 @@ pub(super) fn unified(
         counted = from;
         let old = String::from_utf8_lossy(&old[from.0..in_old.end - tail]);
         let new = String::from_utf8_lossy(&new[from.1..in_new.end - tail]);
-        let diff = TextDiff::configure().timeout(THINKING_MAX).diff_lines(&*old, &*new);
+        // Its own lines end at a CR alone, too, and nobody else's do.
+        let old: Vec<&str> = old.split_inclusive('\n').collect();
+        let new: Vec<&str> = new.split_inclusive('\n').collect();
+        let diff = TextDiff::configure().timeout(THINKING_MAX).diff_slices(&old, &new);
         for hunk in diff.unified_diff().context_radius(CONTEXT).iter_hunks() {
             watch.check()?;
             if text.is_empty() {
                 text = format!("--- a/{path}\n+++ b/{path}\n");
             }
-            let hunk = hunk.to_string();
-            let (header, body) = hunk.split_once('\n').unwrap_or((&hunk, ""));
-            let _ = writeln!(text, "{}", moved(header, lines));
-            text += body;
+            let _ = writeln!(text, "{}", moved(&hunk.header().to_string(), lines));
+            for change in hunk.iter_changes() {
+                let (tag, line) = (change.tag(), change.value());
+                let _ = write!(text, "{tag}{line}");
+                if !line.ends_with('\n') {
+                    text += "\n\\ No newline at end of file\n";
+                }
+            }
             if text.len() > limit {
                 break;
             }
@@ -142,4 +149,26 @@ fn moved(header: &str, lines: (usize, usize)) -> String {
         format!("{sign}{}{len}", from + lines)
     });
     parts.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Change, Times, apply, plan};
+    use super::*;
+
+    #[test]
+    fn a_cr_alone_ends_no_line_of_a_diff() {
+        for (file, lines) in [
+            ("a\rb\nc\r", "-a\rb\n+a\rx\n c\r\n\\ No newline at end of file\n"),
+            ("a\rb", "-a\rb\n\\ No newline at end of file\n+a\rx\n\\ No newline at end of file\n"),
+        ] {
+            let change = Change::Text { old: "b", new: "x", times: Times::Once };
+            let plan = plan(file.as_bytes(), &[change], "f", &Watch::default()).unwrap();
+            let new = apply(file.as_bytes(), &plan);
+            let told = unified(file.as_bytes(), &new, &plan.spans, "f", 1 << 20, &Watch::default());
+            let (diff, _) = told.unwrap();
+            let (_, told) = diff.split_once(" @@\n").unwrap();
+            assert_eq!(told, lines);
+        }
+    }
 }
