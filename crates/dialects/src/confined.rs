@@ -8,8 +8,13 @@ use serde_json::Value;
 /// A line for what the program printed to standard error; `None` where there is nothing to tell.
 fn shortfall(value: &Value) -> Option<String> {
     let sandbox = value.get("sandbox")?;
-    let missing = sandbox.get("missing")?.as_array().filter(|missing| !missing.is_empty())?;
-    let layers: Vec<&str> = missing.iter().filter_map(|it| it.get("layer")?.as_str()).collect();
+    let missing = sandbox.get("missing")?.as_array()?;
+    let layers = missing.iter().filter_map(|it| it.get("layer")?.as_str());
+    // Few have control groups who are not root; what they bound is bounded by process without.
+    let layers: Vec<&str> = layers.filter(|layer| *layer != "groups").collect();
+    if layers.is_empty() {
+        return None;
+    }
     let profile = sandbox.get("profile").and_then(Value::as_str).unwrap_or_default();
     Some(format!("toolgate: the sandbox `{profile}` lacks {} on this system\n", layers.join(", ")))
 }
@@ -32,6 +37,9 @@ mod tests {
         let whole = json!({ "sandbox": "workspace" });
         assert_eq!(told("out".into(), &whole), "out");
         assert_eq!(told("out".into(), &json!({})), "out");
+        let groups =
+            json!({ "profile": "workspace", "missing": [{ "layer": "groups", "why": "" }] });
+        assert_eq!(told("out".into(), &json!({ "sandbox": groups })), "out");
         let missing = json!([{ "layer": "view", "why": "a" }, { "layer": "network", "why": "b" }]);
         let partly = json!({ "sandbox": { "profile": "workspace", "missing": missing } });
         let line = "toolgate: the sandbox `workspace` lacks view, network on this system\n";

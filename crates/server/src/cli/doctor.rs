@@ -39,7 +39,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let configured = config.sandbox.profile;
     // What there would be is worth knowing, too.
     let asked = if configured == Profile::Off { Profile::Workspace } else { configured };
-    let held = sandbox.held(asked, &root, &environment().into_iter().collect())?;
+    let variables = environment().into_iter().collect();
+    let held = sandbox.held(asked, &root, &variables)?;
+    let profiles = [Profile::ReadOnly, Profile::Workspace, Profile::Network];
+    let profiles = profiles.map(|profile| sandbox.held(profile, &root, &variables));
+    let profiles = profiles.into_iter().collect::<Result<Vec<_>, _>>()?;
     let is_root = rustix::process::geteuid().is_root();
     let text = if args.json {
         let is_held = |layer: Layer| !held.missing.iter().any(|it| it.layer == layer);
@@ -47,18 +51,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Layer::ALL.iter().map(|&it| (it.name().to_owned(), is_held(it).into())).collect();
         let told = json!({
             "configured": configured, "profile": asked, "require": config.sandbox.require,
-            "layers": layers, "missing": held.missing, "root": is_root,
+            "layers": layers, "missing": held.missing, "profiles": profiles, "root": is_root,
         });
         format!("{told:#}\n")
     } else {
-        told(&held, configured, config.sandbox.require, is_root)
+        told(&held, &profiles, configured, config.sandbox.require, is_root)
     };
     print(&text)?;
     let is_kept = configured == Profile::Off || held.is_whole();
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn told(held: &Held, configured: Profile, require: Require, is_root: bool) -> String {
+fn told(
+    held: &Held,
+    profiles: &[Held],
+    configured: Profile,
+    require: Require,
+    is_root: bool,
+) -> String {
     let mut text = match configured {
         Profile::Off => "sandbox.profile is `off`: programs may do whatever the server may.\n\
                          With `workspace` this system would hold:\n"
@@ -71,6 +81,12 @@ fn told(held: &Held, configured: Profile, require: Require, is_root: bool) -> St
             None => writeln!(text, "  held     {:<9} {}", layer.name(), layer.holds()),
             Some(it) => writeln!(text, "  MISSING  {:<9} {}", layer.name(), it.why),
         };
+    }
+    text.push_str("A program then\n");
+    for held in profiles {
+        let does = held.profile.does();
+        let whole = if held.is_whole() { "whole" } else { "not whole" };
+        let _ = writeln!(text, "  {:<9} {does}: {whole}", held.profile.name());
     }
     if !held.is_whole() {
         text.push_str(match require {

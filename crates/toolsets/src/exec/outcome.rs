@@ -8,7 +8,7 @@ use serde::Serialize;
 use toolgate_contract::{Ending, Text};
 
 use super::shown::Extent;
-use crate::world::sandbox::{Held, Profile};
+use crate::world::sandbox::{Held, Layer, Profile};
 
 /// What a program did.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -60,11 +60,15 @@ impl Confined {
         profile < Profile::Network
     }
 
-    /// What a reader has to know of it.
+    /// What a reader has to know of it. Control groups are had by few who are not root, and what
+    /// they bound is bounded by process without: that is for whoever looks at the value.
     pub(crate) fn note(&self) -> Option<String> {
         let Self::Partly(held) = self else { return None };
-        let (profile, names) = (held.profile.name(), held.names());
-        Some(format!("; the sandbox `{profile}` lacks {names} on this system"))
+        let missing = held.missing.iter().map(|it| it.layer);
+        let names: Vec<_> = missing.filter(|it| *it != Layer::Groups).map(Layer::name).collect();
+        let (profile, names) = (held.profile.name(), names.join(", "));
+        let lacks = || format!("; the sandbox `{profile}` lacks {names} on this system");
+        (!names.is_empty()).then(lacks)
     }
 }
 

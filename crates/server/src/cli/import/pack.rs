@@ -21,6 +21,8 @@ pub(super) struct Command {
     pub(super) about: String,
     pub(super) argv: Vec<String>,
     pub(super) artefacts: Vec<String>,
+    /// Whether it takes the place of the built-in tool that has its id.
+    pub(super) replaces: bool,
     pub(super) arguments: Vec<Argument>,
 }
 
@@ -42,9 +44,12 @@ pub(super) struct Argument {
 impl Command {
     /// Its table.
     pub(super) fn write(&self) -> String {
-        let Self { id, about, argv, artefacts, arguments } = self;
+        let Self { id, about, argv, artefacts, replaces, arguments } = self;
         let mut text = format!("\n[command.{}]\nabout = {}\n", string(id), string(about));
         text += &format!("argv = {}\n", strings(argv));
+        if *replaces {
+            text += "replaces = true\n";
+        }
         if !artefacts.is_empty() {
             text += &format!("artefacts = {}\n", strings(artefacts));
         }

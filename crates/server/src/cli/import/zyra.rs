@@ -240,6 +240,7 @@ fn command(words: &str, said: &Value, usage: &Usage) -> Command {
         about,
         argv,
         artefacts: artefacts.collect(),
+        replaces: false,
         arguments,
     }
 }
@@ -358,6 +359,8 @@ fn search(id: &str, about: &str, argv: &[&str]) -> Command {
         about: about.to_owned(),
         argv: argv.iter().copied().chain(["{options}"]).map(str::to_owned).collect(),
         artefacts: Vec::new(),
+        // Who speaks as to Zyra means Zyra's.
+        replaces: id == "search.semantic",
         arguments: vec![
             argument("query", "string!", "What to look for in titles, keywords and descriptions."),
             limit,

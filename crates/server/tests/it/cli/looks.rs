@@ -260,3 +260,20 @@ fn what_is_no_command_is_told_and_nothing_is_shown() {
         assert!(done.err.contains("--help") || done.err.contains("Usage"), "{done:?}");
     }
 }
+
+#[test]
+fn the_doctor_says_what_each_profile_holds_here() {
+    let workspace = Workspace::new();
+    let done = run(workspace.root(), &["doctor", "--json"]);
+    let told: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(told["configured"], "workspace", "{told}");
+    let missing = told["missing"].as_array().unwrap();
+    assert_eq!(done.code, i32::from(!missing.is_empty()), "{told}");
+    for (layer, held) in told["layers"].as_object().unwrap() {
+        assert_eq!(*held, !missing.iter().any(|it| it["layer"] == **layer), "{told}");
+    }
+    let named = told["profiles"].as_array().unwrap().iter().map(|it| it["profile"].clone());
+    assert_eq!(named.collect::<Vec<_>>(), ["read-only", "workspace", "network"]);
+    let text = run(workspace.root(), &["doctor"]).out;
+    assert!(text.contains("seccomp") && text.contains("network   reads and writes"), "{text}");
+}

@@ -78,6 +78,9 @@ fn the_marks_cannot_be_made_by_tools_where_the_home_is_served() {
     let written = serve("files_write", write);
     assert!(written.code == 1 && written.err.contains("protected"), "{written:?}");
     let ran = serve("exec_run", script);
+    if ran.err.contains("lacks view") {
+        return eprintln!("NOT TRIED: this system lacks `view`");
+    }
     assert!(!ran.out.contains("trusted\n"), "{ran:?}");
     assert!(!home.path().join(".local/state/toolgate/trusted/x").exists(), "{ran:?}");
 }

@@ -40,7 +40,8 @@ fn what_the_system_lacks_is_told_and_refused_where_all_is_required() {
     assert_eq!(told["exit_code"], 0, "{answer}");
     let missing = told["sandbox"]["missing"].as_array().unwrap();
     assert!(missing.iter().any(|it| it["layer"] == "groups"), "{told}");
-    assert!(answer["result"]["content"].to_string().contains("lacks groups"), "{answer}");
+    // Few have them who are not root: no text says so each time.
+    assert!(!answer["result"]["content"].to_string().contains("lacks"), "{answer}");
     let mut strict = Client::stdio(launch().set("sandbox_require", "strict"), MODERN);
     let answer = strict.call("exec_run", json!({ "command": "touch", "args": ["ran"] }));
     assert!(answer.to_string().contains("`groups` is missing"), "{answer}");

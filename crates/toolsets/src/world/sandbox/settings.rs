@@ -89,6 +89,20 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// What a program may do, in a few words.
+    pub fn does(self) -> &'static str {
+        match self {
+            Self::ReadOnly => {
+                "reads the workspace and the system's programs, writes nothing that lasts"
+            }
+            Self::Workspace => "reads and writes the workspace, and reaches no network",
+            Self::Network => "reads and writes the workspace, in the machine's own network",
+            Self::Off => "does whatever the server may",
+        }
+    }
+}
+
 impl Settings {
     /// Whether they can be kept.
     ///
