@@ -18,6 +18,7 @@ mod conformance;
 mod contracts;
 mod demo;
 mod eval;
+mod fuzz;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,10 @@ cargo xtask WORD
                        attack the server as callers, files and programs would, by every dialect
                        and transport, and print a line a case; ID may be the beginning of one,
                        --bin attacks a binary that is built already, --verbose prints each play
+  fuzz [TARGET].. [--seconds N] [--merge | --again FILE]
+                       feed every parser of foreign bytes what nobody would write, from the kept
+                       inputs on, for so many seconds each (8), and print a line a target; --merge
+                       keeps what leads somewhere new, --again runs one input and shows what comes
   conformance [--scenario NAME] [--revision REVISION] [--keep]
                        hold an example server against MCP's own conformance suite, for each
                        revision, print each check that fails and how many pass; --keep keeps
@@ -58,6 +63,9 @@ cargo xtask WORD
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = fuzz::stand_in(&words) {
+        return code;
+    }
     let flag = |name: &str| words.iter().any(|word| word == name);
     let done = match words.first().map(String::as_str) {
         Some("test") => test::everything(flag("--quick")),
@@ -65,6 +73,7 @@ fn main() -> ExitCode {
         Some("bench") => bench::measure(&words[1..]),
         Some("chaos") => chaos::from_words(&words[1..]),
         Some("attack") => attack::from_words(&words[1..]),
+        Some("fuzz") => fuzz::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
         Some("contracts") => contracts::from_words(&words[1..]),
         Some("eval-search") => eval::search(&words[1..]),

@@ -12,6 +12,8 @@ const RIPGREP: &str = "ripgrep@15.2.0";
 
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
+    // libFuzzer is C++.
+    debian("g++", &["--version"], &["g++"])?;
     python()?;
     judges()?;
     oauth()?;

@@ -3,10 +3,13 @@
 use std::time::Instant;
 
 use crate::shell::{cargo, run, run_with};
-use crate::{chaos, codegen, conformance, contracts, setup, tidy};
+use crate::{chaos, codegen, conformance, contracts, fuzz, setup, tidy};
 
 /// How often the server is killed; more often with `cargo xtask chaos`.
 const KILLS: usize = 5;
+
+/// How long each target is fuzzed; longer with `cargo xtask fuzz`.
+const FUZZ_SECONDS: u64 = 5;
 
 /// The tests that need nothing installed and take no longer than one waits.
 const EVERYDAY: &str = "not test(/^(clients|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests)::/) \
@@ -20,6 +23,7 @@ fn all(quick: bool) -> anyhow::Result<()> {
         setup::everything()?;
     }
     run(&cargo, &["fmt", "--all", "--check"])?;
+    run(&cargo, &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])?;
     tidy::check()?;
     run(
         &cargo,
@@ -45,7 +49,12 @@ fn all(quick: bool) -> anyhow::Result<()> {
     run(&cargo, &["test", "--workspace", "--locked", "--doc", "--quiet"])?;
     let strict = [("RUSTDOCFLAGS", "--deny warnings")];
     run_with(&cargo, &["doc", "--workspace", "--no-deps", "--locked", "--quiet"], &strict)?;
-    codegen::pages(true)
+    codegen::pages(true)?;
+    if !quick {
+        // Last: it builds our crates once more, with coverage.
+        fuzz::fuzz(&fuzz::Wanted::all(FUZZ_SECONDS))?;
+    }
+    Ok(())
 }
 
 /// The engine that is left out unless it is asked for. Everything else is as it was without it.

@@ -24,6 +24,8 @@ mod confined;
 mod enveloped;
 mod json;
 mod rpc;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 /// Every dialect, by name: a new one is a file and a line here.
 pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {

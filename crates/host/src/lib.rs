@@ -23,6 +23,8 @@ mod mirrored;
 mod confirm;
 mod patience;
 mod rounds;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 

@@ -24,6 +24,8 @@ pub use audit::Audit;
 pub use contracts::Contracts;
 pub use keys::{Key, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
+#[cfg(fuzzing)]
+pub(crate) use load::check_text as fuzz_settings;
 pub use load::{Loaded, check_listen, check_reach, environment, load};
 pub(crate) use load::{cache_folder, state_folder};
 pub use policy::{Effect as PolicyEffect, Policy, Rule as PolicyRule};

@@ -31,6 +31,8 @@ mod duplex;
 mod streams;
 mod questions;
 mod listening;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 use std::io;
 use std::sync::Arc;

@@ -137,7 +137,7 @@ pub(crate) fn tidings_event(id: &str) -> Option<u64> {
 }
 
 /// The stream and the event of an id.
-fn numbers(id: &str) -> Option<(u64, u64)> {
+pub(crate) fn numbers(id: &str) -> Option<(u64, u64)> {
     let (stream, event) = id.split_once('-')?;
     let number = |text: &str| text.parse().ok().filter(|n: &u64| n.to_string() == text);
     Some((number(stream)?, number(event)?))

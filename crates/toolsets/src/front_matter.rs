@@ -161,6 +161,36 @@ pub(crate) fn line_of<T>(what: &serde_saphyr::Spanned<T>) -> usize {
     usize::try_from(what.referenced.line()).unwrap_or(1).max(1) + HEAD_LINE - 1
 }
 
+/// Takes a file apart, which loses nothing, and reads its head.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "they are only read")]
+    struct Head {
+        name: String,
+        tags: Option<Vec<String>>,
+        wanted: Option<bool>,
+        of: Option<std::collections::BTreeMap<String, serde_json::Value>>,
+    }
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Ok(Parts { head, body, body_line }) = split_if_any(text) else { return };
+    assert!(text.ends_with(body) && text.contains(head));
+    if !body.is_empty() {
+        let before = &text[..text.len() - body.len()];
+        assert_eq!(before.matches('\n').count() + 1, body_line, "{body:?}");
+    }
+    let lines = text.matches('\n').count() + 1;
+    for wrong in [
+        parse::<Head>(head, &[("tags", "must be a list")]).err(),
+        parse::<serde_json::Value>(head, &[]).err(),
+    ] {
+        if let Some(wrong) = wrong {
+            assert!((1..=lines + 1).contains(&wrong.line), "{wrong:?}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

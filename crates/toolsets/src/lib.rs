@@ -19,5 +19,7 @@ mod media;
 mod places;
 mod printable;
 pub mod world;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 pub use places::check_folder;

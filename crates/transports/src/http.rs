@@ -36,6 +36,8 @@ pub use admission::Admission;
 use door::{Client, Door};
 use heads::Heeded;
 pub use occupancy::Occupancy;
+#[cfg(fuzzing)]
+pub(crate) use heads::check as check_heads;
 pub(crate) use patience::Patient;
 use seats::{Lasting, Seat};
 pub use secure::Entrance;

@@ -7,3 +7,5 @@ pub mod stdio;
 pub mod http;
 pub mod websocket;
 pub mod memory;
+#[cfg(fuzzing)]
+pub mod fuzzing;

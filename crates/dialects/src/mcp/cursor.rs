@@ -53,6 +53,14 @@ fn read(cursor: &str) -> Option<String> {
     std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK).map(str::to_owned)
 }
 
+/// Refuses a text that reads as a cursor and is none that is written here.
+#[cfg(fuzzing)]
+pub(crate) fn check(text: &str) {
+    if let Some(item) = read(text) {
+        assert_eq!(write(&item), text);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -17,6 +17,9 @@ mod tasks;
 mod asking;
 mod listening;
 
+#[cfg(fuzzing)]
+pub(crate) use cursor::check as check_cursor;
+
 use std::sync::Arc;
 
 use http::Method;

@@ -195,3 +195,11 @@ fn read_cursor(cursor: &str) -> Option<ToolId> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
     ToolId::new(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
 }
+
+/// Refuses a text that reads as a cursor and is none that is written here.
+#[cfg(fuzzing)]
+pub(crate) fn check_cursor(text: &str) {
+    if let Some(after) = read_cursor(text) {
+        assert_eq!(write_cursor(&after), text);
+    }
+}

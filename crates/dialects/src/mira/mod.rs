@@ -13,6 +13,9 @@ mod listing;
 mod refusals;
 mod ticket;
 
+#[cfg(fuzzing)]
+pub(crate) use listing::check_cursor;
+
 use std::sync::Arc;
 
 use http::Method;

@@ -14,6 +14,8 @@ mod chain;
 mod file;
 mod verify;
 mod tail;
+#[cfg(fuzzing)]
+mod fuzzing;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,8 @@ use file::Chain;
 use queue::{Queue, Sink};
 
 pub use chain::Key;
+#[cfg(fuzzing)]
+pub(crate) use fuzzing::log;
 pub(crate) use measured::Measured;
 pub(crate) use record::{Laid, OpenRecord, outcome};
 pub use verify::{Broken, Whole, verify};

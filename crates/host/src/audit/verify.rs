@@ -186,7 +186,15 @@ struct Torn {
 
 impl Walk<'_> {
     fn through(&mut self, file: LogFile) -> io::Result<Result<(), Broken>> {
-        let mut lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
+        let lines = BufReader::with_capacity(1 << 18, file.file.take(file.bytes));
+        self.through_lines(&file.path, lines)
+    }
+
+    fn through_lines(
+        &mut self,
+        path: &Path,
+        mut lines: impl BufRead,
+    ) -> io::Result<Result<(), Broken>> {
         let (mut line, mut number) = (Vec::new(), 0);
         loop {
             line.clear();
@@ -198,11 +206,11 @@ impl Walk<'_> {
             let ended = line.pop_if(|byte| *byte == b'\n').is_some();
             if let Err(why) = self.step(&line, number == 1, ended) {
                 let seq = self.next();
-                let here = Broken { file: file.path, line: number, seq, why };
+                let here = Broken { file: path.to_owned(), line: number, seq, why };
                 return Ok(Err(self.torn.take().map_or(here, |torn| torn.at)));
             }
             if let Some(torn) = &mut self.torn {
-                torn.at.file.clone_from(&file.path);
+                path.clone_into(&mut torn.at.file);
                 torn.at.line = number;
             }
         }
@@ -273,6 +281,19 @@ impl Walk<'_> {
         let mac = self.link.map_or(Hash::from_bytes([0; 32]), |link| link.mac);
         Ok(Whole { from, until, mac: mac.to_hex().to_string(), torn_bytes, unchecked })
     }
+}
+
+/// The same as [`verify`] of a log that is `text` in one file, where it ends as `head` says.
+#[cfg(fuzzing)]
+pub(super) fn verify_text(text: &[u8], key: &Key, head: &Head) -> Result<Whole, Broken> {
+    let path = Path::new("log");
+    let first = text.split(|byte| *byte == b'\n').next().and_then(Line::of);
+    if first.is_none_or(|line| line.seq != head.from) {
+        return nothing_from(path, head, Vec::new());
+    }
+    let mut walk = Walk { key, link: None, from: head.from, head: head.link, torn: None, lines: 0 };
+    walk.through_lines(path, text).expect("memory can be read")?;
+    walk.end(path, Vec::new())
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

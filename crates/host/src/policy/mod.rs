@@ -10,6 +10,8 @@ mod expression;
 mod binding;
 mod plain;
 mod explain;
+#[cfg(fuzzing)]
+mod fuzzing;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,8 @@ use expression::{Bounds, When};
 use rule::{Matched, Over, Rule, Why};
 
 pub use explain::{Decision, Explained};
+#[cfg(fuzzing)]
+pub(crate) use fuzzing::{paths, patterns, when};
 pub use pattern::BadRule;
 pub(crate) use pattern::Pattern;
 pub(crate) use permit::{Denied, Permit};

@@ -127,3 +127,15 @@ fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
     };
     options.open(path)
 }
+
+/// Reads a file of keys: what is sound is written as what reads the same.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Ok(keys) = toml::from_str::<Keys>(text) else { return };
+    let sound = check_all(&keys.keys, "a file").is_ok();
+    let written = toml::to_string(&keys).expect("it was read");
+    let again: Keys = toml::from_str(&written).expect("it was written here");
+    assert_eq!(toml::to_string(&again).expect("it was read"), written);
+    assert_eq!(check_all(&again.keys, "a file").is_ok(), sound);
+}

@@ -52,6 +52,11 @@ pub fn load(
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
         None => String::new(),
     };
+    read(text, file, &env)
+}
+
+/// Reads the settings that `text` says, which is the file's, and then the environment.
+fn read(text: String, file: Option<PathBuf>, env: &[(&str, &str)]) -> anyhow::Result<Loaded> {
     let named = |file: &Option<PathBuf>| {
         file.as_ref().map_or_else(String::new, |path| path.display().to_string())
     };
@@ -68,7 +73,7 @@ pub fn load(
     }
     let mut table: toml::Table = toml::from_str(&text)?;
 
-    contracts::put(&mut table, &settings, &env)?;
+    contracts::put(&mut table, &settings, env)?;
 
     let mut config: Config = table.clone().try_into().context("in the contracts' environment")?;
     for setting in &settings {
@@ -76,12 +81,25 @@ pub fn load(
         setting.put(&mut table, value)?;
         config = table.clone().try_into().with_context(|| format!("in {}", setting.env))?;
     }
-    let warnings = unknown_variables(&settings, &env);
-    contracts::put_beside(&mut config, &env)?;
+    let warnings = unknown_variables(&settings, env);
+    contracts::put_beside(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
     config.source = file.clone().map(|file| commands::Source { file, text });
     Ok(Loaded { config, file, warnings })
+}
+
+/// Reads settings, and after the byte 0x1f an environment, a variable a line: what is sound is
+/// written as what reads the same.
+#[cfg(fuzzing)]
+pub(crate) fn check_text(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (text, env) = text.split_once('\u{1f}').unwrap_or((text, ""));
+    let env: Vec<_> = env.lines().filter_map(|line| line.split_once('=')).collect();
+    let Ok(Loaded { config, .. }) = read(text.to_owned(), None, &env) else { return };
+    let written = toml::to_string(&config).expect("it was read");
+    let again: Config = toml::from_str(&written).expect("it was written here");
+    assert_eq!(toml::to_string(&again).expect("it was read"), written);
 }
 
 /// This process's environment.

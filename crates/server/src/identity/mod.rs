@@ -7,6 +7,8 @@ mod jwks;
 mod issuer;
 mod challenge;
 mod throttle;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 
 use std::net::IpAddr;
 use std::sync::Mutex;

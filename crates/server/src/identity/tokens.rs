@@ -247,3 +247,22 @@ fn words<'w>(said: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'sta
     }
     Ok(words)
 }
+
+/// Reads what a token may say, and sees that whoever it is about has a name that nobody else has.
+#[cfg(fuzzing)]
+pub(super) fn check_claims(json: &[u8]) {
+    let Ok(claims) = serde_json::from_slice::<Claims>(json) else { return };
+    let issuer = crate::config::oauth::Issuer {
+        issuer: "https://issuer.example".to_owned(),
+        audience: Vec::new(),
+        alias: None,
+        jwks_uri: None,
+        algorithms: Vec::new(),
+        roles_claim: Some("roles".to_owned()),
+    };
+    let Ok(caller) = caller(&issuer, &claims, json) else { return };
+    let subject = caller.name.strip_prefix("issuer.example:").expect("the issuer's name is first");
+    assert_eq!(Some(subject), claims.sub.as_deref());
+    assert!(caller.scopes.len() <= WORDS_MAX && caller.roles.len() <= WORDS_MAX);
+    assert!(caller.scopes.iter().chain(&*caller.roles).all(|word| word.len() <= WORD_BYTES_MAX));
+}

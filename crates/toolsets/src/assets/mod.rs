@@ -39,6 +39,8 @@ pub use list_examples::ListExamples;
 pub use list_schemas::ListSchemas;
 pub use named::schema_of_example;
 pub use outcome::Wrong;
+#[cfg(fuzzing)]
+pub(crate) use patch::check as fuzz_patch;
 pub use populate_backend::PopulateBackend;
 pub use resources::Source;
 pub use settings::{Owner, Settings};

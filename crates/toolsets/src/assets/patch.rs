@@ -137,6 +137,36 @@ impl Write for Count {
     }
 }
 
+/// Whether the patch between two documents, parted by the byte 0x1f, makes the second of the first.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let mut parts = bytes.split(|byte| *byte == 0x1f);
+    let mut next = || serde_json::from_slice::<Value>(parts.next()?).ok();
+    let (Some(base), Some(new)) = (next(), next()) else { return };
+    let patch = between(&base, new.clone(), &Watch::default()).expect("it is short");
+    // In whichever order.
+    for operations in [patch.iter().collect::<Vec<_>>(), patch.iter().rev().collect()] {
+        let mut made = base.clone();
+        for Operation { op, path, value } in operations {
+            match path.rsplit_once('/') {
+                None => made = value.clone().expect("the whole is replaced"),
+                Some((above, key)) => {
+                    let key = key.replace("~1", "/").replace("~0", "~");
+                    let above = made.pointer_mut(above).and_then(Value::as_object_mut);
+                    let above = above.expect("it is there to be changed");
+                    let was = match value {
+                        Some(value) => above.insert(key, value.clone()),
+                        None => above.remove(&key),
+                    };
+                    assert_eq!(was.is_none(), *op == Op::Add, "{path}");
+                }
+            }
+        }
+        assert_eq!(made, new);
+    }
+    assert_eq!(patch.is_empty(), base == new);
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

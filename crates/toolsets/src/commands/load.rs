@@ -203,3 +203,35 @@ impl Source {
         (line, column)
     }
 }
+
+/// Reads a pack and, after the byte 0x1f, what a command of it is called with.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (text, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
+    let source = Source { file: "/packs/a.toml".into(), text: text.to_owned() };
+    let read = parse(&source).and_then(|Pack { defaults, command }| {
+        let all = commands(&source, defaults, command, &BTreeMap::new())?;
+        distinct(&all).map(|()| all)
+    });
+    let configured = parse(&source)
+        .and_then(|Configured { command }| commands(&source, None, command, &BTreeMap::new()));
+    if let Err(err) = &configured {
+        assert!(!err.to_string().is_empty());
+    }
+    match read {
+        Err(err) => {
+            let lines = text.matches('\n').count() + 1;
+            assert!(err.line <= lines, "{err} in {lines} lines");
+        }
+        Ok(all) => {
+            for declared in all {
+                assert!(declared.schema().is_object());
+                if let Ok(input) = serde_json::from_str(input) {
+                    let once = declared.normalised(input);
+                    assert_eq!(declared.normalised(once.clone()), once);
+                }
+            }
+        }
+    }
+}

@@ -25,6 +25,8 @@ use toolgate_contract::AnyTool;
 use crate::exec::Programs;
 
 pub use declared::Declared;
+#[cfg(fuzzing)]
+pub(crate) use load::check as fuzz_packs;
 pub use load::{LoadError, Source, declared};
 pub use settings::{Settings, Tables};
 

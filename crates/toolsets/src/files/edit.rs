@@ -4,6 +4,8 @@ mod plan;
 mod flat;
 mod nearest;
 mod diff;
+#[cfg(fuzzing)]
+pub(super) mod fuzzing;
 
 use std::sync::Arc;
 

@@ -19,6 +19,11 @@ mod resources;
 pub(crate) mod cursor;
 mod settings;
 
+#[cfg(fuzzing)]
+pub(crate) use edit::fuzzing::edits as fuzz_edits;
+#[cfg(fuzzing)]
+pub(crate) use resources::fuzz_uris;
+
 use std::sync::Arc;
 
 use toolgate_contract::{AnyTool, Resources, erase};

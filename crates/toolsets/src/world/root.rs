@@ -42,7 +42,11 @@ use toolgate_contract::ToolError;
 
 use beneath::Symlinks;
 use lock::Locks;
+#[cfg(fuzzing)]
+pub(crate) use path::check as fuzz_paths;
 use protected::Protected;
+#[cfg(fuzzing)]
+pub(crate) use protected::check as fuzz_protected;
 
 pub(crate) use copy::{Bounds, Copied};
 pub(crate) use entries::Page;

@@ -31,6 +31,8 @@ use std::sync::{Arc, OnceLock};
 use globset::{Glob, GlobMatcher};
 
 pub use held::{Held, Lacking, Layer};
+#[cfg(fuzzing)]
+pub(crate) use plan::check as fuzz_plans;
 pub use settings::{For, GitFolder, Profile, Require, Settings};
 
 pub(super) use confine::{Around, Confined, Start};

@@ -229,6 +229,34 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
     }
 }
 
+/// Whether what is thought of the requests in `bytes` hangs on nothing but them: not on how they
+/// are cut, and where one is taken to end, on what its head says plainly.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let judged = |size: usize| {
+        let mut judge = Judge::default();
+        bytes.chunks(size).try_for_each(|piece| judge.see(piece)).map(|()| judge.place)
+    };
+    let whole = judged(bytes.len().max(1));
+    for size in [1, 2, 7] {
+        assert_eq!(judged(size), whole, "by {size}");
+    }
+    if whole.is_err() {
+        return;
+    }
+    // The first head, read by other means.
+    let begin = bytes.chunks(2).take_while(|pair| *pair == b"\r\n").count() * 2;
+    let rest = &bytes[begin..];
+    let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else { return };
+    let head = String::from_utf8_lossy(&rest[..end]);
+    let fields: Vec<_> =
+        head.split("\r\n").skip(1).filter_map(|line| line.split_once(':')).collect();
+    let said =
+        |name: &str| fields.iter().filter(|field| field.0.eq_ignore_ascii_case(name)).count();
+    assert!(!head.replace("\r\n", "").contains(['\r', '\n']), "{head:?} has half a line ending");
+    assert!(said("content-length") + said("transfer-encoding") <= 1, "{head:?} says two lengths");
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;

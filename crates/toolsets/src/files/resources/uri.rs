@@ -123,6 +123,19 @@ fn cut(uri: &str) -> String {
     uri.chars().take(300).flat_map(char::escape_debug).collect()
 }
 
+/// Whether a URI means nothing outside, and the path it means is written as another that means it.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let uris = Uris::beneath(Path::new("/my ws"));
+    for uri in [text, &format!("{}/{text}", uris.base)] {
+        let Ok(path) = uris.path(uri) else { continue };
+        assert!(!path.is_empty() && !path.starts_with('/') && !path.contains('\0'), "{path:?}");
+        assert!(path == "." || path.split('/').all(|name| !matches!(name, "" | "." | "..")));
+        assert_eq!(uris.path(&uris.of(&path)).ok().as_ref(), Some(&path));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

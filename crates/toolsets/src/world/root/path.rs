@@ -71,6 +71,24 @@ pub(crate) fn shown(path: &str) -> String {
     format!("`{}`", printable::line(path))
 }
 
+/// What is taken for a path is one beneath the root, or may be.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let root = Path::new("/ws/a");
+    for path in [text, &format!("/ws/a/{text}"), &format!("/ws/a{text}")] {
+        let Ok(taken) = relative(path, root) else { continue };
+        assert!(!taken.starts_with('/') && !taken.contains('\0') && !taken.is_empty());
+        assert!(path.ends_with(taken) || taken == ".");
+        assert!(taken.split('/').all(|name| name.len() <= NAME_BYTES_MAX));
+        if let Some((folder, name)) = split(taken) {
+            assert!(!name.contains('/') && !matches!(name, "" | "." | ".."));
+            assert!(taken.starts_with(folder) || folder == ".");
+        }
+        assert!(!shown(taken).contains(['\n', '\u{1b}']));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -121,3 +121,41 @@ fn is_unseen(c: char) -> bool {
             | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
+
+/// Whether a path is kept as the names in it are: however one is spelled that is protected, and no
+/// other where it is spelled plainly. The first letter says how it is spelled, the rest is the path.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let protected = Protected::new(&DEFAULT.map(str::to_owned));
+    let found = protected.find(text);
+    if let Some(name) = found {
+        assert!(text.split('/').any(|written| written == name), "{name:?} is not in {text:?}");
+    }
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "./_-".contains(c);
+    if text.chars().all(is_plain) && !text.split('/').any(|name| name.ends_with('.')) {
+        let model = text.split('/').find(|name| DEFAULT.contains(name));
+        assert_eq!(found.is_some(), model.is_some(), "{text:?}");
+    }
+    let parents = text.rsplit_once('/').map_or("", |(parents, _)| parents);
+    if protected.find_in_tree(text).is_some() {
+        assert!(found.is_some(), "{text:?}, beneath {parents:?}");
+    }
+    // Every way to write a protected name.
+    let Some((&way, rest)) = bytes.split_first() else { return };
+    let name = DEFAULT[usize::from(way) % DEFAULT.len()];
+    let unseen: Vec<char> = ['\u{200c}', '\u{feff}', '\u{ad}', '\t', '\u{e0020}'].into();
+    let mut spelled = String::new();
+    for (at, c) in name.chars().enumerate() {
+        let how = rest.get(at).copied().unwrap_or_default();
+        if how & 1 == 1 {
+            spelled.push(unseen[usize::from(how >> 2) % unseen.len()]);
+        }
+        spelled.extend(if how & 2 == 2 { c.to_ascii_uppercase() } else { c }.to_string().chars());
+    }
+    let ends = ["", ".", " ", ". .", "::$INDEX_ALLOCATION", ":x", "\u{200b}."];
+    spelled += ends[rest.get(name.len()).map_or(0, |end| usize::from(*end)) % ends.len()];
+    for path in [spelled.clone(), format!("a/{spelled}/b"), format!("./{spelled}//")] {
+        assert!(protected.find(&path).is_some(), "{path:?} is {name}");
+    }
+}

@@ -159,3 +159,18 @@ impl<T: Into<OsString>> From<T> for Bytes {
         }
     }
 }
+
+/// A plan that is read is written as one that reads the same.
+#[cfg(fuzzing)]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(plan) = serde_json::from_slice::<Plan>(bytes) else { return };
+    let written = serde_json::to_vec(&plan).expect("it was read");
+    let again: Plan = serde_json::from_slice(&written).expect("it was written here");
+    assert_eq!(serde_json::to_vec(&again).expect("it was read"), written);
+    let program =
+        plan.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
+    for bytes in program.chain([&plan.workspace, &plan.cwd]) {
+        let _ = bytes.path();
+        assert_eq!(bytes.string().is_err(), bytes.bytes().contains(&0));
+    }
+}

@@ -1,0 +1,69 @@
+//! What fuzzing calls: a log that somebody changes who has not its key.
+
+use super::chain::{Head, Key, Line, Link};
+use super::verify::{Whole, verify_text};
+
+/// Takes bytes as a list of changes to a log, parted by the byte 0x1f, and sees that it is whole
+/// only if none of them changed anything. What is no change is a line of nobody's.
+pub(crate) fn log(bytes: &[u8]) {
+    let key = Key::of(&[7; 32]);
+    let (written, head) = written(&key);
+    let mut lines: Vec<Vec<u8>> = written.clone();
+    for change in bytes.split(|byte| *byte == 0x1f) {
+        edit(&mut lines, change);
+        // Nobody without the key makes a line, or a head.
+        if let Some(line) = Line::of(change) {
+            let before = Link { seq: line.seq.wrapping_sub(1), ..head.link };
+            assert!(line.seq == 0 || line.after(before, &key).is_none());
+        }
+        assert!(Head::of(change, &key).is_none());
+    }
+    let (written, text) = (written.concat(), lines.concat());
+    match verify_text(&text, &key, &head) {
+        Err(_) => assert_ne!(text, written, "what was written is whole"),
+        // What was cut off while it was written is told, and nothing else may be other.
+        Ok(Whole { torn_bytes, .. }) => {
+            let torn = usize::try_from(torn_bytes).expect("it is in memory");
+            assert_eq!(text[..text.len() - torn], written);
+        }
+    }
+}
+
+/// A log of a few lines, and its head.
+fn written(key: &Key) -> (Vec<Vec<u8>>, Head) {
+    let (mut link, mut bytes) = (Link::none(3), 0);
+    let mut lines = Vec::new();
+    for number in 0..5 {
+        let (body, mut line) = (format!("{{\"n\":{number},\"by\":\"ada\"}}"), Vec::new());
+        let added = link.add(key, body.as_bytes(), number == 0, &mut line);
+        link = added.expect("memory takes it");
+        bytes += line.len() as u64;
+        lines.push(line);
+    }
+    let head = Head { from: 4, link, bytes };
+    assert_eq!(Head::of(&head.written(key).expect("it fits"), key), Some(head));
+    (lines, head)
+}
+
+/// Does what `change` says: a letter, and which line and byte of it.
+fn edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
+    let [what, which, at, rest @ ..] = change else { return };
+    let Some(line) = usize::from(*which).checked_rem(lines.len()) else { return };
+    let byte = usize::from(*at).checked_rem(lines[line].len()).unwrap_or(0);
+    match what {
+        b'd' => drop(lines.remove(line)),
+        b'D' => lines.insert(line, lines[line].clone()),
+        b's' => lines.swap(line, 0),
+        b'i' => drop(lines[line].splice(byte..byte, rest.iter().copied())),
+        b'c' => lines[line].truncate(byte),
+        b'r' if !lines[line].is_empty() => {
+            lines[line][byte] = rest.first().copied().unwrap_or(b'0')
+        }
+        b'l' => lines.insert(line, rest.to_vec()),
+        b'L' => lines.insert(line, [rest, b"\n"].concat()),
+        b'j' => drop(lines[line].pop_if(|byte| *byte == b'\n')),
+        b'z' => lines.truncate(line),
+        b't' => lines.push(rest.to_vec()),
+        _ => {}
+    }
+}

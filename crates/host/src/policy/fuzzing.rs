@@ -1,0 +1,120 @@
+//! What fuzzing calls: expressions, paths and patterns, as whoever writes rules and whoever calls
+//! may write them. Parts are parted by the byte 0x1f.
+
+use globset::Glob;
+use serde_json::{Value, json};
+use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold};
+
+use super::expression::{Bounds, When};
+use super::pattern::{Name, Pattern};
+use super::plain::{plain, under};
+use super::{Of, What};
+
+/// An expression and an input: neither takes long, and the same is said of the same.
+pub(crate) fn when(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
+    let Ok(when) = When::new(source, &Bounds { root: Some("/ws".into()) }) else { return };
+    let input: Value = serde_json::from_str(input).unwrap_or_else(|_| json!({ "path": input }));
+    let spec = ToolSpec {
+        paths: &["path"],
+        ..ToolSpec::new(ToolId::new("files.read").expect("an id"), "", "", Effects::Reads)
+    };
+    let caller = Caller::named("ada");
+    let of = Of { caller: &caller, spec: &spec, input: &input, what: What::Tool };
+    assert_eq!(when.is_true(&of), when.is_true(&of));
+}
+
+/// A path and a folder, as a walk through names has them.
+pub(crate) fn paths(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (path, folder) = text.split_once('\u{1f}').unwrap_or((text, "a"));
+    for root in [None, Some("/ws")] {
+        let once = plain(path, root);
+        assert_eq!(plain(&once, None), once, "of {path:?}");
+        assert!(!once.is_empty() && (once == "/" || !once.ends_with('/')), "{once:?}");
+    }
+    assert_eq!(plain(path, None), walked(path).0);
+    let ((path, up, names), (_, folder_up, folder_names)) = (walked(path), walked(folder));
+    let rooted = |path: &str| path.starts_with('/');
+    let is = rooted(&path) == rooted(folder)
+        && if folder_up == 0 && folder_names.is_empty() && !rooted(folder) {
+            up == 0
+        } else {
+            up == folder_up && names.starts_with(&folder_names)
+        };
+    // What is beneath a folder above is not known by name.
+    if up == 0 && folder_up == 0 {
+        assert_eq!(under(&path, folder), is, "{path:?} under {folder:?}");
+    }
+}
+
+/// Where `path` leads by its names alone: as it is written, how far up first, and then which.
+fn walked(path: &str) -> (String, usize, Vec<&str>) {
+    let (mut up, mut names) = (0, Vec::new());
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." if names.pop().is_none() => up += 1,
+            ".." => {}
+            name => names.push(name),
+        }
+    }
+    let all: Vec<&str> = std::iter::repeat_n("..", up).chain(names.iter().copied()).collect();
+    let slash = if path.starts_with('/') { "/" } else { "" };
+    let written = match (slash, all.is_empty()) {
+        ("", true) => ".".to_owned(),
+        _ => format!("{slash}{}", all.join("/")),
+    };
+    (written, up, names)
+}
+
+/// A pattern and a name, as the simplest matcher has them where it can.
+pub(crate) fn patterns(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (pattern, name) = text.split_once('\u{1f}').unwrap_or((text, "files.read"));
+    let is_simple = |pattern: &str| !pattern.contains(['[', ']', '{', '}', '\\', '/', '!']);
+    if let (Ok(found), Some(id)) = (Pattern::new("a test", pattern), ToolId::new(name)) {
+        let is = found.matches(&id);
+        if is_simple(pattern) {
+            let model = matches(&letters(&fold(pattern)), &letters(&fold(name)));
+            assert_eq!(is, model, "{pattern:?} of {name:?}");
+        }
+        let _ = found.check(&[id]);
+    }
+    if let Ok(found) = Name::new(pattern) {
+        let is = found.matches(name);
+        if is_simple(pattern) && !name.contains('/') {
+            let model = matches(&letters(pattern), &letters(name));
+            assert_eq!(is, model, "{pattern:?} of {name:?}");
+        }
+    } else {
+        assert!(Glob::new(pattern).is_err());
+    }
+}
+
+fn letters(text: &str) -> Vec<char> {
+    text.chars().collect()
+}
+
+/// Whether `name` is as `pattern` says, in which `*` is anything and `?` any letter.
+fn matches(pattern: &[char], name: &[char]) -> bool {
+    let (mut at, mut star) = ((0, 0), None);
+    while at.1 < name.len() {
+        match pattern.get(at.0) {
+            Some('*') => {
+                star = Some((at.0, at.1));
+                at.0 += 1;
+            }
+            Some(c) if *c == '?' || *c == name[at.1] => at = (at.0 + 1, at.1 + 1),
+            _ => match &mut star {
+                Some((pattern, taken)) => {
+                    *taken += 1;
+                    at = (*pattern + 1, *taken);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at.0..].iter().all(|c| *c == '*')
+}

@@ -1,0 +1,57 @@
+//! What fuzzing calls: tokens that anybody wrote, and sets of keys that an issuer did.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use serde_json::json;
+
+use super::jwks::KeySet;
+use super::jws::{Algorithm, Token};
+use super::tokens::check_claims;
+
+/// A token as it is; and a header and claims, parted by the byte 0x1f, signed and then changed.
+pub(crate) fn tokens(bytes: &[u8]) {
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a seed");
+    let set = set(&pair);
+    let signed = |text: &[u8]| Token::read(text).ok().and_then(|token| set.signed(&token));
+    assert_ne!(signed(bytes), Some(true), "nobody signed it");
+    check_claims(bytes);
+    let mut parts = bytes.split(|byte| *byte == 0x1f);
+    let (head, claims) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    check_claims(claims);
+    let body = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims));
+    let seal = URL_SAFE_NO_PAD.encode(pair.sign(body.as_bytes()));
+    let token = format!("{body}.{seal}");
+    let Ok(read) = Token::read(token.as_bytes()) else { return };
+    assert_eq!(read.claims, claims);
+    let is_ours =
+        read.algorithm == Algorithm::EdDSA && read.kid.as_deref().is_none_or(|kid| kid == "a");
+    assert_eq!(set.signed(&read), is_ours.then_some(true));
+    // One byte of it put another, wherever.
+    let (Some(&[high, low, byte, ..]), true) = (parts.next(), is_ours) else { return };
+    let at = usize::from(u16::from_be_bytes([high, low])) % token.len();
+    let mut changed = token.clone().into_bytes();
+    changed[at] = byte;
+    assert!(changed == token.as_bytes() || signed(&changed) != Some(true));
+}
+
+/// A set of keys, and whether one of them signed what none did.
+pub(crate) fn key_sets(bytes: &[u8]) {
+    let Ok(set) = KeySet::read(bytes) else { return };
+    assert!(set.len() > 0);
+    for algorithm in Algorithm::ALL {
+        for kid in [json!(null), json!("a")] {
+            let head = json!({ "alg": algorithm, "kid": kid }).to_string();
+            let seal = URL_SAFE_NO_PAD.encode([7; 64]);
+            let token = format!("{}.e30.{seal}", URL_SAFE_NO_PAD.encode(head));
+            let read = Token::read(token.as_bytes()).expect("it is a token");
+            assert_ne!(set.signed(&read), Some(true));
+        }
+    }
+}
+
+fn set(pair: &Ed25519KeyPair) -> KeySet {
+    let x = URL_SAFE_NO_PAD.encode(pair.public_key());
+    let keys = json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x }] });
+    KeySet::read(keys.to_string().as_bytes()).expect("a set of one key")
+}

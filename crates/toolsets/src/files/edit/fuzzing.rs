@@ -1,0 +1,128 @@
+//! What fuzzing calls: a file and changes of it, parted by the byte 0x1f, and what becomes of it as
+//! the standard library has it.
+//!
+//! A change is `old`, the byte 0x1e and `new`; or a first and a last line (`2,3`) and then the same.
+
+use super::diff;
+use super::flat::MARK;
+use super::plan::{Change, Plan, Times, apply, plan, read};
+use crate::world::root::Watch;
+
+/// Edits, and applies the diff of what was edited.
+pub(crate) fn edits(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let mut parts = text.split('\u{1f}');
+    let file = parts.next().unwrap_or_default();
+    let changes: Vec<super::Change> = parts.take(8).filter_map(change).collect();
+    let Ok(changes) = read(&changes) else { return };
+    let Ok(plan) = plan(file.as_bytes(), &changes, "f", &Watch::default()) else { return };
+    let edited = String::from_utf8(apply(file.as_bytes(), &plan)).expect("texts make a text");
+    if let [change] = &changes[..] {
+        compare(file, change, &edited);
+    }
+    patch(file, &edited, &plan);
+}
+
+/// The file as one change makes it, where that is plain.
+fn compare(file: &str, change: &Change<'_>, edited: &str) {
+    let flat = |text: &str| text.replace("\r\n", "\n");
+    match change {
+        Change::Text { old, new, times } => {
+            let (file, old) = (flat(file), flat(old));
+            match times {
+                Times::Once => assert_eq!(file.matches(&old).count(), 1),
+                Times::Just(count) => assert_eq!(file.matches(&old).count() as u64, *count),
+                Times::Any => assert!(file.contains(&old)),
+            }
+            // A CR before what is put there may make one ending of two.
+            if !file.contains('\r') && !new.contains('\r') {
+                assert_eq!(flat(edited), file.replace(&old, new));
+            }
+        }
+        Change::Lines { first, end, new } => {
+            let plain = !file.contains('\r') && !new.contains('\r') && file.ends_with('\n');
+            if plain
+                && !file.as_bytes().starts_with(MARK)
+                && (new.is_empty() || new.ends_with('\n'))
+            {
+                let lines: Vec<&str> = file.split_inclusive('\n').collect();
+                let at = |line: u64| usize::try_from(line - 1).expect("there are so many");
+                let model = lines[..at(*first)].concat() + new + &lines[at(*end)..].concat();
+                assert_eq!(edited, model);
+            }
+        }
+    }
+}
+
+/// Applying the diff to the file gives the edited one.
+fn patch(file: &str, edited: &str, plan: &Plan) {
+    let told = diff::unified(
+        file.as_bytes(),
+        edited.as_bytes(),
+        &plan.spans,
+        "f",
+        1 << 20,
+        &Watch::default(),
+    );
+    let (diff, is_cut) = told.expect("nobody cancels it");
+    if !is_cut {
+        assert_eq!(patched(file, &diff), edited, "{diff}");
+    }
+}
+
+fn change(text: &str) -> Option<super::Change> {
+    let (place, new) = text.split_once('\u{1e}')?;
+    let none = super::Change {
+        old: None,
+        new: new.to_owned(),
+        replace_all: false,
+        count: None,
+        start_line: None,
+        end_line: None,
+    };
+    let lines = place.split_once(',').and_then(|(first, last)| {
+        Some((first.parse().ok()?, if last.is_empty() { None } else { Some(last.parse().ok()?) }))
+    });
+    if let Some((first, last)) = lines {
+        return Some(super::Change { start_line: Some(first), end_line: last, ..none });
+    }
+    let (old, replace_all, count) = match place.as_bytes().first() {
+        Some(b'*') => (&place[1..], true, None),
+        Some(digit @ b'1'..=b'9') => (&place[1..], false, Some(u64::from(digit - b'0'))),
+        _ => (place, false, None),
+    };
+    Some(super::Change { old: Some(old.to_owned()), replace_all, count, ..none })
+}
+
+/// `old` with a unified diff applied, the way patch does.
+fn patched(old: &str, diff: &str) -> String {
+    let mut lines = old.split_inclusive('\n');
+    let (mut new, mut at) = (String::new(), 1);
+    let mut hunks = diff.split_inclusive('\n').skip(2).peekable();
+    while let Some(line) = hunks.next() {
+        if let Some(header) = line.strip_prefix("@@ -") {
+            let range = header.split(' ').next().unwrap_or_default();
+            let (from, len) = range.split_once(',').unwrap_or((range, "1"));
+            // An empty range names the line before it.
+            let from = from.parse::<usize>().expect("a number") + usize::from(len == "0");
+            while at < from {
+                new += lines.next().expect("a line");
+                at += 1;
+            }
+            continue;
+        }
+        let mut text = &line[1..];
+        if hunks.peek().is_some_and(|next| next.starts_with('\\')) {
+            hunks.next();
+            text = text.strip_suffix('\n').expect("it stands on a line");
+        }
+        if !line.starts_with('+') {
+            assert_eq!(lines.next(), Some(text));
+            at += 1;
+        }
+        if !line.starts_with('-') {
+            new += text;
+        }
+    }
+    new + &lines.collect::<String>()
+}

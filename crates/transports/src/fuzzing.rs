@@ -1,0 +1,42 @@
+//! What fuzzing calls: bytes as they come off the wire, before anybody parses them.
+
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::FutureExt;
+
+use crate::http;
+use crate::stdio::{Line, read_lines};
+
+/// The heads of requests on one connection.
+pub fn http_heads(bytes: &[u8]) {
+    http::check_heads(bytes);
+}
+
+/// Lines, as splitting the whole at once gives them.
+pub fn lines(bytes: &[u8]) {
+    const LINE_BYTES_MAX: usize = 64;
+    let taken = Mutex::new(Vec::new());
+    let all = || taken.lock().unwrap_or_else(PoisonError::into_inner);
+    let take = |line| {
+        all().push(line);
+        std::future::ready(())
+    };
+    let read = read_lines(bytes, LINE_BYTES_MAX, take).now_or_never();
+    read.expect("bytes in memory never wait").expect("bytes in memory never fail");
+    let mut model = Vec::new();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let ends = line.iter().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let line = &line[..line.len() - ends];
+        match line.len() > LINE_BYTES_MAX {
+            true => model.push(None),
+            false if line.iter().all(u8::is_ascii_whitespace) => {}
+            false => model.push(Some(line)),
+        }
+    }
+    let taken = all();
+    let taken = taken.iter().map(|line| match line {
+        Line::Whole(line) => Some(&line[..]),
+        Line::TooLong => None,
+    });
+    assert_eq!(taken.collect::<Vec<_>>(), model);
+}

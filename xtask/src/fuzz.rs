@@ -1,0 +1,234 @@
+//! Fuzzing: every parser of foreign bytes, for a while, from the kept corpus on.
+//!
+//! The targets are `fuzz/src/main.rs`'s. Our crates are built with the coverage that libFuzzer
+//! reads, by flags that a stable compiler takes: this program stands in for `rustc` and adds them,
+//! since Cargo's own variables add them to all crates, which is slow and sees mostly what is not
+//! ours.
+
+mod corpus;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use crate::shell::{cargo, checkout, run_with};
+
+/// What says that this program stands in for `rustc`.
+const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
+
+/// The crates whose coverage counts: ours, and the parsers of others that we rely on.
+const SEEN: [&str; 10] = [
+    "toolgate",
+    "toolgate_contract",
+    "toolgate_transports",
+    "toolgate_dialects",
+    "toolgate_host",
+    "toolgate_toolsets",
+    "cel",
+    "globset",
+    "httparse",
+    "toml_parser",
+];
+
+/// What libFuzzer needs to see where an input leads.
+const COVERAGE: [&str; 7] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "--cfg",
+    "fuzzing",
+];
+
+/// How long a target runs unless told.
+const SECONDS: u64 = 8;
+
+/// What is to be fuzzed.
+pub(crate) struct Wanted {
+    targets: Vec<String>,
+    seconds: u64,
+    /// Whether what is new goes into the kept corpus.
+    merge: bool,
+    /// One input to be run, and nothing else.
+    again: Option<String>,
+}
+
+impl Wanted {
+    /// Every target, for so long each.
+    pub(crate) fn all(seconds: u64) -> Self {
+        Self { targets: Vec::new(), seconds, merge: false, again: None }
+    }
+}
+
+pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
+    let mut wanted = Wanted::all(SECONDS);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
+        match word.as_str() {
+            "--seconds" => wanted.seconds = value()?.parse().context("--seconds is a number")?,
+            "--again" => wanted.again = Some(value()?.clone()),
+            "--merge" => wanted.merge = true,
+            flag if flag.starts_with('-') => bail!("no flag `{flag}`; `cargo xtask` lists them"),
+            target => wanted.targets.push(target.to_owned()),
+        }
+    }
+    fuzz(&wanted)
+}
+
+/// Builds the targets and runs those that are wanted; fails if anything is found.
+pub(crate) fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
+    build()?;
+    let all = targets()?;
+    if let Some(unknown) = wanted.targets.iter().find(|target| !all.contains(target)) {
+        bail!("no target is named `{unknown}`; there are {}", all.join(", "));
+    }
+    let targets = if wanted.targets.is_empty() { &all } else { &wanted.targets };
+    if let Some(input) = &wanted.again {
+        let [target] = &targets[..] else { bail!("say which target `{input}` is for") };
+        return again(target, input);
+    }
+    let mut found = Vec::new();
+    for target in targets {
+        if let Some(finding) = one(target, wanted.seconds)? {
+            found.push(finding);
+        }
+        if wanted.merge {
+            corpus::take_in(&program(), target)?;
+        }
+    }
+    if !found.is_empty() {
+        bail!("fuzzing found:\n  {}", found.join("\n  "));
+    }
+    Ok(())
+}
+
+fn build() -> anyhow::Result<()> {
+    let this = std::env::current_exe()?.display().to_string();
+    let manifest = checkout().join("fuzz/Cargo.toml").display().to_string();
+    let place = home().display().to_string();
+    run_with(
+        &cargo(),
+        &["build", "--locked", "--quiet", "--manifest-path", &manifest, "--target-dir", &place],
+        &[("RUSTC_WRAPPER", &this), (STANDS_IN, "1")],
+    )
+}
+
+/// Whether this program was started in the place of `rustc`; then it is that, and this its end.
+pub(crate) fn stand_in(words: &[String]) -> Option<ExitCode> {
+    std::env::var_os(STANDS_IN)?;
+    let (rustc, args) = words.split_first()?;
+    let named = args.iter().skip_while(|word| *word != "--crate-name").nth(1);
+    let seen = named.is_some_and(|name| SEEN.contains(&name.as_str()));
+    let mut command = Command::new(rustc);
+    command.args(args).args(COVERAGE.iter().filter(|_| seen));
+    let code = command.status().ok().and_then(|status| status.code());
+    Some(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// Where all of it is built, and what is found on the way is kept.
+fn home() -> PathBuf {
+    checkout().join("target/fuzz")
+}
+
+fn program() -> PathBuf {
+    home().join("debug/fuzz")
+}
+
+fn targets() -> anyhow::Result<Vec<String>> {
+    let listed = Command::new(program()).env("FUZZ_TARGET", "?").output()?;
+    Ok(String::from_utf8(listed.stdout)?.lines().map(str::to_owned).collect())
+}
+
+/// Runs one target and prints a line about it; the finding, if there is one.
+fn one(target: &str, seconds: u64) -> anyhow::Result<Option<String>> {
+    let (kept, fresh) = (corpus::kept(target), corpus::fresh(target));
+    let found = checkout().join("fuzz/found").join(target);
+    for folder in [&kept, &fresh, &found] {
+        fs::create_dir_all(folder)?;
+    }
+    let log = home().join(format!("{target}.log"));
+    let begun = Instant::now();
+    let mut command = Command::new(program());
+    command
+        .env("FUZZ_TARGET", target)
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", found.display()))
+        .args(["-timeout=20", "-rss_limit_mb=1024", "-max_len=4096", "-print_final_stats=1"])
+        // New inputs go to the first.
+        .args([&fresh, &kept])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log)?);
+    let words = checkout().join(format!("fuzz/words/{target}"));
+    if words.exists() {
+        command.arg(format!("-dict={}", words.display()));
+    }
+    let status = command.status().context("the targets cannot be run")?;
+    let said = fs::read(&log)?;
+    let said = String::from_utf8_lossy(&said);
+    let took = begun.elapsed().as_secs();
+    let told = Told::of(&said);
+    let end = if status.success() { "nothing found" } else { "FOUND" };
+    eprintln!(
+        "{target:20} {:>9} runs in {took} s, coverage {} (from {}), {} inputs, {end}",
+        told.runs, told.coverage, told.coverage_before, told.inputs,
+    );
+    if status.success() {
+        return Ok(None);
+    }
+    let input = said.lines().find_map(|line| line.split_once("Test unit written to "));
+    let input = input.map_or("an input that was not written down", |(_, path)| path);
+    let why = said.lines().skip_while(|line| !line.contains("panicked at")).take(3);
+    let why: Vec<_> = why.collect();
+    Ok(Some(format!(
+        "{target}: {}\n    cargo xtask fuzz {target} --again {input}\n    all it said: {}",
+        why.join(" "),
+        log.display(),
+    )))
+}
+
+/// Runs one input, all that it says shown.
+fn again(target: &str, input: &str) -> anyhow::Result<()> {
+    let mut command = Command::new(program());
+    let status = command.env("FUZZ_TARGET", target).arg("-timeout=20").arg(input).status()?;
+    if !status.success() {
+        bail!("`{target}` does not bear {input}");
+    }
+    Ok(())
+}
+
+/// What libFuzzer says of a run.
+#[derive(Default)]
+struct Told {
+    runs: u64,
+    coverage_before: u64,
+    coverage: u64,
+    inputs: u64,
+}
+
+impl Told {
+    fn of(said: &str) -> Self {
+        let mut told = Self::default();
+        for line in said.lines() {
+            let after = |name: &str| {
+                let rest = line.split_once(name)?.1.trim_start();
+                rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+            };
+            if line.starts_with('#') {
+                told.runs = after("#").unwrap_or(told.runs);
+                told.coverage = after(" cov: ").unwrap_or(told.coverage);
+                told.inputs = after(" corp: ").unwrap_or(told.inputs);
+                if line.contains("INITED") {
+                    told.coverage_before = told.coverage;
+                }
+            }
+            told.runs = after("stat::number_of_executed_units:").unwrap_or(told.runs);
+        }
+        told
+    }
+}
