@@ -109,9 +109,14 @@ fn licences(metadata: &Value) -> anyhow::Result<Vec<String>> {
     let deny: toml::Table = std::fs::read_to_string(checkout().join("deny.toml"))?.parse()?;
     let allowed = deny["licenses"]["allow"].as_array().context("deny.toml allows no licences")?;
     let allowed: BTreeSet<_> = allowed.iter().filter_map(|licence| licence.as_str()).collect();
+    let exceptions = deny["licenses"]["exceptions"].as_array().context("no list of exceptions")?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let stray = packages.filter_map(|package| {
         let name = package["name"].as_str()?;
+        let excepted = exceptions.iter().filter(|it| it["crate"].as_str() == Some(name));
+        let excepted = excepted.flat_map(|it| it["allow"].as_array()).flatten();
+        let allowed: BTreeSet<_> =
+            excepted.filter_map(|it| it.as_str()).chain(allowed.iter().copied()).collect();
         let licence = package["license"].as_str().unwrap_or("none");
         (!permits(licence, &allowed))
             .then(|| format!("`{name}` is under `{licence}`, which deny.toml does not allow"))
@@ -121,13 +126,38 @@ fn licences(metadata: &Value) -> anyhow::Result<Vec<String>> {
 
 /// Whether some choice that the SPDX expression leaves is allowed whole.
 fn permits(expression: &str, allowed: &BTreeSet<&str>) -> bool {
-    let expression = expression.replace('/', " OR ");
-    let flat = expression.replace(['(', ')'], "");
-    let every =
-        |choice: &str| choice.split(" AND ").all(|licence| allowed.contains(licence.trim()));
-    // `A AND (B OR C)` read flat is `A AND B OR C`: right whenever all parts are allowed, and else
-    // at worst asks for a look.
-    flat.split(" OR ").any(every)
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    any_of(&mut spaced.split_whitespace().peekable(), allowed)
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn any_of(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut some = all_of(words, allowed);
+    while words.next_if_eq(&"OR").is_some() {
+        some |= all_of(words, allowed);
+    }
+    some
+}
+
+fn all_of(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut every = licence(words, allowed);
+    while words.next_if_eq(&"AND").is_some() {
+        every &= licence(words, allowed);
+    }
+    every
+}
+
+fn licence(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    if words.next_if_eq(&"(").is_some() {
+        let holds = any_of(words, allowed);
+        return words.next_if_eq(&")").is_some() && holds;
+    }
+    let Some(name) = words.next() else { return false };
+    match words.next_if_eq(&"WITH").and_then(|_| words.next()) {
+        Some(exception) => allowed.contains(format!("{name} WITH {exception}").as_str()),
+        None => allowed.contains(name),
+    }
 }
 
 /// Files that are too long, or that hold what a file of ours does not.

@@ -25,8 +25,7 @@ pub fn lines(bytes: &[u8]) {
     read.expect("bytes in memory never wait").expect("bytes in memory never fail");
     let mut model = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
-        let ends = line.iter().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-        let line = &line[..line.len() - ends];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         match line.len() > LINE_BYTES_MAX {
             true => model.push(None),
             false if line.iter().all(u8::is_ascii_whitespace) => {}

@@ -35,9 +35,9 @@ use crate::websocket::{Talk, converse};
 pub use admission::Admission;
 use door::{Client, Door};
 use heads::Heeded;
-pub use occupancy::Occupancy;
 #[cfg(fuzzing)]
 pub(crate) use heads::check as check_heads;
+pub use occupancy::Occupancy;
 pub(crate) use patience::Patient;
 use seats::{Lasting, Seat};
 pub use secure::Entrance;

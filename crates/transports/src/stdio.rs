@@ -70,8 +70,11 @@ async fn give<Taken: Future<Output = ()>>(
     take: &mut impl FnMut(Line) -> Taken,
 ) {
     let mut line = line.freeze();
-    while let [rest @ .., b'\n' | b'\r'] = &line[..] {
-        line.truncate(rest.len());
+    // One end, so that how long a line may be does not depend on how it arrives.
+    for end in *b"\n\r" {
+        if line.last() == Some(&end) {
+            line.truncate(line.len() - 1);
+        }
     }
     if line.len() > line_bytes_max {
         take(Line::TooLong).await;

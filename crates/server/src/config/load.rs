@@ -52,23 +52,27 @@ pub fn load(
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
         None => String::new(),
     };
-    read(text, file, &env)
+    read(text, file, explicit.is_some(), &env)
 }
 
-/// Reads the settings that `text` says, which is the file's, and then the environment.
-fn read(text: String, file: Option<PathBuf>, env: &[(&str, &str)]) -> anyhow::Result<Loaded> {
-    let named = |file: &Option<PathBuf>| {
-        file.as_ref().map_or_else(String::new, |path| path.display().to_string())
-    };
+/// Reads the settings that `text` says, which is the file's, and then the environment. A file that
+/// nobody `named` was only lying there.
+fn read(
+    text: String,
+    file: Option<PathBuf>,
+    named: bool,
+    env: &[(&str, &str)],
+) -> anyhow::Result<Loaded> {
+    let place = file.as_ref().map_or_else(String::new, |path| path.display().to_string());
     let settings = settings();
     // Read as settings first: only then do errors carry the line.
     if let Err(err) = toml::from_str::<Config>(&text) {
         let told = toml::from_str(&text).ok().and_then(|table| misfit(&table, &settings));
         let err = anyhow::Error::from(err);
         let err = told.into_iter().fold(err, anyhow::Error::context);
-        return Err(err.context(format!("in {}", named(&file))));
+        return Err(err.context(format!("in {place}")));
     }
-    if let (None, Some(file)) = (explicit, &file) {
+    if let (false, Some(file)) = (named, &file) {
         trust::check(file, &text)?;
     }
     let mut table: toml::Table = toml::from_str(&text)?;
@@ -96,7 +100,7 @@ pub(crate) fn check_text(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, env) = text.split_once('\u{1f}').unwrap_or((text, ""));
     let env: Vec<_> = env.lines().filter_map(|line| line.split_once('=')).collect();
-    let Ok(Loaded { config, .. }) = read(text.to_owned(), None, &env) else { return };
+    let Ok(Loaded { config, .. }) = read(text.to_owned(), None, true, &env) else { return };
     let written = toml::to_string(&config).expect("it was read");
     let again: Config = toml::from_str(&written).expect("it was written here");
     assert_eq!(toml::to_string(&again).expect("it was read"), written);
