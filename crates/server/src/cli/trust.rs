@@ -33,10 +33,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("{} cannot be read", file.display()))?;
     if args.remove {
-        let was = trust::distrust(&file, &text)?;
+        let was = trust::distrust(&file)?;
         complain(&match was {
             true => format!("{} is believed no more", file.display()),
-            false => format!("nobody had vouched for {} as it is", file.display()),
+            false => format!("nobody had vouched for {}", file.display()),
         });
         return Ok(ExitCode::SUCCESS);
     }

@@ -18,14 +18,13 @@ use super::state_folder;
 
 /// The settings by which a folder may only take away from what its tools do. What a section of
 /// them has beside is the owner's to decide.
-const NARROWING: [(&str, &str); 7] = [
+const NARROWING: [(&str, &str); 6] = [
     ("tools", "allow"),
     ("tools", "deny"),
     ("tools", "confirm"),
     ("tools", "effects"),
     ("files", "protected"),
     ("exec", "confirm"),
-    ("log", "level"),
 ];
 
 /// A setting that only the owner decides, and where it stands.
@@ -89,29 +88,33 @@ pub fn owned(text: &str) -> Vec<Owned> {
     owned
 }
 
-/// Whether somebody has vouched for `file` with the content `text`.
+/// Whether somebody has vouched for `file` with the content `text`, and since then for no other.
 pub fn is_trusted(file: &Path, text: &str) -> bool {
-    mark(file, text).is_ok_and(|mark| mark.exists())
+    let marked = mark(file).and_then(|mark| Ok(fs::read_to_string(mark)?));
+    marked.is_ok_and(|marked| marked.lines().next() == Some(&digest(text)))
 }
 
-/// Vouches for `file` with the content `text`, and no other.
+/// Vouches for `file` with the content `text`, and no other: not for what it was before, which
+/// could be put back.
 ///
 /// # Errors
 /// When that cannot be remembered.
 pub fn trust(file: &Path, text: &str) -> anyhow::Result<()> {
-    let mark = mark(file, text)?;
+    let mark = mark(file)?;
     let folder = mark.parent().unwrap_or(Path::new("/"));
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    let written = made.and_then(|()| fs::write(&mark, file.as_os_str().as_encoded_bytes()));
+    // The path is for people.
+    let marked = format!("{}\n{}\n", digest(text), file.display());
+    let written = made.and_then(|()| fs::write(&mark, marked));
     written.with_context(|| format!("{} cannot be written", mark.display()))
 }
 
-/// Vouches for `file` with the content `text` no more; whether anybody had.
+/// Vouches for `file` no more, whatever is in it; whether anybody had.
 ///
 /// # Errors
 /// When that cannot be forgotten.
-pub fn distrust(file: &Path, text: &str) -> anyhow::Result<bool> {
-    let mark = mark(file, text)?;
+pub fn distrust(file: &Path) -> anyhow::Result<bool> {
+    let mark = mark(file)?;
     match fs::remove_file(&mark) {
         Ok(()) => Ok(true),
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -119,16 +122,18 @@ pub fn distrust(file: &Path, text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// What is there if somebody has vouched for `file` with the content `text`.
-fn mark(file: &Path, text: &str) -> anyhow::Result<PathBuf> {
+/// What remembers as what somebody has vouched for `file`, which is there if anybody has.
+fn mark(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(state) = state_folder() else {
         bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
     };
     let real = fs::canonicalize(file).with_context(|| format!("{}", file.display()))?;
-    let mut hasher = blake3::Hasher::new();
-    // No path has such a character, so none is taken for another with more of a text.
-    hasher.update(real.as_os_str().as_encoded_bytes()).update(b"\0").update(text.as_bytes());
-    Ok(state.join("trusted").join(hasher.finalize().to_hex().as_str()))
+    let name = blake3::hash(real.as_os_str().as_encoded_bytes());
+    Ok(state.join("trusted").join(name.to_hex().as_str()))
+}
+
+fn digest(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! What a confined program can do, from inside one: the binary is real, and so are the attempts.
 
 mod files;
+mod git;
+mod places;
 mod kernel;
 mod network;
 mod processes;

@@ -1,7 +1,7 @@
 //! Which program a call may run, and what to say when there is none.
 
-use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
 use toolgate_contract::ToolError;
 
@@ -95,44 +95,96 @@ impl Words {
     }
 }
 
-/// The program `command` names in `cwd`, if it is one of `allow`; empty allows any.
-///
-/// Where a list says what is allowed, what runs is the file the list names, under the
-/// name the list gives it: the call's own spelling chooses, and is then forgotten.
-pub(super) fn choose(
-    command: &str,
-    cwd: BorrowedFd<'_>,
-    path: &str,
-    allow: &[String],
-    scripts: Scripts,
-    words: Words,
-) -> Result<Program, ToolError> {
-    if command.trim().is_empty() {
-        return Err(ToolError::invalid("/command", "the command is empty; name a program"));
+/// Among what a program is chosen.
+pub(super) struct Choice<'c> {
+    /// Where it is to start.
+    pub(super) cwd: BorrowedFd<'c>,
+    /// Where names are sought.
+    pub(super) path: &'c str,
+    pub(super) scripts: Scripts,
+    pub(super) words: Words,
+    /// Whether programs see the file of that path.
+    pub(super) is_seen: &'c dyn Fn(&Path) -> bool,
+}
+
+impl Choice<'_> {
+    /// The program `command` names, if it is one of `allow`; empty allows any.
+    ///
+    /// Where a list says what is allowed, what runs is the file the list names, under the
+    /// name the list gives it: the call's own spelling chooses, and is then forgotten.
+    pub(super) fn of(&self, command: &str, allow: &[String]) -> Result<Program, ToolError> {
+        if command.trim().is_empty() {
+            return Err(ToolError::invalid("/command", "the command is empty; name a program"));
+        }
+        if command.contains('\0') {
+            return Err(ToolError::invalid("/command", "the command contains a NUL character"));
+        }
+        if allow.is_empty() {
+            return self.seen(command).map_err(|missing| self.absent(command, missing));
+        }
+        // The name counts as well as the file: programs of many names (busybox, rustup)
+        // are one file that does what its name says.
+        let same_name = allow.iter().filter(|entry| file_name(entry) == file_name(command));
+        let same_name: Vec<&String> = same_name.collect();
+        if same_name.is_empty() {
+            return Err(refused(command, allow));
+        }
+        let mut allowed = same_name.iter().filter_map(|entry| self.found(entry).ok());
+        if !command.contains('/') {
+            return allowed.next().ok_or_else(|| self.absent(command, Missing::Absent));
+        }
+        let called = self.found(command).map_err(|_| refused(command, allow))?;
+        let same_file = allowed.find(|program| program.identity == called.identity);
+        same_file.ok_or_else(|| refused(command, allow))
     }
-    if command.contains('\0') {
-        return Err(ToolError::invalid("/command", "the command contains a NUL character"));
+
+    fn found(&self, command: &str) -> Result<Program, Missing> {
+        Program::find(command, self.cwd, self.path)
     }
-    if allow.is_empty() {
-        return Program::find(command, cwd, path)
-            .map_err(|missing| absent(command, path, missing, scripts, words));
+
+    /// The same among what programs see: of the rest not even whether it is there is told.
+    fn seen(&self, command: &str) -> Result<Program, Missing> {
+        let found = self.found(command);
+        if !command.contains('/') || found == Err(Missing::Absent) {
+            return found;
+        }
+        let named = match command.starts_with('/') {
+            true => PathBuf::from(command),
+            false => format!("/proc/self/fd/{}/{command}", self.cwd.as_raw_fd()).into(),
+        };
+        if (self.is_seen)(&named) { found } else { Err(Missing::Absent) }
     }
-    // The name counts as well as the file: programs of many names (busybox, rustup)
-    // are one file that does what its name says.
-    let same_name = allow.iter().filter(|entry| file_name(entry) == file_name(command));
-    let same_name: Vec<&String> = same_name.collect();
-    if same_name.is_empty() {
-        return Err(refused(command, allow));
+
+    /// Says why there is no program `command`, and what was probably meant.
+    fn absent(&self, command: &str, missing: Missing) -> ToolError {
+        let named = command.escape_debug();
+        let message = match missing {
+            Missing::NotAFile => format!("`{named}` is not a file; name a program"),
+            Missing::NotExecutable => {
+                format!("`{named}` is not executable; make it so, or run it by its interpreter")
+            }
+            Missing::Absent => {
+                let advice = advice(command, self.path, self.scripts, self.words);
+                let advice = advice.unwrap_or_default();
+                let why = if command.starts_with('/') {
+                    format!(
+                        "`{named}` does not exist, or not where programs see it: whoever runs the \
+                         server can add folders to `sandbox.read`"
+                    )
+                } else if command.contains('/') {
+                    let folder = self.words.folder();
+                    format!(
+                        "`{named}` does not exist, or leads where programs see nothing; paths are \
+                         relative to `{folder}`"
+                    )
+                } else {
+                    format!("no program is named `{named}` in PATH")
+                };
+                format!("{advice}{why}")
+            }
+        };
+        ToolError::invalid("/command", message)
     }
-    let mut allowed = same_name.iter().filter_map(|entry| Program::find(entry, cwd, path).ok());
-    if !command.contains('/') {
-        return allowed
-            .next()
-            .ok_or_else(|| absent(command, path, Missing::Absent, scripts, words));
-    }
-    let called = Program::find(command, cwd, path).map_err(|_| refused(command, allow))?;
-    let same_file = allowed.find(|program| program.identity == called.identity);
-    same_file.ok_or_else(|| refused(command, allow))
 }
 
 fn file_name(program: &str) -> Option<&str> {
@@ -143,33 +195,6 @@ fn refused(command: &str, allow: &[String]) -> ToolError {
     let allow = allow.join(", ");
     let command = command.escape_debug();
     ToolError::not_allowed(format!("`{command}` may not be run here; what may is: {allow}"))
-}
-
-/// Says why there is no program `command`, and what was probably meant.
-fn absent(
-    command: &str,
-    path: &str,
-    missing: Missing,
-    scripts: Scripts,
-    words: Words,
-) -> ToolError {
-    let named = command.escape_debug();
-    let message = match missing {
-        Missing::NotAFile => format!("`{named}` is not a file; name a program"),
-        Missing::NotExecutable => {
-            format!("`{named}` is not executable; make it so, or run it by its interpreter")
-        }
-        Missing::Absent => {
-            let advice = advice(command, path, scripts, words).unwrap_or_default();
-            let why = if command.contains('/') {
-                format!("`{named}` does not exist; paths are relative to `{}`", words.folder())
-            } else {
-                format!("no program is named `{named}` in PATH")
-            };
-            format!("{advice}{why}")
-        }
-    };
-    ToolError::invalid("/command", message)
 }
 
 /// What to do instead, for what is no program.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use toolgate_contract::{ToolError, Trace};
 
 use super::Settings;
-use super::program::{Scripts, Words, choose};
+use super::program::{Choice, Scripts, Words};
 use super::programs::Programs;
 use super::run::{Input, TIMEOUT_MS_MAX};
 use super::traced::trace;
@@ -35,8 +36,20 @@ pub(super) fn start(
         ));
     }
     let scripts = Scripts::of(settings);
+    // What is allowed by its name is none that a program has put there.
+    let sought = match settings.allow[..] {
+        [] => path.clone(),
+        [..] => processes.unwritten(&path, root),
+    };
+    let inside = programs.inside();
+    let is_seen = |program: &Path| match &inside {
+        None => true,
+        // Where nothing can be confined nothing is started, and that is said then.
+        Some(inside) => processes.shows(inside, program).unwrap_or(true),
+    };
+    let chosen = Choice { cwd: cwd.as_fd(), path: &sought, scripts, words, is_seen: &is_seen };
     let (mut program, args) = match shell {
-        false => (choose(&command, cwd.as_fd(), &path, &settings.allow, scripts, words)?, args),
+        false => (chosen.of(&command, &settings.allow)?, args),
         true if !settings.shell => {
             return Err(ToolError::not_allowed(words.no_scripts()));
         }
@@ -47,7 +60,7 @@ pub(super) fn start(
             return Err(ToolError::invalid("/command", "the script contains a NUL character"));
         }
         true => {
-            let sh = choose("sh", cwd.as_fd(), &path, &settings.allow, scripts, words)?;
+            let sh = chosen.of("sh", &settings.allow)?;
             (sh, ["-c".into(), command, "sh".into()].into_iter().chain(args).collect())
         }
     };
@@ -56,7 +69,7 @@ pub(super) fn start(
     let env = environment(env, base, settings)?;
     let timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms).clamp(1, TIMEOUT_MS_MAX);
     let bounds = bounds(settings, Duration::from_millis(timeout_ms), max_output_bytes);
-    let mut inside = programs.inside();
+    let mut inside = inside;
     if !settings.allow.is_empty()
         && let Some(real) = program.real(cwd.as_fd())
     {

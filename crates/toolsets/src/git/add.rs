@@ -38,6 +38,7 @@ impl Tool for Add {
         let repository = self.0.open(ctx, &input.repo).await?;
         let paths = repository.paths(&input.paths, "/paths")?;
         repository.refuse_filtered(ctx, &paths).await?;
+        repository.refuse_nested(ctx, &paths).await?;
         let add = repository.change("add").args(["--all", "--"]).args(&paths);
         let added = add.attempt(ctx).await?;
         if added.code != 0 {
@@ -47,6 +48,7 @@ impl Tool for Add {
                 false => err,
             });
         }
+        repository.take_out_nested(ctx).await?;
         repository.staged(ctx).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,6 +50,9 @@ const ADDED: [(&str, &str); 10] = [
     ("GIT_ATTR_NOSYSTEM", "1"),
     ("GIT_ADVICE", "0"),
 ];
+
+/// Where git keeps its parts, beside the folder it lies in.
+const CORE: [&str; 2] = ["lib/git-core", "libexec/git-core"];
 
 /// Which of the configurations of this machine a run reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +160,7 @@ impl<'g> Command<'g> {
         let Self { git, cwd, overrides, reads, changes, args, stdin, env: more, bytes_max } = self;
         let Git { programs, settings } = git;
         let path = programs.processes.path(programs.settings.path.as_deref());
+        let path = programs.processes.unwritten(&path, &programs.root);
         let program = Program::find("git", cwd.as_fd(), &path).map_err(|_| {
             let message = format!("the program `git` is needed, and is not in PATH ({path})");
             ToolError::new(Fault::Unavailable, message)
@@ -192,6 +196,8 @@ impl<'g> Command<'g> {
         if let Some(inside) = &mut inside {
             inside.repository = Some(changes.unwrap_or(Path::new("")).to_owned());
             inside.seen.extend(excludes(overrides, &env));
+            let is_alone = !settings.hooks && !settings.filters;
+            inside.runs = is_alone.then(|| own(&program, cwd.as_fd())).flatten();
         }
         let start = Start { program, args, cwd, env, stdin, bounds, inside };
         let ended = programs.processes.run(start, &ctx.cancel, &|_, _| {}).await;
@@ -210,6 +216,15 @@ impl<'g> Command<'g> {
             ))),
         }
     }
+}
+
+/// All that runs where git runs nothing of anybody's: whatever a repository names, in a nested one
+/// too, cannot. `None` where git is a script, and so cannot be told from what it runs.
+fn own(git: &Program, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
+    let mut files = git.alone(cwd)?;
+    let prefix = files.first()?.parent()?.parent()?.to_owned();
+    files.extend(CORE.map(|folder| prefix.join(folder)));
+    Some(files)
 }
 
 /// The owner's own list of what is not to be looked at, if it is named.

@@ -82,10 +82,10 @@ impl Git {
         };
         let [top, git_dir, common_dir] =
             [top, git_dir, common_dir].map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        let whole = (top.clone(), git_dir.clone(), folder);
+        let whole = (top.clone(), git_dir.clone(), common_dir.clone(), folder);
         let top_fd = root
             .work(ctx, move |root, watch| {
-                let (top, git_dir, folder) = whole;
+                let (top, git_dir, common_dir, folder) = whole;
                 let top = beneath(root, &top, &folder)?;
                 let common_dir = beneath(root, &common_dir, &folder)?;
                 let git_dir = beneath(root, &git_dir, &folder)?;
@@ -104,6 +104,7 @@ impl Git {
             top: top_fd,
             top_path: top,
             git_dir,
+            common_dir,
             overrides,
             idle_filters: idle,
             quotes_paths: configuration.quotes_paths(),

@@ -22,6 +22,7 @@ mod configuration;
 mod command;
 mod complaints;
 mod filters;
+mod nested;
 mod revision;
 mod pathspec;
 mod times;

@@ -16,6 +16,8 @@ pub(super) struct Repository<'g> {
     pub(super) top_path: PathBuf,
     /// Where its own folder is, absolute; of a linked work tree, the part that is only that one's.
     pub(super) git_dir: PathBuf,
+    /// Where the folder is that all its work trees have in common, absolute.
+    pub(super) common_dir: PathBuf,
     /// What is set above its configuration.
     pub(super) overrides: Vec<(OsString, OsString)>,
     /// The filters its configuration or this user's defines, where they do not run.
@@ -32,7 +34,7 @@ impl Repository<'_> {
 
     /// `git VERB`, for what changes it.
     pub(super) fn change(&self, verb: &str) -> Command<'_> {
-        self.command(verb).changing(&self.git_dir)
+        self.command(verb).changing(&self.common_dir)
     }
 
     fn command(&self, verb: &str) -> Command<'_> {

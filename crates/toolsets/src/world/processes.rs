@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,6 +155,14 @@ impl Processes {
     /// How programs are confined.
     pub fn sandbox(&self) -> &Sandbox {
         &self.0.sandbox
+    }
+
+    /// Whether a program confined as `inside` sees the file that is called `named`.
+    ///
+    /// # Errors
+    /// When nothing can be confined here.
+    pub fn shows(&self, inside: &Inside, named: &Path) -> io::Result<bool> {
+        self.0.sandbox.shows(inside, named, &self.0.environment)
     }
 
     /// The operating system and its version, as the kernel tells them.

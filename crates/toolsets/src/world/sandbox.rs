@@ -12,6 +12,7 @@
 mod settings;
 mod held;
 mod view;
+mod guards;
 mod reserved;
 mod layers;
 mod groups;
@@ -69,6 +70,8 @@ pub struct Inside {
     pub repository: Option<PathBuf>,
     /// What it sees beside what all see.
     pub seen: Vec<PathBuf>,
+    /// The files, and folders of them, that alone may be run; `None` for all that it sees.
+    pub runs: Option<Vec<PathBuf>>,
 }
 
 /// What else is said of programs than the [`Settings`] of the sandbox, by who serves a workspace.
@@ -124,6 +127,7 @@ impl Sandbox {
             only_reads,
             repository: None,
             seen: Vec::new(),
+            runs: None,
         };
         (profile != Profile::Off).then_some(inside)
     }

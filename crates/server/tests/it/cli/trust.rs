@@ -41,10 +41,17 @@ fn a_file_is_believed_as_it_was_when_somebody_vouched_for_it() {
     // A file of the same content elsewhere is another, and so is this one once it is changed.
     let other = Workspace::new().file("toolgate.toml", WIDENS);
     assert_eq!(unnamed(&other, &home, &call).code, 2);
-    workspace.put("toolgate.toml", WIDENS.replace("a comment", "another"));
+    let later = WIDENS.replace("a comment", "another");
+    workspace.put("toolgate.toml", &later);
     assert_eq!(unnamed(&workspace, &home, &call).code, 2);
     workspace.put("toolgate.toml", WIDENS);
     assert_eq!(unnamed(&workspace, &home, &call).code, 0);
+    // Nor is it believed once somebody has vouched for what came after it.
+    workspace.put("toolgate.toml", &later);
+    assert_eq!(unnamed(&workspace, &home, &["trust"]).code, 0);
+    workspace.put("toolgate.toml", WIDENS);
+    assert_eq!(unnamed(&workspace, &home, &call).code, 2);
+    workspace.put("toolgate.toml", &later);
     assert_eq!(unnamed(&workspace, &home, &["trust", "--remove"]).code, 0);
     assert_eq!(unnamed(&workspace, &home, &call).code, 2);
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 
 use super::Processes;
+use crate::world::Root;
 
 /// Where programs are sought when the server itself has no `PATH`.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -27,6 +29,14 @@ impl Processes {
         let path = configured.map(str::to_owned).or_else(own).unwrap_or_default();
         let path = absolute_folders(&path);
         if path.is_empty() { PATH.to_owned() } else { path }
+    }
+
+    /// The folders of `path` in which no program in `workspace` puts another in the place of one:
+    /// where it is told by its name alone what may run, it is sought there.
+    pub fn unwritten(&self, path: &str, workspace: &Root) -> String {
+        let home = self.variable("HOME").map(Path::new);
+        let is_safe = |folder: &&str| !self.sandbox().writes(workspace, home, Path::new(folder));
+        path.split(':').filter(is_safe).collect::<Vec<_>>().join(":")
     }
 }
 

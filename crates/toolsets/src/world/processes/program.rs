@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, openat, readlinkat};
@@ -60,6 +62,15 @@ impl Program {
         Some(OsString::from_vec(path.into_bytes()).into())
     }
 
+    /// The files that alone must be run for it to run: its own and its loader's. `None` for what
+    /// is no program by itself, as a script, or cannot be read.
+    pub fn alone(&self, cwd: BorrowedFd<'_>) -> Option<Vec<PathBuf>> {
+        let real = self.real(cwd)?;
+        let file = fs::File::open(&real).ok()?;
+        let loader = loader(&file).ok()?;
+        Some([real].into_iter().chain(loader).collect())
+    }
+
     fn at(name: &str, path: &Path, cwd: BorrowedFd<'_>) -> Result<Self, Missing> {
         let stat = rustix::fs::statat(cwd, path, AtFlags::empty()).map_err(|err| match err {
             rustix::io::Errno::ACCESS => Missing::NotExecutable,
@@ -78,6 +89,38 @@ impl Program {
     }
 }
 
+/// What loads the ELF program `file`, if it needs to be loaded.
+fn loader(file: &fs::File) -> io::Result<Option<PathBuf>> {
+    const LOADER: u32 = 3;
+    const PATH_BYTES: u64 = 4096;
+    let mut head = [0; 64];
+    file.read_exact_at(&mut head, 0)?;
+    // Of 64 bits, in this machine's order: others have no part here.
+    if head[..5] != *b"\x7fELF\x02" {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let half = |at: usize| u64::from(u16::from_ne_bytes([head[at], head[at + 1]]));
+    let (size, count) = (half(54), half(56));
+    let parts = long(&head, 32)?;
+    for part in 0..count {
+        let mut entry = [0; 56];
+        file.read_exact_at(&mut entry, parts.saturating_add(part * size))?;
+        if u32::from_ne_bytes([entry[0], entry[1], entry[2], entry[3]]) == LOADER {
+            let (at, bytes) = (long(&entry, 8)?, long(&entry, 32)?.min(PATH_BYTES));
+            let mut path = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+            file.read_exact_at(&mut path, at)?;
+            path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(path.len()));
+            return Ok(Some(OsString::from_vec(path).into()));
+        }
+    }
+    Ok(None)
+}
+
+fn long(bytes: &[u8], at: usize) -> io::Result<u64> {
+    let bytes = bytes[at..at + 8].try_into().map_err(io::Error::other)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 /// The program in `path` that `name` was probably meant to be.
 ///
 /// It reads whole folders, so it is for the moment when all is lost.
@@ -92,4 +135,31 @@ pub fn nearest(name: &str, path: &str) -> Option<String> {
         .filter(|(distance, _)| *distance <= far)
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn alone(path: &Path) -> Option<Vec<PathBuf>> {
+        let here = fs::File::open(".").unwrap();
+        Program::find(path.to_str()?, here.as_fd(), "").ok()?.alone(here.as_fd())
+    }
+
+    #[test]
+    fn a_program_runs_by_itself_and_its_loader_and_a_script_does_not() {
+        let own = std::env::current_exe().unwrap();
+        let files = alone(&own).unwrap();
+        assert_eq!(files[0], fs::canonicalize(&own).unwrap());
+        assert!(files[1].to_str().unwrap().contains("/ld"), "{files:?}");
+
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/bin/sh\nexit 0\n".repeat(9)).unwrap();
+        let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&script, runs).unwrap();
+        assert_eq!(alone(&script), None);
+    }
 }

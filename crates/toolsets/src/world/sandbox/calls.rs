@@ -157,6 +157,11 @@ fn refused() -> io::Result<Rules> {
     let terminals = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
     let asked = terminals.into_iter().map(|ask| rule(&[(1, SeccompCmpOp::Eq, ask)]));
     rules.insert(libc::SYS_ioctl, asked.collect::<io::Result<_>>()?);
+    // Leases and notices, by which who only reads a file keeps its owner waiting.
+    const F_SETLEASE: u64 = 1024;
+    const F_NOTIFY: u64 = 1026;
+    let leases = [F_SETLEASE, F_NOTIFY].map(|what| rule(&[(1, SeccompCmpOp::Eq, what)]));
+    rules.insert(libc::SYS_fcntl, leases.into_iter().collect::<io::Result<_>>()?);
     // Another system's ways, but for asking which are used.
     let other = rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, 0xffff_ffff)])?;
     rules.insert(libc::SYS_personality, vec![other]);

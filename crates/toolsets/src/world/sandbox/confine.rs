@@ -20,7 +20,7 @@ use super::layers::{self, Layers};
 use super::plan::{Becoming, Bytes, Ground, Identity, Plan, Spaces};
 use super::reserved::Reservation;
 use super::settings::{Profile, Require, Settings};
-use super::view::{Base, Wanted};
+use super::view::{Base, Wanted, expanded};
 use super::{Beside, Inside, Sandbox, held};
 use crate::world::Root;
 use crate::world::processes::{Image, Program};
@@ -111,6 +111,7 @@ impl Sandbox {
         let is_fed = start.is_fed;
         let mut plan = ways.plan(&ways.layers, &wanted, folder);
         plan.groups = doors;
+        plan.runs = inside.runs.as_ref().map(|runs| runs.iter().map(Bytes::from).collect());
         plan.grace_ms = u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX);
         plan.program = Some(becoming(start));
         let is_apart = plan.spaces.is_some();
@@ -129,6 +130,37 @@ impl Sandbox {
         ways.as_ref().map_err(|why| io::Error::other(why.clone()))
     }
 
+    /// Whether a program confined as `inside` sees the file that is called `named`.
+    ///
+    /// # Errors
+    /// When nothing can be confined here.
+    pub(crate) fn shows(
+        &self,
+        inside: &Inside,
+        named: &Path,
+        variables: &Variables,
+    ) -> io::Result<bool> {
+        let ways = self.ways(&inside.workspace, variables)?;
+        let Ok(real) = fs::canonicalize(named) else { return Ok(false) };
+        let workspace = inside.workspace.path();
+        Ok(ways.base.shows(workspace, &Wanted::of(inside), named, &real))
+    }
+
+    /// Whether programs in `workspace`, of a server whose home is `home`, write the folder `at`, as
+    /// it is named or where it lies.
+    pub(in crate::world) fn writes(
+        &self,
+        workspace: &Root,
+        home: Option<&Path>,
+        at: &Path,
+    ) -> bool {
+        let real = fs::canonicalize(at);
+        let ats = [Some(at), real.as_deref().ok()];
+        let written = self.0.settings.write.iter().map(|path| expanded(path, home));
+        let mut written = written.chain([workspace.path().to_owned()]);
+        written.any(|it| ats.iter().flatten().any(|at| at.starts_with(&it)))
+    }
+
     fn reserve(&self, ways: &Ways, folder: &Folder) -> io::Result<Reservation> {
         let workspace = folder.workspace.try_clone()?;
         Ok(self.0.reserved.take(workspace, folder.workspace_identity, ways.base.reserved()))
@@ -145,7 +177,7 @@ impl Ways {
         let variable = |name: &str| variables.get(OsStr::new(name)).map(OsString::as_os_str);
         let path = variable("PATH").map(|path| path.to_string_lossy()).unwrap_or_default();
         let paths = beside.paths.iter().map(String::as_str).chain([&*path]);
-        let base = Base::look(settings, beside, paths, variable);
+        let base = Base::look(settings, beside, workspace.path(), paths, variable);
         let memory_bytes = match settings.memory_bytes {
             0 => machine_bytes() / 2,
             bytes => bytes,
@@ -206,6 +238,7 @@ impl Ways {
             groups: Vec::new(),
             limits: self.limits.clone(),
             landlock: layers.landlock.map(|abi| Ground { abi, tcp: !has_own && !shares_network }),
+            runs: None,
             filters: if layers.seccomp { filters.clone() } else { Vec::new() },
             grace_ms: 0,
         }

@@ -23,6 +23,9 @@ use super::plan::{BIRTH_FD, Identity, PLAN_FD, Plan, Spaces};
 use super::step::{Failed, Step};
 use becoming::Found;
 
+/// How many watchers of files a program may have; by default a user has 128.
+const INOTIFY_INSTANCES: &str = "48";
+
 /// Becomes the program of the plan that was left for this process; never returns.
 pub(super) fn enter() -> ! {
     let Some((plan, birth)) = handed() else { exit(127) };
@@ -160,6 +163,8 @@ fn keep_ids(user: u32, group: u32) -> io::Result<()> {
     put("/proc/self/setgroups", "deny")?;
     put("/proc/self/uid_map", &format!("{user} {user} 1"))?;
     put("/proc/self/gid_map", &format!("{group} {group} 1"))?;
+    // They are counted for the user outside, who would have none left. Not every kernel tells.
+    let _ = put("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
     Ok(())
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Plan {
     /// Each resource's number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<Ground>,
+    /// Files, and folders of them, that alone may be run; without, all that is seen may.
+    pub(super) runs: Option<Vec<Bytes>>,
     /// The programs that look at each system call.
     pub(super) filters: Vec<Vec<u64>>,
     /// How long what the program leaves running may go on.
@@ -82,6 +84,8 @@ pub(super) enum Place {
     Fresh { at: Bytes, bytes: u64, mode: u32 },
     /// The workspace.
     Workspace { how: How },
+    /// What is there in the workspace stays where it is, and is written as the rest.
+    Held { at: Bytes },
     /// What is there in the workspace is read and neither changed nor moved away.
     Guarded { at: Bytes },
 }

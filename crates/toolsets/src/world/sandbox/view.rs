@@ -3,8 +3,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
+use super::guards::{Guards, held};
 use super::plan::{How, Place};
 use super::settings::{GitFolder, Profile, Settings};
 use super::{Beside, Inside};
@@ -99,14 +102,11 @@ const PREFIXES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
 /// Variables that name a folder for what can be made again.
 const CACHES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
 
-/// What of the owner's own only git's verbs see, whose words are not the caller's.
-const GIT: &[&str] = &[".gitconfig", ".config/git"];
+/// How much is read of what says where a virtual environment's interpreter is.
+const PYVENV_BYTES: u64 = 64 << 10;
 
-/// The repository: its configuration names what git runs.
-const REPOSITORY: &str = ".git";
-
-/// What in a repository's folder names what git runs, which git's own verbs do not change either.
-const GUARDED_OF_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
+/// What an installation of Python is made of.
+const PYTHON: &[&str] = &["bin", "lib", "lib64", "include", "share"];
 
 const TMP_BYTES: u64 = 1 << 30;
 const HOME_BYTES: u64 = 512 << 20;
@@ -118,9 +118,7 @@ pub(super) struct Base {
     /// The owner's git configuration.
     git: Vec<Place>,
     write: Vec<PathBuf>,
-    writes_git: bool,
-    /// What of a workspace is not written, relative to it.
-    guarded: Vec<String>,
+    guards: Guards,
     /// The server's own folders.
     hidden: Vec<PathBuf>,
 }
@@ -140,7 +138,7 @@ impl<'i> Wanted<'i> {
         Self { profile: Profile::Workspace, only_reads: false, repository: None, seen: &[] };
 
     pub(super) fn of(inside: &'i Inside) -> Self {
-        let Inside { profile, workspace: _, only_reads, repository, seen } = inside;
+        let Inside { profile, workspace: _, only_reads, repository, seen, runs: _ } = inside;
         let repository = repository.as_deref();
         Self { profile: *profile, only_reads: *only_reads, repository, seen }
     }
@@ -151,22 +149,27 @@ impl<'i> Wanted<'i> {
 
     /// Whether names must be kept free that a program could take.
     pub(super) fn reserves(&self) -> bool {
-        self.how() == How::Write && self.repository.is_none()
+        self.how() == How::Write
     }
 }
 
 impl Base {
-    /// What programs see that are sought in `paths`, by a server with the `variable`s.
+    /// What programs in `workspace` see that are sought in `paths`, by a server with the
+    /// `variable`s.
     pub(super) fn look<'p, 'v>(
         settings: &Settings,
         beside: &Beside,
+        workspace: &Path,
         paths: impl IntoIterator<Item = &'p str>,
         variable: impl Fn(&str) -> Option<&'v OsStr>,
     ) -> Self {
         let folder = |name: &str| variable(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let home = folder("HOME").filter(|home| home.parent().is_some());
         let at_home = |name: &str| home.as_ref().map(|home| home.join(name));
-        let mut found = Found::default();
+        let write = settings.write.iter().map(|path| expanded(path, home.as_deref()));
+        let write: Vec<_> = write.collect();
+        let written = || write.iter().cloned().chain([workspace.to_owned()]).collect();
+        let mut found = Found { places: Vec::new(), written: written() };
         SYSTEM.iter().for_each(|at| found.seen(Path::new(at)));
         ETC.iter().for_each(|name| found.seen(&Path::new("/etc").join(name)));
         found.fresh(Path::new("/tmp"), TMP_BYTES, 0o1777);
@@ -186,16 +189,15 @@ impl Base {
             found.programs(folder, home.as_deref(), cargo.as_deref());
         }
         settings.read.iter().for_each(|path| found.seen(&expanded(path, home.as_deref())));
-        let write = settings.write.iter().map(|path| expanded(path, home.as_deref()));
-        let mut git = Found::default();
-        git.parts(home.as_deref(), GIT);
-        git.parts(folder("XDG_CONFIG_HOME").as_deref(), &["git"]);
+        let mut git = Found { places: Vec::new(), written: written() };
+        git.parts(home.as_deref(), &[".gitconfig"]);
+        let configuration = folder("XDG_CONFIG_HOME").or_else(|| at_home(".config"));
+        configuration.iter().for_each(|folder| git.but_secrets(&folder.join("git")));
         Self {
-            places: found.0,
-            git: git.0,
-            write: write.collect(),
-            writes_git: settings.git == GitFolder::Write,
-            guarded: beside.guarded.iter().filter(|path| is_plain(path)).cloned().collect(),
+            places: found.places,
+            git: git.places,
+            write,
+            guards: Guards::of(&beside.guarded, settings.git == GitFolder::Write),
             hidden: beside.hidden.clone(),
         }
     }
@@ -212,12 +214,12 @@ impl Base {
         places.retain(|place| !at(place, workspace).starts_with(workspace));
         places.push(Place::Workspace { how });
         if how == How::Write {
-            let guarded = self.guarded(workspace, wanted.repository);
-            places.extend(guarded.into_iter().map(|at| Place::Guarded { at: at.into() }));
+            places.extend(self.guards.places(workspace, wanted.repository));
         }
         let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
-        let empty = |at: &PathBuf| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
-        places.extend(hidden.map(empty));
+        let hidden: Vec<_> = hidden.cloned().collect();
+        let empty = |at: &Path| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
+        places.extend(held(workspace, &hidden, empty));
         // What is around comes first; of two at one place the one that was named later hides.
         places.sort_by_key(|place| at(place, workspace).components().count());
         let mut made: Vec<Place> = Vec::with_capacity(places.len());
@@ -229,28 +231,25 @@ impl Base {
         made
     }
 
-    /// What of `workspace` is not written, though the rest is; git may write its `repository`.
-    fn guarded(&self, workspace: &Path, repository: Option<&Path>) -> Vec<PathBuf> {
-        if let Some(repository) = repository {
-            let folders = [workspace.join(REPOSITORY), repository.to_owned()];
-            let of = |folder: &PathBuf| GUARDED_OF_GIT.map(|name| folder.join(name));
-            let mut guarded: Vec<_> = folders.iter().flat_map(of).collect();
-            guarded.sort_unstable();
-            guarded.dedup();
-            return guarded;
-        }
-        let guarded = self.guarded.iter().filter(|name| !self.writes_git || *name != REPOSITORY);
-        guarded.map(|name| workspace.join(name)).collect()
+    /// Whether a program in `workspace` sees the file that is called `named`, and is `real`.
+    pub(super) fn shows(
+        &self,
+        workspace: &Path,
+        wanted: &Wanted<'_>,
+        named: &Path,
+        real: &Path,
+    ) -> bool {
+        self.view(workspace, wanted).iter().any(|place| match place {
+            Place::Workspace { .. } => real.starts_with(workspace),
+            Place::Same { at, .. } => [named, real].iter().any(|it| it.starts_with(at.path())),
+            Place::Link { at, .. } => named.starts_with(at.path()),
+            Place::Fresh { .. } | Place::Held { .. } | Place::Guarded { .. } => false,
+        })
     }
 
     /// The names in a workspace that no program may take where nothing is yet.
-    ///
-    /// Not those that people see among their own: what is in a toolgate.toml is believed only once
-    /// somebody has vouched for it.
     pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
-        let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
-        let names = self.guarded.iter().map(String::as_str).filter(is_name);
-        names.filter(|name| !self.writes_git || *name != REPOSITORY)
+        self.guards.reserved()
     }
 }
 
@@ -260,6 +259,7 @@ fn at<'p>(place: &'p Place, workspace: &'p Path) -> &'p Path {
         Place::Same { at, .. }
         | Place::Link { at, .. }
         | Place::Fresh { at, .. }
+        | Place::Held { at }
         | Place::Guarded { at } => at.path(),
         Place::Workspace { .. } => workspace,
     }
@@ -276,7 +276,8 @@ fn is_seen_by(made: &[Place], place: &Place, workspace: &Path) -> bool {
     }
 }
 
-fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
+/// `path`, beneath `home` if it begins with `~/`.
+pub(super) fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
     match (path.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(path),
@@ -284,13 +285,23 @@ fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
 }
 
 /// The places that were found so far.
-#[derive(Default)]
-struct Found(Vec<Place>);
+struct Found {
+    places: Vec<Place>,
+    /// What programs write: where that leads is theirs to say, and nothing to be looked for.
+    written: Vec<PathBuf>,
+}
 
 impl Found {
+    fn is_written(&self, at: &Path) -> bool {
+        self.written.iter().any(|written| at.starts_with(written))
+    }
+
     /// What is at `at`, to be seen and run. A symlink into the system's own stays one.
     fn seen(&mut self, at: &Path) {
         let Ok(found) = fs::symlink_metadata(at) else { return };
+        if self.is_written(at) {
+            return;
+        }
         let place = if found.is_symlink() {
             let Ok(real) = fs::canonicalize(at) else { return };
             let is_system = SYSTEM.iter().any(|system| real.starts_with(system));
@@ -301,17 +312,28 @@ impl Found {
         } else {
             Place::Same { at: at.into(), how: How::Read }
         };
-        if !self.0.contains(&place) {
-            self.0.push(place);
+        if !self.places.contains(&place) {
+            self.places.push(place);
+        }
+    }
+
+    /// What is in `folder`, but for what may hold passwords.
+    fn but_secrets(&mut self, folder: &Path) {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().to_lowercase();
+            if !name.contains("credential") && !name.contains("cookie") {
+                self.seen(&entry.path());
+            }
         }
     }
 
     fn fresh(&mut self, at: &Path, bytes: u64, mode: u32) {
-        let is_there = self.0.iter().any(|it| super::view::at(it, at) == at);
+        let is_there = self.places.iter().any(|it| super::view::at(it, at) == at);
         // In what cannot be written no folder can be made to put it on.
         let fits = fs::metadata(at).is_ok_and(|it| it.is_dir()) || !is_system(at);
         if !is_there && fits {
-            self.0.push(Place::Fresh { at: at.into(), bytes, mode });
+            self.places.push(Place::Fresh { at: at.into(), bytes, mode });
         }
     }
 
@@ -326,31 +348,26 @@ impl Found {
     /// What programs need that lie in a folder of `prefix`.
     fn prefix(&mut self, prefix: Option<&Path>, home: Option<&Path>) {
         let Some(prefix) = prefix else { return };
-        let is_of_people =
-            prefix.parent().is_none() || home.is_some_and(|it| it.starts_with(prefix));
-        if is_of_people || is_system(prefix) {
+        if is_of_people(prefix, home) || is_system(prefix) {
             return;
         }
         self.parts(Some(prefix), PREFIX);
         // Its own interpreter is another's.
-        let told = fs::read_to_string(prefix.join("pyvenv.cfg")).unwrap_or_default();
-        let base = told.lines().find_map(|line| {
-            let (name, value) = line.split_once('=')?;
-            (name.trim() == "home").then(|| PathBuf::from(value.trim()))
-        });
-        if let Some(base) = base.as_deref().and_then(Path::parent) {
-            self.parts(Some(base), PREFIX);
+        if let Some(base) = interpreter_of(prefix).filter(|base| !is_of_people(base, home)) {
+            self.parts(Some(&base), PYTHON);
         }
     }
 
     /// The programs in a folder of `PATH`, and what lies around it for them.
     fn programs(&mut self, folder: &Path, home: Option<&Path>, cargo: Option<&Path>) {
-        // A home is no toolchain, whoever put it there.
-        if is_system(folder) || home.is_some_and(|home| home.starts_with(folder)) {
-            return;
-        }
         let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-        for folder in [folder, &real] {
+        // What is written is seen as that, and leads nowhere else.
+        let folders = if self.is_written(folder) { [folder, folder] } else { [folder, &real] };
+        for folder in folders {
+            // A home is no toolchain, whoever put it there.
+            if is_system(folder) || home.is_some_and(|home| home.starts_with(folder)) {
+                return;
+            }
             self.seen(folder);
             let is_bin = folder.file_name().is_some_and(|name| name == "bin" || name == "shims");
             let prefix = folder
@@ -364,9 +381,36 @@ impl Found {
     }
 }
 
-/// Whether `path` leads nowhere but down.
-fn is_plain(path: &str) -> bool {
-    !path.is_empty() && Path::new(path).components().all(|it| matches!(it, Component::Normal(_)))
+/// Whether in `folder` there is more than an installation of something.
+fn is_of_people(folder: &Path, home: Option<&Path>) -> bool {
+    folder.parent().is_none()
+        || folder.ends_with(".local")
+        || home.is_some_and(|it| it.starts_with(folder))
+}
+
+/// The installation of Python that the virtual environment `prefix` says it is made of, if it is
+/// one: a program may have written what says so.
+fn interpreter_of(prefix: &Path) -> Option<PathBuf> {
+    let mut file = fs::OpenOptions::new();
+    // Not to wait for what is no file.
+    file.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = file.open(prefix.join("pyvenv.cfg")).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut told = String::new();
+    file.take(PYVENV_BYTES).read_to_string(&mut told).ok()?;
+    let programs = told.lines().find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == "home").then(|| PathBuf::from(value.trim()))
+    })?;
+    let programs = fs::canonicalize(programs).ok().filter(|it| it.ends_with("bin"))?;
+    let base = programs.parent()?.to_owned();
+    let libraries = fs::read_dir(base.join("lib")).ok()?;
+    let has_library = libraries
+        .flatten()
+        .any(|it| it.file_name().as_encoded_bytes().starts_with(b"python3") && it.path().is_dir());
+    (has_library && programs.join("python3").is_file()).then_some(base)
 }
 
 fn is_system(path: &Path) -> bool {
@@ -383,7 +427,8 @@ mod tests {
         let settings = Settings { write: vec!["~/shared".to_owned()], ..Settings::default() };
         let home = OsStr::new("/root");
         let variable = |name: &str| (name == "HOME").then_some(home);
-        let base = Base::look(&settings, &Beside::default(), ["/usr/bin"], variable);
+        let base =
+            Base::look(&settings, &Beside::default(), Path::new(WORKSPACE), ["/usr/bin"], variable);
         base.view(Path::new(WORKSPACE), &Wanted { profile, ..Wanted::ALL })
     }
 

@@ -101,8 +101,12 @@ fn enter_landlock(plan: &Plan, Ground { abi, tcp }: Ground) -> io::Result<()> {
     }
     let always = if plan.spaces.is_some() { &OWN[..] } else { &SHARED[..] };
     let always = always.iter().map(|&(path, how)| (Path::new(path), how));
+    let unrun = if plan.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
     for (path, how) in places(plan).map(|(at, how)| (at.path(), how)).chain(always) {
-        ruleset = allow(ruleset, path, access(how, abi), abi)?;
+        ruleset = allow(ruleset, path, access(how, abi) & !unrun, abi)?;
+    }
+    for path in plan.runs.iter().flatten() {
+        ruleset = allow(ruleset, path.path(), access(How::Read, abi), abi)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
     match status.ruleset {

@@ -52,7 +52,7 @@ const BARE_BYTES: &CStr = c"1m";
 enum Source<'p> {
     Mount(&'p Path, OwnedFd),
     Link(&'p Path, &'p Path),
-    Guard(&'p Path),
+    Guard(&'p Path, u64),
 }
 
 /// Makes what the program sees, and goes there. All handles from before are useless then, or
@@ -78,7 +78,8 @@ fn sources(plan: &Plan) -> io::Result<Vec<Source<'_>>> {
     for place in &plan.view {
         let source = match place {
             Place::Link { at, to } => Source::Link(at.path(), to.path()),
-            Place::Guarded { at } => Source::Guard(at.path()),
+            Place::Held { at } => Source::Guard(at.path(), 0),
+            Place::Guarded { at } => Source::Guard(at.path(), Attr::READ_ONLY),
             Place::Fresh { at, bytes, mode } => Source::Mount(at.path(), fresh(*bytes, *mode)?),
             // The kernel carries nothing else over from the namespace before: a handle that was
             // opened there can be bound no more, and a path could lead elsewhere by now.
@@ -156,7 +157,7 @@ fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
                 made => Ok(made?),
             }
         }
-        Source::Guard(at) => guard(root, at),
+        Source::Guard(at, attr) => guard(root, at, *attr),
         Source::Mount(at, mount) => {
             let is_folder = FileType::from_raw_mode(fstat(mount)?.st_mode) == FileType::Directory;
             let target = if is_folder { folder(root, at)? } else { file(root, at)? };
@@ -165,9 +166,9 @@ fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
     }
 }
 
-/// Makes what is at `at` a mount of its own that is only read: such a one is not moved away
-/// either, as it would be were only what lies in it mounted.
-fn guard(root: impl AsFd, at: &Path) -> io::Result<()> {
+/// Makes what is at `at` a mount of its own, which is not moved away, as it would be were only
+/// what lies in it mounted; with `attr` it is only read.
+fn guard(root: impl AsFd, at: &Path, attr: u64) -> io::Result<()> {
     let at = at.strip_prefix("/").unwrap_or(at);
     let target = match step(root, at, OFlags::empty()) {
         // What is not there is nobody's to keep, and no folder is made for it.
@@ -175,7 +176,7 @@ fn guard(root: impl AsFd, at: &Path) -> io::Result<()> {
         opened => opened?,
     };
     let mount = kernel::tree_of(&target)?;
-    let attr = Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES;
+    let attr = attr | Attr::NO_SET_ID | Attr::NO_DEVICES;
     kernel::restrict(&mount, Attr(attr), true)?;
     kernel::attach(mount, target)
 }
@@ -275,6 +276,6 @@ pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&Bytes, How)> {
         // What would be fresh is the machine's, where no view is made.
         Place::Fresh { at, .. } => is_own.then_some((at, How::Write)),
         Place::Workspace { how } => Some((&plan.workspace, *how)),
-        Place::Link { .. } | Place::Guarded { .. } => None,
+        Place::Link { .. } | Place::Held { .. } | Place::Guarded { .. } => None,
     })
 }

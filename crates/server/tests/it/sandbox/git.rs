@@ -1,0 +1,157 @@
+//! What git's tools write, and what runs where they look: a repository may be anybody's.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::toolsets_git::{git, repository};
+
+const MCP: &str = ".mcp.json";
+
+/// A shell's beginning of a repository in `r` that says it is anybody's.
+const NESTED: &str = "set -e; git init -q r; git -C r config user.name a; \
+                      git -C r config user.email a@b; ";
+
+/// Puts an executable `name` that runs `script` there.
+fn put_script(workspace: &Workspace, name: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    workspace.put(name, format!("#!/bin/sh\n{script}\n"));
+    fs::set_permissions(workspace.path(name), PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn git_s_tools_write_nothing_that_is_protected_at_the_top_though_a_repository_says_it_is_its() {
+    let workspace = repository().file(MCP, "{}");
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let root = workspace.root().display();
+    let script = format!(
+        "{NESTED} mkdir -p stage/.vscode; cd stage; echo planted > {MCP}; \
+         echo planted > .vscode/tasks.json; echo planted > config; echo fine > fine; cd ../r; \
+         git --work-tree=../stage add -A; git --work-tree=../stage commit -qm x; \
+         git config core.worktree {root}; git branch deep; rm -r ../stage"
+    );
+    let ran = sh(&mut client, &script);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let put_back = |client: &mut Client, paths: &[&str]| {
+        client.call("git_restore", json!({ "repo": "r", "paths": paths, "ref": "HEAD" }))
+    };
+    for path in [MCP, ".vscode"] {
+        let refused = put_back(&mut client, &[path]);
+        assert_eq!(refused["result"]["isError"], true, "{refused}");
+    }
+    assert_eq!(workspace.read(MCP), "{}");
+    assert!(!workspace.path(".vscode").exists());
+    // Nor what is in the repository of the workspace, which is no part of the other.
+    let before = workspace.read(".git/config");
+    sh(&mut client, &format!("git -C r config core.worktree {root}/.git"));
+    put_back(&mut client, &["config"]);
+    assert_eq!(workspace.read(".git/config"), before);
+    // All else of the workspace is.
+    sh(&mut client, &format!("git -C r config core.worktree {root}"));
+    let done = put_back(&mut client, &["fine"]);
+    assert!(done["result"]["isError"] != true, "{done}");
+    assert_eq!(workspace.read("fine"), "fine\n");
+}
+
+#[test]
+fn nothing_that_a_nested_repository_names_runs_where_git_looks_into_it() {
+    let workspace = repository();
+    // A submodule, as its repository knows it: what is staged of it git asks it.
+    put_script(&workspace, "ran", "echo ran >> \"${0%/*}/marked\"; cat");
+    git(&workspace, &["init", "-q", "sub"]);
+    workspace.put("sub/f", "one\n");
+    for args in [
+        &["-C", "sub", "add", "f"][..],
+        &["-C", "sub", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"],
+        &["-c", "advice.addEmbeddedRepo=false", "add", "sub", "ran"],
+        &["commit", "-qm", "sub"],
+    ] {
+        git(&workspace, args);
+    }
+    workspace.put("sub/.gitattributes", "f filter=mark diff=mark\n");
+    let ran = workspace.path("ran").display().to_string();
+    for key in ["filter.mark.clean", "core.fsmonitor", "diff.mark.command", "diff.mark.textconv"] {
+        git(&workspace, &["-C", "sub", "config", key, &ran]);
+    }
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "landlock") {
+        return;
+    }
+    workspace.put("sub/f", "two\n");
+    for (tool, input) in [
+        ("git_status", json!({})),
+        ("git_diff", json!({})),
+        ("git_add", json!({ "paths": ["sub"] })),
+        ("git_add", json!({ "paths": ["."] })),
+        ("git_stash", json!({ "action": "push" })),
+        ("git_checkout", json!({ "ref": "HEAD" })),
+    ] {
+        let answer = client.call(tool, input);
+        assert!(!workspace.path("marked").exists(), "{tool}: {answer}");
+    }
+    // Where whoever serves says that filters run, they do.
+    workspace.put("sub/f", "three\n");
+    let mut client = Client::stdio(Launch::over(&workspace).set("git_filters", "true"), MODERN);
+    let added = client.call("git_add", json!({ "repo": "sub", "paths": ["f"] }));
+    assert!(workspace.path("marked").exists(), "the filter was to run: {added}");
+}
+
+#[test]
+fn a_repository_is_not_taken_into_another_since_whoever_runs_git_then_looks_into_it() {
+    let workspace = repository();
+    let mut client = confined(&workspace, "workspace");
+    let ran = sh(&mut client, &format!("{NESTED} cd r; git commit -qm x --allow-empty"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    workspace.put("new", "new\n");
+    for paths in [json!(["r"]), json!(["."]), json!(["r", "new"])] {
+        let refused = client.call("git_add", json!({ "paths": paths }));
+        assert!(crate::support::text(&refused).contains("`r` is a repository"), "{refused}");
+        assert_eq!(git(&workspace, &["diff", "--cached", "--name-only"]), "");
+    }
+    let added = client.call("git_add", json!({ "paths": ["new"] }));
+    assert!(added["result"]["isError"] != true, "{added}");
+}
+
+#[test]
+fn no_git_is_run_that_lies_where_programs_write() {
+    let workspace = repository();
+    fs::create_dir(workspace.path("bin")).unwrap();
+    put_script(&workspace, "bin/git", "echo planted >&2; exit 1");
+    put_script(&workspace, "bin/ls", "echo planted");
+    let path = format!("{}:/usr/bin:/bin", workspace.path("bin").display());
+    let launch = Launch::over(&workspace).env("PATH", &path).set("exec_allow", "ls");
+    let mut client = Client::stdio(launch, MODERN);
+    let status = client.call("git_status", json!({}));
+    assert!(status["result"]["isError"] != true, "{status}");
+    let ran = run(&mut client, json!({ "command": "ls" }));
+    assert!(ran.stdout.contains("README.md"), "{}", ran.stdout);
+}
+
+#[test]
+fn git_s_tools_see_none_of_the_owner_s_passwords() {
+    let (workspace, home) = (repository(), TempDir::new().unwrap());
+    let folder = home.path().join(".config/git");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("credentials"), "https://ada:canary-31f@example.org").unwrap();
+    fs::write(folder.join("config"), "[user]\nname = Own\nemail = own@example.org\n").unwrap();
+    git(&workspace, &["config", "--unset", "user.name"]);
+    git(&workspace, &["config", "--unset", "user.email"]);
+    workspace.put(".gitattributes", "new filter=look\n");
+    let look = format!("cat {}/credentials; cat", folder.display());
+    git(&workspace, &["config", "filter.look.clean", &look]);
+    let launch = Launch::over(&workspace).env("HOME", home.path()).set("git_filters", "true");
+    let mut client = Client::stdio(launch, MODERN);
+    if !holds(&mut client, "view") {
+        return;
+    }
+    workspace.put("new", "new\n");
+    client.call("git_add", json!({ "paths": ["new"] }));
+    assert_eq!(git(&workspace, &["show", ":new"]), "new\n");
+    let made = client.call("git_commit", json!({ "message": "by the owner" }));
+    assert!(made["result"]["isError"] != true, "{made}");
+    assert_eq!(git(&workspace, &["log", "-1", "--format=%an"]), "Own\n");
+}

@@ -1,0 +1,48 @@
+//! Repositories within a repository: taken in, git looks into them from then on, whoever runs it,
+//! and does what their configuration says.
+
+use toolgate_contract::{Ctx, ToolError};
+
+use super::repository::Repository;
+use crate::world::root::shown;
+
+/// The mode of what stands in an index for a whole repository.
+const REPOSITORY: &str = "160000";
+
+impl Repository<'_> {
+    /// Refuses to take in what of `paths` is a repository that is not known yet.
+    pub(super) async fn refuse_nested(&self, ctx: &Ctx, paths: &[String]) -> Result<(), ToolError> {
+        let new = self.read("ls-files").args(["-z", "--others", "--exclude-standard", "--"]);
+        // What is wrong with the paths is told by whoever takes them in.
+        let new = new.args(paths).bytes_max(64 << 20).attempt(ctx).await?.fields();
+        // Of a folder of files its files are told.
+        match new.iter().find(|path| path.ends_with('/')) {
+            None => Ok(()),
+            Some(path) => Err(refused(path.trim_end_matches('/'))),
+        }
+    }
+
+    /// Takes all repositories out of what is staged that the last commit has not; refuses if there
+    /// were any. Another program may have made them since somebody looked.
+    pub(super) async fn take_out_nested(&self, ctx: &Ctx) -> Result<(), ToolError> {
+        let staged = self.read("diff").args(["--cached", "--raw", "-z", "--no-renames"]);
+        let staged = staged.args(["--no-ext-diff", "--ignore-submodules=none", "--"]);
+        let staged = staged.bytes_max(64 << 20).run(ctx).await?.fields();
+        let nested = staged.chunks_exact(2).filter(|change| {
+            let mut modes = change[0].trim_start_matches(':').split(' ');
+            modes.next() != Some(REPOSITORY) && modes.next() == Some(REPOSITORY)
+        });
+        let nested: Vec<&String> = nested.map(|change| &change[1]).collect();
+        let Some(first) = nested.first() else { return Ok(()) };
+        self.change("reset").args(["--quiet", "--"]).args(nested.iter().copied()).run(ctx).await?;
+        Err(refused(first))
+    }
+}
+
+fn refused(path: &str) -> ToolError {
+    let path = shown(path);
+    ToolError::not_allowed(format!(
+        "{path} is a repository of its own, which is not taken into another here: whoever runs git \
+         later would run what it names. Name it in `repo` to stage what is in it, or leave it out"
+    ))
+}

@@ -1,0 +1,130 @@
+//! What in a workspace no program changes, though it writes the rest.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::plan::Place;
+
+/// The repository: its configuration names what git runs.
+const REPOSITORY: &str = ".git";
+
+/// What in a repository's folder names what git runs, which git's own verbs do not change either.
+const OF_GIT: [&str; 5] = ["config", "config.worktree", "hooks", "info", "modules"];
+
+/// What in a workspace is read and not changed.
+#[derive(Debug, Clone)]
+pub(super) struct Guards {
+    /// Relative to the workspace.
+    names: Vec<String>,
+    writes_git: bool,
+}
+
+impl Guards {
+    /// Of the paths in a workspace `names`, among which programs write the repository if
+    /// `writes_git`.
+    pub(super) fn of(names: &[String], writes_git: bool) -> Self {
+        let names = names.iter().filter(|path| is_plain(path)).cloned().collect();
+        Self { names, writes_git }
+    }
+
+    /// The places in `workspace` that are only read, for a program that may write the rest; git may
+    /// write its `repository`.
+    pub(super) fn places(&self, workspace: &Path, repository: Option<&Path>) -> Vec<Place> {
+        let top = workspace.join(REPOSITORY);
+        let is_written = |name: &str| match repository {
+            Some(repository) => name == REPOSITORY && repository.starts_with(&top),
+            None => name == REPOSITORY && self.writes_git,
+        };
+        let names = self.names.iter().filter(|name| !is_written(name));
+        let mut guarded: Vec<PathBuf> = names.map(|name| workspace.join(name)).collect();
+        let written = repository.map(
+            |repository| {
+                if repository.starts_with(&top) { &top } else { repository }
+            },
+        );
+        for folder in written.into_iter().chain(repository) {
+            guarded.extend(OF_GIT.map(|name| folder.join(name)));
+        }
+        guarded.sort_unstable();
+        guarded.dedup();
+        held(workspace, &guarded, |at| Place::Guarded { at: at.into() })
+    }
+
+    /// The names in a workspace that no program may take where nothing is yet.
+    ///
+    /// Not those that people see among their own: what is in a toolgate.toml is believed only once
+    /// somebody has vouched for it.
+    pub(super) fn reserved(&self) -> impl Iterator<Item = &str> {
+        let is_name = |name: &&str| name.starts_with('.') && !name.contains('/');
+        let names = self.names.iter().map(String::as_str).filter(is_name);
+        names.filter(|name| !self.writes_git || *name != REPOSITORY)
+    }
+}
+
+/// Each of `paths` as `place` makes it, with all folders between it and `workspace` held where they
+/// are: a folder that is moved takes with it what is mounted in it.
+pub(super) fn held(
+    workspace: &Path,
+    paths: &[PathBuf],
+    place: impl Fn(&Path) -> Place,
+) -> Vec<Place> {
+    let mut places = Vec::new();
+    for path in paths {
+        let around = path.ancestors().skip(1).take_while(|it| *it != workspace);
+        places.extend(around.map(|at| Place::Held { at: at.into() }));
+    }
+    places.extend(paths.iter().map(|path| place(path)));
+    places
+}
+
+/// Whether `path` leads nowhere but down.
+fn is_plain(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|it| matches!(it, Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKSPACE: &str = "/w";
+
+    fn places(names: &[&str], writes_git: bool, repository: Option<&str>) -> Vec<String> {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let guards = Guards::of(&names, writes_git);
+        let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new));
+        let told = places.iter().map(|place| match place {
+            Place::Guarded { at } => format!("read {}", at.path().display()),
+            Place::Held { at } => format!("held {}", at.path().display()),
+            other => panic!("{other:?}"),
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_unstable();
+        told.dedup();
+        told
+    }
+
+    #[test]
+    fn the_folders_around_what_is_guarded_are_not_moved_away() {
+        let guarded = places(&["a/b/c.toml", ".git"], false, None);
+        assert_eq!(guarded, ["held /w/a", "held /w/a/b", "read /w/.git", "read /w/a/b/c.toml"]);
+    }
+
+    #[test]
+    fn git_writes_its_repository_but_for_what_names_programs_and_nothing_else_that_is_guarded() {
+        let parts = |folder: &str| {
+            ["config", "config.worktree", "hooks", "info", "modules"]
+                .map(|part| format!("read {folder}/{part}"))
+        };
+        let served = places(&[".git", ".mcp.json"], false, Some("/w/.git"));
+        let mut expected = vec!["held /w/.git".to_owned(), "read /w/.mcp.json".to_owned()];
+        expected.extend(parts("/w/.git"));
+        expected.sort_unstable();
+        assert_eq!(served, expected);
+
+        let nested = places(&[".git", ".mcp.json"], true, Some("/w/r/.git"));
+        let mut expected = vec!["read /w/.git".to_owned(), "read /w/.mcp.json".to_owned()];
+        expected.extend(["held /w/r", "held /w/r/.git"].map(str::to_owned));
+        expected.extend(parts("/w/r/.git"));
+        expected.sort_unstable();
+        assert_eq!(nested, expected);
+    }
+}
