@@ -245,7 +245,7 @@ pub struct ToolSpec {
     /// What it is known by to policy, beside its id and its effects.
     pub tags: Vec<String>,
     /// Which of its arguments are paths in the workspace.
-    pub paths: &'static [&'static str],
+    pub paths: Vec<String>,
     /// Whether running it again is harmless.
     pub idempotent: bool,
     /// How long one call may take; `None` is the configured default.
@@ -279,7 +279,7 @@ impl ToolSpec {
             effects,
             ruled_as: None,
             tags: Vec::new(),
-            paths: &[],
+            paths: Vec::new(),
             idempotent: false,
             deadline: None,
             at_once: None,
@@ -366,7 +366,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         effects: T::EFFECTS,
         ruled_as: T::RULED_AS.map(id),
         tags: T::TAGS.iter().copied().map(str::to_owned).collect(),
-        paths: T::PATHS,
+        paths: T::PATHS.iter().copied().map(str::to_owned).collect(),
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
         at_once: None,

@@ -3,6 +3,8 @@
 //! What is looked at leaves no record, what is read or made leaves one. A source that fails hides
 //! none of the others; only where all fail is it told.
 
+mod clean;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,8 @@ use toolgate_contract::{
 };
 
 use crate::pipeline::{Stand, looked};
-use crate::{Gate, likeness, pipeline};
+use crate::{Gate, confirm, likeness, pipeline};
+use clean::Clean;
 
 /// What reading is recorded as where no source has it.
 const READING: &str = "resources";
@@ -89,11 +92,11 @@ impl<'g> Reader<'g> {
         found.map(AsRef::as_ref).ok_or_else(|| self.no_resource(uri))
     }
 
-    /// Refuses to look at what the caller may not read.
-    fn allows(&self, source: &dyn Resources, uri: &str) -> Result<(), CallError> {
-        let (caller, guard) = (&self.call.caller, source.guard());
-        self.gate.policy.authorise_beside(caller, guard, &source.asked(uri))?;
-        Ok(())
+    /// Refuses to look at what the caller may not read, or a person does not agree to.
+    async fn agreed(&self, source: &dyn Resources, uri: &str) -> Result<(), CallError> {
+        let (caller, guard, asked) = (&self.call.caller, source.guard(), source.asked(uri));
+        let permit = self.gate.policy.authorise_beside(caller, guard, &asked)?;
+        confirm::agreed(self.gate, guard, &self.call, &asked, &permit).await
     }
 
     /// The refusal of a URI that is no source's, with how those begin of which there are many.
@@ -159,6 +162,7 @@ impl<'g> Reader<'g> {
             }
         }
         heard.or_failure()?;
+        gate.secrets.clear(&mut page.resources);
         Ok(Answer::Resources(page))
     }
 
@@ -178,7 +182,7 @@ impl<'g> Reader<'g> {
 
     pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
         let source = self.source(uri)?;
-        self.allows(source, uri)?;
+        self.agreed(source, uri).await?;
         let (gate, size) = (self.gate, self.gate.settings.page_size);
         let stand = self.looking();
         let listing = async { source.folder(&stand.ctx, uri, after, size + 1).await };
@@ -186,12 +190,13 @@ impl<'g> Reader<'g> {
         let more = found.len() > size;
         found.truncate(size);
         let next = found.last().filter(|_| more).map(|last| last.uri.clone());
+        gate.secrets.clear(&mut found);
         Ok(Answer::Folder(found, next))
     }
 
     pub(crate) async fn watch(self, uri: String) -> Result<Answer, CallError> {
         let source = self.source(&uri)?;
-        self.allows(source, &uri)?;
+        self.agreed(source, &uri).await?;
         let gate = self.gate;
         let stand = self.looking();
         let watching = async { source.watch(&stand.ctx, &uri, &gate.library.changes).await };
@@ -225,7 +230,8 @@ impl<'g> Reader<'g> {
         all.dedup_by(|a, b| a.spec().name == b.spec().name);
         // Only now: what is hidden does not bring another of its name to light.
         all.retain(|prompt| self.shows(&**prompt));
-        Ok(all)
+        let secrets = &self.gate.secrets;
+        Ok(all.into_iter().map(|prompt| Clean::of(prompt, secrets)).collect())
     }
 
     async fn prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
@@ -288,6 +294,7 @@ impl<'g> Reader<'g> {
         let mut values = likeness::ranked(&asked.so_far, all);
         let total = values.len();
         values.truncate(COMPLETIONS_MAX);
+        gate.secrets.clear(&mut values);
         Ok(Answer::Completion(Completion { values, total }))
     }
 
@@ -307,8 +314,9 @@ impl<'g> Reader<'g> {
         all.sort_by(|a, b| a.uri.cmp(&b.uri));
         all.dedup_by(|a, b| a.uri == b.uri);
         let mut rest = all.into_iter().filter(|one| after.as_ref().is_none_or(|a| one.uri > *a));
-        let skills: Vec<_> = rest.by_ref().take(size).collect();
+        let mut skills: Vec<_> = rest.by_ref().take(size).collect();
         let next = skills.last().filter(|_| rest.next().is_some()).map(|last| last.uri.clone());
+        skills.iter_mut().for_each(|skill| gate.secrets.clear(skill));
         Ok(Answer::Skills(SkillPage { skills, next }))
     }
 
@@ -321,7 +329,10 @@ impl<'g> Reader<'g> {
             let said = looked(gate, &stand, async { source.get(&stand.ctx, uri).await }).await;
             self.is_wanted()?;
             match said {
-                Ok(Some(skill)) => return Ok(Answer::Skill(Box::new(skill))),
+                Ok(Some(mut skill)) => {
+                    gate.secrets.clear(&mut skill);
+                    return Ok(Answer::Skill(Box::new(skill)));
+                }
                 Ok(None) => {}
                 Err(err) => failed = failed.or(Some(err)),
             }

@@ -331,7 +331,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         effects,
         ruled_as: None,
         tags: Vec::new(),
-        paths: &[],
+        paths: Vec::new(),
         idempotent,
         deadline: None,
         at_once: None,

@@ -60,7 +60,7 @@ pub(super) fn input<'v>(
     let mut meter = Meter::default();
     let mut bound = HashMap::new();
     let mut bind = |name: &'v str, value: &'v Value| -> Result<(), String> {
-        let value = match spec.paths.contains(&name) {
+        let value = match spec.paths.iter().any(|path| path == name) {
             true => path(value, root, &mut meter)?,
             false => convert(value, &mut meter)?,
         };

@@ -3,11 +3,12 @@
 //! It is compiled once, and refused then if it names what is not there, or could be made to take
 //! long by what it looks at.
 
+use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
 use cel::common::ast::operators::INDEX;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
-use cel::common::types::{CelBool, CelMap, CelString, STRING_TYPE};
+use cel::common::types::{CelBool, CelMap, CelString, STRING_TYPE, Type};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{Context, Env, ExecutionError, Program, Value};
@@ -19,7 +20,7 @@ use super::{Of, What};
 /// How long an expression may be.
 const BYTES_MAX: usize = 4096;
 /// What can be called in one, beside operators.
-const FUNCTIONS: [&str; 14] = [
+const FUNCTIONS: [&str; 15] = [
     "size",
     "startsWith",
     "endsWith",
@@ -34,6 +35,7 @@ const FUNCTIONS: [&str; 14] = [
     "dyn",
     "plain",
     "under",
+    "touches",
 ];
 /// The names of types.
 const TYPES: [&str; 10] =
@@ -109,6 +111,7 @@ impl When {
         };
         let mut context = Context::with_env(env());
         context.set_variable_resolver(&seen);
+        let _within = Within::enter(self.root.clone());
         let result = Value::resolve_val(self.program.expression(), &context);
         match result.map_err(|err| why(&err))?.downcast_ref::<CelBool>() {
             Some(is) => Ok(*is.inner()),
@@ -150,27 +153,67 @@ impl VariableResolver for Variables<'_> {
     }
 }
 
-/// The functions there are: those of CEL without optional values, `plain` and `under`.
+thread_local! {
+    /// Where the workspace is of the expression that this thread evaluates: functions are given
+    /// nothing but their arguments.
+    static ROOT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+}
+
+/// The time in which an expression is evaluated.
+struct Within;
+
+impl Within {
+    fn enter(root: Option<Arc<str>>) -> Self {
+        ROOT.set(root);
+        Self
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        ROOT.take();
+    }
+}
+
+/// The functions there are: those of CEL without optional values, and those of paths.
 fn env() -> Arc<Env> {
     static ENV: OnceLock<Arc<Env>> = OnceLock::new();
     ENV.get_or_init(|| {
         let mut env = Env::stdlib().with_optional_support(false);
         let added = env
             .add_overload("plain", "plain_string", vec![STRING_TYPE], |args| {
-                let path = plain::plain(text(&args, 0)?, None).into_owned();
+                let path = text(&args, 0)?;
+                let path =
+                    ROOT.with_borrow(|root| plain::plain(path, root.as_deref()).into_owned());
                 Ok(CowVal::owned(CelString::from(path)))
             })
             .and_then(|()| {
-                let types = vec![STRING_TYPE, STRING_TYPE];
-                env.add_overload("under", "under_string_string", types, |args| {
-                    let is = plain::under(text(&args, 0)?, text(&args, 1)?);
-                    Ok(CowVal::owned(CelBool::from(is)))
+                env.add_overload("under", "under_string_string", two(), |args| {
+                    compared(&args, plain::under)
+                })
+            })
+            .and_then(|()| {
+                env.add_overload("touches", "touches_string_string", two(), |args| {
+                    compared(&args, plain::touches)
                 })
             });
         added.expect("no function of CEL has these names");
         Arc::new(env)
     })
     .clone()
+}
+
+fn two() -> Vec<Type> {
+    vec![STRING_TYPE, STRING_TYPE]
+}
+
+fn compared<'v>(
+    args: &[CowVal<'_, '_>],
+    compare: fn(&str, &str, Option<&str>) -> bool,
+) -> Result<CowVal<'v, 'v>, ExecutionError> {
+    let (path, folder) = (text(args, 0)?, text(args, 1)?);
+    let is = ROOT.with_borrow(|root| compare(path, folder, root.as_deref()));
+    Ok(CowVal::owned(CelBool::from(is)))
 }
 
 fn text<'a>(args: &'a [CowVal<'_, '_>], at: usize) -> Result<&'a str, ExecutionError> {

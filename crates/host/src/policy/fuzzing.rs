@@ -17,7 +17,7 @@ pub(crate) fn when(bytes: &[u8]) {
     let Ok(when) = When::new(source, &Bounds { root: Some("/ws".into()) }) else { return };
     let input: Value = serde_json::from_str(input).unwrap_or_else(|_| json!({ "path": input }));
     let spec = ToolSpec {
-        paths: &["path"],
+        paths: vec!["path".to_owned()],
         ..ToolSpec::new(ToolId::new("files.read").expect("an id"), "", "", Effects::Reads)
     };
     let caller = Caller::named("ada");
@@ -45,7 +45,7 @@ pub(crate) fn paths(bytes: &[u8]) {
         };
     // What is beneath a folder above is not known by name.
     if up == 0 && folder_up == 0 {
-        assert_eq!(under(&path, folder), is, "{path:?} under {folder:?}");
+        assert_eq!(under(&path, folder, None), is, "{path:?} under {folder:?}");
     }
 }
 

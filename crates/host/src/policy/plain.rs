@@ -28,9 +28,15 @@ pub(super) fn plain<'p>(path: &'p str, root: Option<&str>) -> Cow<'p, str> {
     }
 }
 
+/// Whether `path` is `folder`, beneath it or around it, however both are spelled: what is done to
+/// all of `path` is done to some of `folder`.
+pub(super) fn touches(path: &str, folder: &str, root: Option<&str>) -> bool {
+    under(path, folder, root) || under(folder, path, root)
+}
+
 /// Whether `path` is `folder` or beneath it, however both are spelled.
-pub(super) fn under(path: &str, folder: &str) -> bool {
-    let (path, folder) = (plain(path, None), plain(folder, None));
+pub(super) fn under(path: &str, folder: &str, root: Option<&str>) -> bool {
+    let (path, folder) = (plain(path, root), plain(folder, root));
     let leads_out = |path: &str| path == ".." || path.starts_with("../") || path.starts_with('/');
     match &*folder {
         "." => !leads_out(&path),
@@ -89,14 +95,24 @@ mod tests {
 
     #[test]
     fn a_folder_has_what_is_beneath_it_and_nothing_that_only_begins_alike() {
-        for path in ["infra", "infra/", "./infra/a", "x/../infra/a/b", "infra//a"] {
-            assert!(under(path, "infra/"), "{path}");
-            assert!(under(path, "."), "{path}");
+        for path in ["infra", "infra/", "./infra/a", "x/../infra/a/b", "infra//a", "/ws/infra/a"] {
+            assert!(under(path, "infra/", Some("/ws")), "{path}");
+            assert!(under(path, ".", Some("/ws")), "{path}");
         }
         for path in ["infrared", "x/infra", "infra/../x", "../infra", "/infra"] {
-            assert!(!under(path, "infra"), "{path}");
+            assert!(!under(path, "infra", Some("/ws")), "{path}");
         }
-        assert!(!under("../x", ".") && !under("/etc", ".") && under("/etc", "/"));
+        assert!(!under("../x", ".", None) && !under("/etc", ".", None) && under("/etc", "/", None));
+    }
+
+    #[test]
+    fn a_folder_is_touched_by_what_is_done_to_a_folder_around_it() {
+        for path in ["infra/x", "infra/x/y", "infra", ".", "a/..", "/ws", "/ws/infra/"] {
+            assert!(touches(path, "infra/x", Some("/ws")), "{path}");
+        }
+        for path in ["infra/xy", "infra/y", "inf", "infra/x/../y", "/ws/other"] {
+            assert!(!touches(path, "infra/x", Some("/ws")), "{path}");
+        }
     }
 
     proptest! {

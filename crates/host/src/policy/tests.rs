@@ -9,7 +9,7 @@ use super::*;
 fn spec(id: &str, effects: Effects) -> ToolSpec {
     let properties = json!({ "path": { "type": "string", "default": "." } });
     ToolSpec {
-        paths: &["path", "paths"],
+        paths: ["path", "paths"].map(str::to_owned).to_vec(),
         input_schema: json!({ "type": "object", "properties": properties }),
         ..ToolSpec::new(ToolId::new(id).expect("an id"), "", "", effects)
     }

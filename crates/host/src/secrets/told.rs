@@ -3,8 +3,12 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use toolgate_contract::{Blob, Content, Contents, Held, Output, PromptText, ResourceSpec, Shape};
+use toolgate_contract::{
+    Blob, Content, Contents, Held, Output, PromptArgument, PromptSpec, PromptText, ResourceSpec,
+    Shape, Skill,
+};
 
+use super::REDACTED;
 use super::values::Values;
 
 /// What a call comes to.
@@ -25,6 +29,37 @@ impl Told for Output {
 impl Told for Vec<Contents> {
     fn rid(&mut self, of: &Values) {
         self.iter_mut().for_each(|contents| Told::rid(contents, of));
+    }
+}
+
+impl Told for Vec<ResourceSpec> {
+    fn rid(&mut self, of: &Values) {
+        self.iter_mut().for_each(|spec| Told::rid(spec, of));
+    }
+}
+
+impl Told for Vec<String> {
+    fn rid(&mut self, of: &Values) {
+        self.iter_mut().for_each(|text| Told::rid(text, of));
+    }
+}
+
+impl Told for Skill {
+    fn rid(&mut self, of: &Values) {
+        rid_uri(&mut self.uri, of);
+        self.front_matter.values_mut().for_each(|value| value.rid(of));
+    }
+}
+
+impl Told for PromptSpec {
+    fn rid(&mut self, of: &Values) {
+        Told::rid(&mut self.name, of);
+        self.title.rid(of);
+        self.about.rid(of);
+        for PromptArgument { title, about, .. } in &mut self.arguments {
+            title.rid(of);
+            about.rid(of);
+        }
     }
 }
 
@@ -65,7 +100,13 @@ impl Told for Value {
                     *fields = all.map(|(key, it)| (of.redacted(&key).into(), it)).collect();
                 }
             }
-            Self::Null | Self::Bool(_) | Self::Number(_) => {}
+            // A password may be digits alone, which a reader of YAML takes for a number.
+            Self::Number(number) => {
+                if let Cow::Owned(clean) = of.redacted(&number.to_string()) {
+                    *self = Self::String(clean);
+                }
+            }
+            Self::Null | Self::Bool(_) => {}
         }
     }
 }
@@ -82,11 +123,20 @@ impl Told for Content {
     }
 }
 
+/// Where it is as well: whatever is listed may be called anything.
 impl Told for ResourceSpec {
     fn rid(&mut self, of: &Values) {
+        rid_uri(&mut self.uri, of);
         Told::rid(&mut self.name, of);
         self.title.rid(of);
         self.about.rid(of);
+    }
+}
+
+/// What stands for a secret is not all that a URI may have.
+fn rid_uri(uri: &mut String, of: &Values) {
+    if let Cow::Owned(clean) = of.redacted(uri) {
+        *uri = clean.replace(REDACTED, "%5Bredacted%5D");
     }
 }
 

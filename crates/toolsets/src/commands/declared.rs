@@ -99,6 +99,12 @@ impl Declared {
         Some(PathBuf::from(set.as_ref().unwrap_or(at))).filter(|place| place.is_absolute())
     }
 
+    /// The names of its arguments that are paths.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let paths = self.arguments.iter().filter(|argument| argument.note.is_path());
+        paths.map(|argument| argument.name.clone()).collect()
+    }
+
     /// JSON Schema 2020-12 of its arguments.
     pub(super) fn schema(&self) -> Value {
         let mut properties = Map::new();

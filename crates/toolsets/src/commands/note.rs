@@ -141,6 +141,11 @@ impl Note {
         }
     }
 
+    /// Whether it is where a file is, or several are.
+    pub(super) fn is_path(&self) -> bool {
+        self.kind == Kind::Path
+    }
+
     /// Its JSON Schema.
     pub(super) fn schema(&self) -> Value {
         let item = self.kind.schema();

@@ -59,7 +59,7 @@ impl Command {
             // It runs what its owner declared, not what a caller says.
             ruled_as: None,
             tags: Vec::new(),
-            paths: &[],
+            paths: declared.paths(),
             idempotent: declared.idempotent,
             deadline: Some(timeout + BEYOND),
             at_once: declared.at_once,

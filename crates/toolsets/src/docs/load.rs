@@ -84,6 +84,7 @@ impl Tool for Load {
         files_read.";
     const EFFECTS: Effects = Effects::Reads;
     const IDEMPOTENT: bool = true;
+    const PATHS: &'static [&'static str] = &["path", "metadataPath"];
     type Input = Input;
     type Output = Output;
 

@@ -257,7 +257,8 @@ impl Resources for Files {
 pub(crate) fn reading() -> ToolSpec {
     let id = ToolId::new(Read::NAME).expect("a tool's name is an id");
     let spec = ToolSpec::new(id, Read::TITLE, Read::ABOUT, Read::EFFECTS);
-    ToolSpec { idempotent: Read::IDEMPOTENT, paths: Read::PATHS, ..spec }
+    let paths = Read::PATHS.iter().copied().map(str::to_owned).collect();
+    ToolSpec { idempotent: Read::IDEMPOTENT, paths, ..spec }
 }
 
 /// All of `file`, if it is no more than `max` bytes.

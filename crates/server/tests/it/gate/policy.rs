@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     Client, Launch, MODERN, Post, Served, Workspace, binary, over_both, path, refusal, request,
+    structured,
 };
 
 const RULES: &str = r#"
@@ -66,6 +67,59 @@ fn a_rule_over_a_path_holds_however_the_path_is_spelled_and_the_record_names_it(
         assert!(outcomes[..spelled.len()].iter().all(|it| it == "not_allowed"), "{outcomes:?}");
         let records = client.server().records();
         assert!(records[..spelled.len()].iter().all(|it| it["rule"] == "no-infra"), "{records:?}");
+    });
+}
+
+#[test]
+fn a_rule_over_a_path_holds_for_declared_commands_and_for_what_is_done_to_the_folder_around() {
+    let declared = r#"
+[command."show.it"]
+about = "Shows a file."
+program = "cat"
+effects = "reads"
+argv = ["{file}", "{text?}"]
+[command."show.it".args]
+file = "path!"
+text = "string"
+
+[[policy.rules]]
+name = "typed"
+effect = "deny"
+tools = ["show.it", "docs.load.fetch"]
+when = """has(input.file) && input.file.startsWith("infra/") ||
+    has(input.metadataPath) && input.metadataPath.startsWith("infra/") ||
+    has(input.text) && under(input.text, "infra")"""
+
+[[policy.rules]]
+name = "around"
+effect = "deny"
+tools = ["files.delete"]
+when = 'touches(input.path, "infra")'
+"#;
+    let workspace = workspace().file("toolgate.toml", declared).file("other/a", "a");
+    let absolute = workspace.path("infra/main.tf").display().to_string();
+    let own = workspace.root().display().to_string();
+    over_both(&workspace, |client| {
+        for path in ["infra/main.tf", "./infra/main.tf", "x/../infra/main.tf", &absolute] {
+            for input in [json!({ "file": path }), json!({ "file": "other/a", "text": path })] {
+                let shown = client.call("show_it", input);
+                assert!(refusal(&shown).contains("not allowed"), "{path}: {shown}");
+            }
+            let input = json!({ "path": "README.md", "metadataPath": path });
+            assert!(
+                refusal(&client.call("docs_load_fetch", input)).contains("not allowed"),
+                "{path}"
+            );
+        }
+        for path in ["infra", ".", "infra/main.tf", &own, "other/.."] {
+            let input = json!({ "path": path, "recursive": true });
+            assert!(refusal(&client.call("files_delete", input)).contains("not allowed"), "{path}");
+        }
+        assert!(workspace.path("infra/main.tf").exists());
+        assert_eq!(
+            structured(&client.call("show_it", json!({ "file": "other/a" })))["stdout"],
+            "a"
+        );
     });
 }
 

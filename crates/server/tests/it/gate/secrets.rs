@@ -70,6 +70,44 @@ fn what_is_named_a_secret_is_in_no_result_refusal_record_or_log() {
 }
 
 #[test]
+fn what_is_named_a_secret_is_in_no_list_and_in_no_number() {
+    const PIN: &str = "90817263544";
+    let prompt = format!("---\ndescription: for {NAMED}\n---\nSay it.\n");
+    let skill = format!("---\nname: a\ndescription: by {NAMED}\n---\nDo it.\n");
+    let workspace = workspace()
+        .file(".toolgate/prompts/say.md", prompt)
+        .file("skills/a/SKILL.md", skill)
+        .file("d.md", "text\n")
+        .file("d.json", format!("{{\"pin\": {PIN}}}"));
+    over_both_tuned(
+        &workspace,
+        |launch| {
+            let launch = launch.set("secrets_values_from", "DEPLOY,PIN").env("DEPLOY", NAMED);
+            launch.env("PIN", PIN)
+        },
+        |client| {
+            let root = client.server().root().display().to_string();
+            let folder = json!({ "uri": format!("file://{root}") });
+            let template = format!("file://{root}/{{+path}}");
+            let of = json!({ "type": "ref/resource", "uri": template });
+            let typed = json!({ "ref": of, "argument": { "name": "path", "value": "hunter2" } });
+            for (method, params) in [
+                ("resources/list", json!({})),
+                ("resources/directory/read", folder),
+                ("completion/complete", typed),
+                ("prompts/list", json!({})),
+                ("skills/list", json!({})),
+            ] {
+                clean(method, &client.ask(method, params));
+            }
+            let input = json!({ "path": "d.md", "metadataPath": "d.json" });
+            let told = client.call("docs_load_fetch", input).to_string();
+            assert!(!told.contains(PIN) && told.contains("[redacted]"), "{told}");
+        },
+    );
+}
+
+#[test]
 fn what_a_job_prints_is_kept_without_however_it_comes() {
     let secrets = tempfile::tempdir().unwrap();
     over_both_tuned(
