@@ -146,6 +146,8 @@ pub struct Server {
     pub tls_key: Option<String>,
     /// Whether other machines may be answered without TLS, since what is between encrypts: a reverse proxy on the same network.
     pub plaintext: bool,
+    /// Whether the server itself is kept from all of the machine's files but those it serves, keeps and was told of, where the kernel has Landlock.
+    pub confined: bool,
     /// Pages that may call this server, as an `Origin` header writes them (`https://app.example`).
     pub allowed_origins: Vec<String>,
     /// The most connections at once; for one more, the one that has waited for its client for longest is closed, and while all are being answered it waits.
@@ -186,6 +188,7 @@ impl Default for Server {
             tls_certificate: None,
             tls_key: None,
             plaintext: false,
+            confined: true,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             connections_max: 1024,

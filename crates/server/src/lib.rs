@@ -7,6 +7,7 @@ pub mod config;
 pub mod wiring;
 pub mod telemetry;
 pub mod shutdown;
+pub mod ground;
 pub mod ready;
 pub mod memory;
 pub mod recording;

@@ -13,16 +13,15 @@ use toolgate_host::{
     Rate, Scope, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
-use toolgate_toolsets::world::root::hide;
-use toolgate_toolsets::world::{Fetch, Processes, Root, Sandbox};
+use toolgate_toolsets::world::{Fetch, Processes, Root};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
 
-use crate::config::{self, Config, EffectsMax, cache_folder, environment, state_folder};
+use crate::config::{self, Config, EffectsMax, cache_folder, state_folder};
 use crate::enveloping;
 use crate::exchange::SessionBounds;
-use crate::guarded;
+use crate::ground::Ground;
 use crate::lines::LineBounds;
 use crate::offer::Served;
 use crate::recording;
@@ -51,15 +50,13 @@ pub struct Workspace {
 impl Workspace {
     /// Serves the folder `root` under `config`.
     pub fn open(root: &Path, config: &Config) -> anyhow::Result<Self> {
-        recording::own(config)?.iter().for_each(|path| hide(path));
-        let declared = commands::declared(&config.commands, config.source.as_ref())?;
-        let files = guarded::files(root, config, &declared)?;
-        guarded::check_allowed(root, config)?;
-        let variables = environment();
-        let beside = guarded::beside(config, &files, &declared, &variables);
-        let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
-        let processes =
-            Processes::confined(variables, sandbox).context("programs cannot be run")?;
+        Self::on(Ground::of(root, config)?, config)
+    }
+
+    /// Serves the folder of `ground` under `config`.
+    pub fn on(ground: Ground, config: &Config) -> anyhow::Result<Self> {
+        let Ground { root, files, declared, processes } = ground;
+        let root = &*root;
         let Toolsets { mut tools, mut library } =
             toolsets(root, &processes, config, &files, declared)?;
         let jobs = jobs(root, &processes, &config.jobs)?;

@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::{Context, anyhow};
 use serde_json::json;
 use toolgate::config::environment;
-use toolgate_toolsets::world::sandbox::{Beside, Held, Layer, Profile, Require};
+use toolgate_toolsets::world::sandbox::{
+    Beside, Held, Layer, Profile, Reach, Require, confine_server,
+};
 use toolgate_toolsets::world::{Root, Sandbox};
 
 use super::{Folder, print};
@@ -45,6 +48,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let profiles = profiles.map(|profile| sandbox.held(profile, &root, &variables));
     let profiles = profiles.into_iter().collect::<Result<Vec<_>, _>>()?;
     let is_root = rustix::process::geteuid().is_root();
+    // On a thread of its own, since it is not undone.
+    let server = thread::spawn(|| confine_server(&Reach::default())).join();
+    let server = server.unwrap_or_else(|_| Err("trying it panicked".to_owned()));
+    let server = match config.server.confined {
+        true => server,
+        false => Err("server.confined is false".to_owned()),
+    };
     let text = if args.json {
         let is_held = |layer: Layer| !held.missing.iter().any(|it| it.layer == layer);
         let layers: serde_json::Map<_, _> =
@@ -52,10 +62,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let told = json!({
             "configured": configured, "profile": asked, "require": config.sandbox.require,
             "layers": layers, "missing": held.missing, "profiles": profiles, "root": is_root,
+            "server": { "confined": server.is_ok(), "why": server.err() },
         });
         format!("{told:#}\n")
     } else {
-        told(&held, &profiles, configured, config.sandbox.require, is_root)
+        told(&held, &profiles, configured, config.sandbox.require, &server, is_root)
     };
     print(&text)?;
     let is_kept = configured == Profile::Off || held.is_whole();
@@ -67,6 +78,7 @@ fn told(
     profiles: &[Held],
     configured: Profile,
     require: Require,
+    server: &Result<(), String>,
     is_root: bool,
 ) -> String {
     let mut text = match configured {
@@ -97,6 +109,14 @@ fn told(
             Require::Strict => "Programs are not run (`sandbox.require = \"strict\"`).\n",
         });
     }
+    let _ = match server {
+        Ok(()) => writeln!(
+            text,
+            "The server itself is held by Landlock: of the machine's files it reads and writes what it \
+             serves, keeps and was told of."
+        ),
+        Err(why) => writeln!(text, "The server itself is not confined: {why}"),
+    };
     if is_root {
         text.push_str(
             "This is root: whatever is seen and is root's can be read. Serve as another user \

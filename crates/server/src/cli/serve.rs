@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use toolgate::config::{Config, Listen};
+use toolgate::ground::Ground;
 use toolgate::wiring::Workspace;
 use toolgate::{Front, Listeners, Served, config, memory, serve_http, shutdown};
 use toolgate_contract::Caller;
@@ -51,9 +52,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // Who serves it alone wants its tools, whatever there is for them to list.
         loaded.config.assets.owner.always = true;
     }
+    let ground = Ground::of(&args.path, &loaded.config)?;
+    ground.confine_server(&loaded.config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     run_to_end(runtime, async {
-        let workspace = Workspace::open(&args.path, &loaded.config)?;
+        let workspace = Workspace::on(ground, &loaded.config)?;
         let served = workspace.served();
         let front = Some(Front::of(&loaded.config)?);
         served.dialects_over_http(&loaded.config)?;

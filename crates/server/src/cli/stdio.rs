@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 use toolgate::config::Config;
+use toolgate::ground::Ground;
 use toolgate::ready::ReadyFile;
 use toolgate::wiring::Workspace;
 use toolgate::{Served, memory, serve_stdio, shutdown};
@@ -52,8 +53,12 @@ struct Opened {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let status = Status::of(&args.dialect);
     status.begins();
+    let grounded = match ground(args, status) {
+        Ok(grounded) => grounded,
+        Err(err) => return status.not_set_up(err),
+    };
     run_to_end(small_runtime()?, async {
-        let opened = match open(args, status) {
+        let opened = match open(args, grounded) {
             Ok(opened) => opened,
             Err(err) => return status.not_set_up(err),
         };
@@ -76,12 +81,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// All that can go wrong before the first line.
-fn open(args: &Args, status: Status) -> anyhow::Result<Opened> {
+/// What there must be before this process confines itself, which it then does.
+fn ground(args: &Args, status: Status) -> anyhow::Result<(Config, Ground)> {
     let mut config = args.folder.load_to_serve(&args.path)?.config;
     args.enveloping.put(&mut config);
     status.check(&mut config)?;
-    let workspace = Workspace::open(&args.path, &config)?;
+    let ground = Ground::of(&args.path, &config)?;
+    ground.confine_server(&config)?;
+    Ok((config, ground))
+}
+
+/// All else that can go wrong before the first line.
+fn open(args: &Args, (config, ground): (Config, Ground)) -> anyhow::Result<Opened> {
+    let workspace = Workspace::on(ground, &config)?;
     let served = workspace.served();
     // Before a person is told to wait.
     served.dialect(&args.dialect)?;

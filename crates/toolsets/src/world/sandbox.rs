@@ -22,6 +22,8 @@ mod step;
 mod inside;
 mod kernel;
 mod confine;
+mod outside;
+mod own;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 use globset::{Glob, GlobMatcher};
 
 pub use held::{Held, Lacking, Layer};
+pub use own::{Reach, enter as confine_server};
 #[cfg(fuzzing)]
 pub(crate) use plan::check as fuzz_plans;
 pub use settings::{For, GitFolder, Profile, Require, Settings};
@@ -43,6 +46,7 @@ pub(crate) use step::{Failed, Step};
 use super::Root;
 use super::processes::HELPER;
 use confine::Ways;
+use outside::Outside;
 use reserved::Reserved;
 
 /// How programs are confined. Cheap to clone.
@@ -54,6 +58,8 @@ struct Shared {
     beside: Beside,
     rules: Vec<(GlobMatcher, Profile)>,
     reserved: Reserved,
+    /// Where that is looked for; nowhere where no program is confined.
+    outside: Option<Outside>,
     /// What this system has, once the first program is to be confined.
     ways: OnceLock<Result<Ways, String>>,
 }
@@ -90,14 +96,14 @@ impl Sandbox {
     /// No sandbox: programs run as the server does.
     pub fn none() -> Self {
         let settings = Settings { profile: Profile::Off, ..Settings::default() };
-        Self::by(settings, Beside::default(), Vec::new())
+        Self::by(settings, Beside::default(), Vec::new(), None)
     }
 
     /// The sandbox that `settings` ask for, and what is said `beside`, in a program that calls
     /// [`enter_if_asked`].
     ///
     /// # Errors
-    /// When the settings are not sound.
+    /// When the settings are not sound, or there is no thread to spare.
     pub fn new(settings: &Settings, beside: Beside) -> Result<Self, String> {
         settings.check()?;
         let rules = settings.rules.iter().map(|rule| {
@@ -107,7 +113,8 @@ impl Sandbox {
             Ok((pattern.compile_matcher(), rule.profile))
         });
         let rules = rules.collect::<Result<_, String>>()?;
-        Ok(Self::by(settings.clone(), beside, rules))
+        let outside = Outside::start().map_err(|err| err.to_string())?;
+        Ok(Self::by(settings.clone(), beside, rules, Some(outside)))
     }
 
     /// How a program of `tool`, which `only_reads` or not, is confined to `workspace`, if it is.
@@ -149,9 +156,14 @@ impl Sandbox {
         }
     }
 
-    fn by(settings: Settings, beside: Beside, rules: Vec<(GlobMatcher, Profile)>) -> Self {
+    fn by(
+        settings: Settings,
+        beside: Beside,
+        rules: Vec<(GlobMatcher, Profile)>,
+        outside: Option<Outside>,
+    ) -> Self {
         let (reserved, ways) = (Reserved::default(), OnceLock::new());
-        Self(Arc::new(Shared { settings, beside, rules, reserved, ways }))
+        Self(Arc::new(Shared { settings, beside, rules, reserved, outside, ways }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is told of a sandbox that is not whole: nothing is pretended.
 
+use std::fs;
+
 use super::*;
 
 /// A shell that takes something away from what it then becomes.
@@ -46,4 +48,33 @@ fn what_the_system_lacks_is_told_and_refused_where_all_is_required() {
     let answer = strict.call("exec_run", json!({ "command": "touch", "args": ["ran"] }));
     assert!(answer.to_string().contains("`groups` is missing"), "{answer}");
     assert!(!workspace.path("ran").exists());
+}
+
+#[test]
+fn the_server_itself_is_held_by_landlock_but_for_what_starts_its_programs() {
+    let workspace = Workspace::new();
+    let threads = |client: &Client| {
+        let all = fs::read_dir(format!("/proc/{}/task", client.server().pid)).unwrap();
+        let all = all.map(|task| {
+            let read = |name: &str| fs::read_to_string(task.as_ref().unwrap().path().join(name));
+            let is_held = read("status").unwrap().contains("NoNewPrivs:\t1");
+            (read("comm").unwrap().trim().to_owned(), is_held)
+        });
+        all.collect::<Vec<_>>()
+    };
+    let mut client = confined(&workspace, "workspace");
+    run(&mut client, json!({ "command": "true" }));
+    // It says so where it is not.
+    if !threads(&client).iter().any(|(_, is_held)| *is_held)
+        && client.server().log().contains("not confined: this kernel")
+    {
+        return eprintln!("NOT TRIED: this kernel has no Landlock");
+    }
+    for (name, is_held) in threads(&client) {
+        assert_eq!(is_held, name != "toolgate-spawn", "{name}");
+    }
+    let open = Launch::over(&workspace).set("server_confined", false);
+    let client = Client::stdio(open, MODERN);
+    assert!(threads(&client).iter().all(|(_, is_held)| !is_held));
+    wait_until("it says so", || client.server().log().contains("server.confined"));
 }

@@ -160,7 +160,8 @@ fn nothing_is_watched_or_kept_before_the_first_search() {
     structured(&client.call("files_read", json!({ "path": "README.md" })));
     assert_eq!(status(&mut client, "workspace")["state"], "absent");
     assert!(!held(&client).iter().any(|it| it.contains("inotify")), "{:?}", held(&client));
-    assert_eq!(fs::read_dir(cache.path()).unwrap().count(), 0);
+    // Its own folder is there, since a server that is confined could make none, and empty.
+    assert_eq!(fs::read_dir(cache.path().join("toolgate")).unwrap().count(), 0);
     found(&mut client, json!({ "query": "workspace" }));
     assert_eq!(status(&mut client, "workspace")["state"], "ready");
     assert!(held(&client).iter().any(|it| it.contains("inotify")), "{:?}", held(&client));

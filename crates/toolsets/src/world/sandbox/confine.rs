@@ -124,10 +124,17 @@ impl Sandbox {
     /// What this system has, tried out once.
     pub(super) fn ways(&self, workspace: &Root, variables: &Variables) -> io::Result<&Ways> {
         let ways = self.0.ways.get_or_init(|| {
-            Ways::find(&self.0.settings, &self.0.beside, workspace, variables)
+            self.look(workspace, variables)
                 .map_err(|err| format!("programs cannot be confined here: {err}"))
         });
         ways.as_ref().map_err(|why| io::Error::other(why.clone()))
+    }
+
+    fn look(&self, workspace: &Root, variables: &Variables) -> io::Result<Ways> {
+        let outside = self.0.outside.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let (settings, beside) = (self.0.settings.clone(), self.0.beside.clone());
+        let (workspace, variables) = (workspace.clone(), variables.clone());
+        outside.run(move || Ways::find(&settings, &beside, &workspace, &variables))?
     }
 
     /// Whether a program confined as `inside` sees the file that is called `named`.

@@ -18,9 +18,9 @@ use super::step::{Failed, Step, TOLD_BYTES};
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// The newest Landlock that is known here.
-const LANDLOCK_MAX: i32 = 7;
+pub(super) const LANDLOCK_MAX: i32 = 7;
 /// Before this, files could not be moved between folders.
-const LANDLOCK_MIN: i32 = 2;
+pub(super) const LANDLOCK_MIN: i32 = 2;
 
 /// What this system has.
 #[derive(Debug, Clone)]
@@ -167,7 +167,7 @@ fn ended(pid: Pid) -> io::Result<i32> {
 
 /// Which version of Landlock this kernel has.
 #[allow(unsafe_code, reason = "only the number of a version is asked for")]
-fn landlock() -> io::Result<i32> {
+pub(super) fn landlock() -> io::Result<i32> {
     const VERSION: u32 = 1;
     let none = std::ptr::null::<u8>();
     // SAFETY: with this flag nothing is read.

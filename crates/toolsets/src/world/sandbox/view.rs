@@ -13,11 +13,11 @@ use super::settings::{GitFolder, Profile, Settings};
 use super::{Beside, Inside};
 
 /// Where the system keeps its programs and what they need.
-const SYSTEM: [&str; 9] =
+pub(super) const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
 
 /// What of `/etc` programs need, and no more of it: the rest may be secret.
-const ETC: &[&str] = &[
+pub(super) const ETC: &[&str] = &[
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -188,7 +188,9 @@ impl Base {
         for folder in folders.filter(|folder| folder.is_absolute()) {
             found.programs(folder, home.as_deref(), cargo.as_deref());
         }
-        settings.read.iter().for_each(|path| found.seen(&expanded(path, home.as_deref())));
+        for path in &settings.read {
+            found.named(&expanded(path, home.as_deref()));
+        }
         let mut git = Found { places: Vec::new(), written: written() };
         git.parts(home.as_deref(), &[".gitconfig"]);
         let configuration = folder("XDG_CONFIG_HOME").or_else(|| at_home(".config"));
@@ -296,12 +298,16 @@ impl Found {
         self.written.iter().any(|written| at.starts_with(written))
     }
 
-    /// What is at `at`, to be seen and run. A symlink into the system's own stays one.
+    /// What is at `at`, to be seen and run, unless programs decide what that is.
     fn seen(&mut self, at: &Path) {
-        let Ok(found) = fs::symlink_metadata(at) else { return };
-        if self.is_written(at) {
-            return;
+        if !self.is_written(at) {
+            self.named(at);
         }
+    }
+
+    /// What is at `at`, which somebody has named. A symlink into the system's own stays one.
+    fn named(&mut self, at: &Path) {
+        let Ok(found) = fs::symlink_metadata(at) else { return };
         let place = if found.is_symlink() {
             let Ok(real) = fs::canonicalize(at) else { return };
             let is_system = SYSTEM.iter().any(|system| real.starts_with(system));

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetStatus, Scope,
 };
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use super::super::calls;
 use super::super::kernel;
+use super::super::own::allow;
 use super::super::plan::{Ground, How, Plan};
 use super::super::step::{Failed, Step};
 use super::surroundings::places;
@@ -115,23 +115,6 @@ fn enter_landlock(plan: &Plan, Ground { abi, tcp }: Ground) -> io::Result<()> {
             Err(io::ErrorKind::Unsupported.into())
         }
     }
-}
-
-fn allow(
-    ruleset: RulesetCreated,
-    path: &Path,
-    access: BitFlags<AccessFs>,
-    abi: ABI,
-) -> io::Result<RulesetCreated> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    // What is not there needs no rule.
-    let Ok(handle) = openat(CWD, path, flags, Mode::empty()) else { return Ok(ruleset) };
-    let is_folder = FileType::from_raw_mode(fstat(&handle)?.st_mode) == FileType::Directory;
-    let access = if is_folder { access } else { access & AccessFs::from_file(abi) };
-    if access.is_empty() {
-        return Ok(ruleset);
-    }
-    ruleset.add_rule(PathBeneath::new(handle, access)).map_err(io::Error::other)
 }
 
 fn access(how: How, abi: ABI) -> BitFlags<AccessFs> {

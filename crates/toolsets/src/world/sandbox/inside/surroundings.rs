@@ -48,6 +48,9 @@ const FOLDER: Mode = Mode::from_bits_retain(0o755);
 /// How large what is in memory may be that nothing is written to.
 const BARE_BYTES: &CStr = c"1m";
 
+/// How often a place is looked for that is gone before it was held.
+const TRIES: usize = 100;
+
 /// A place of the plan with its mount, if it needs one.
 enum Source<'p> {
     Mount(&'p Path, OwnedFd),
@@ -84,7 +87,7 @@ fn sources(plan: &Plan) -> io::Result<Vec<Source<'_>>> {
             // The kernel carries nothing else over from the namespace before: a handle that was
             // opened there can be bound no more, and a path could lead elsewhere by now.
             Place::Workspace { how } => Source::Mount(plan.workspace.path(), bound(c".", *how)?),
-            Place::Same { at, how } => match bound(&at.string()?, *how) {
+            Place::Same { at, how } => match same(plan, at, *how) {
                 Ok(mount) => Source::Mount(at.path(), mount),
                 Err(err) if is_not_there(&err) => continue,
                 Err(err) => return Err(err),
@@ -95,12 +98,31 @@ fn sources(plan: &Plan) -> io::Result<Vec<Source<'_>>> {
     Ok(sources)
 }
 
+/// What is at `at`, wherever that leads; where programs write it leads nowhere else.
+fn same(plan: &Plan, at: &Bytes, how: How) -> io::Result<OwnedFd> {
+    let is_around = |place: &Place| match place {
+        Place::Same { at: around, how: How::Write } => {
+            at != around && at.path().starts_with(around.path())
+        }
+        _ => false,
+    };
+    if !plan.view.iter().any(is_around) {
+        return bound(&at.string()?, how);
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = openat2(CWD, at.path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    restricted(kernel::tree_of(&found)?, how)
+}
+
 fn is_not_there(err: &io::Error) -> bool {
     matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EACCES))
 }
 
 fn bound(path: &CStr, how: How) -> io::Result<OwnedFd> {
-    let mount = kernel::tree(path)?;
+    restricted(kernel::tree(path)?, how)
+}
+
+fn restricted(mount: OwnedFd, how: How) -> io::Result<OwnedFd> {
     let attr = match how {
         How::Read => Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES,
         How::Write => Attr::NO_SET_ID | Attr::NO_DEVICES,
@@ -170,15 +192,22 @@ fn put(root: impl AsFd, source: &Source<'_>) -> io::Result<()> {
 /// what lies in it mounted; with `attr` it is only read.
 fn guard(root: impl AsFd, at: &Path, attr: u64) -> io::Result<()> {
     let at = at.strip_prefix("/").unwrap_or(at);
-    let target = match step(root, at, OFlags::empty()) {
-        // What is not there is nobody's to keep, and no folder is made for it.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-        opened => opened?,
-    };
-    let mount = kernel::tree_of(&target)?;
-    let attr = attr | Attr::NO_SET_ID | Attr::NO_DEVICES;
-    kernel::restrict(&mount, Attr(attr), true)?;
-    kernel::attach(mount, target)
+    let attr = Attr(attr | Attr::NO_SET_ID | Attr::NO_DEVICES);
+    for _ in 0..TRIES {
+        let target = match step(&root, at, OFlags::empty()) {
+            // What is not there is nobody's to keep, and no folder is made for it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            opened => opened?,
+        };
+        let mount = kernel::tree_of(&target)?;
+        kernel::restrict(&mount, attr, true)?;
+        match kernel::attach(mount, target) {
+            // It is gone since: another server has let go of a name that it kept.
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+            attached => return attached,
+        }
+    }
+    Err(Errno::BUSY.into())
 }
 
 fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {

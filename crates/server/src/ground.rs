@@ -1,0 +1,104 @@
+//! A folder that is to be served, and all that must be there before the server confines itself.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use toolgate_toolsets::commands::{self, Declared};
+use toolgate_toolsets::files;
+use toolgate_toolsets::world::root::hide;
+use toolgate_toolsets::world::sandbox::{Reach, confine_server};
+use toolgate_toolsets::world::{Processes, Sandbox};
+
+use crate::config::{Config, cache_folder, environment, key_file, state_folder};
+use crate::enveloping;
+use crate::guarded;
+use crate::recording;
+use crate::wiring::{jobs_folder, real};
+
+/// What of a folder is known before it is served.
+pub struct Ground {
+    pub(crate) root: PathBuf,
+    pub(crate) files: files::Settings,
+    pub(crate) declared: Vec<Declared>,
+    pub(crate) processes: Processes,
+}
+
+impl Ground {
+    /// The folder `root` under `config`. What starts its programs is there from now on.
+    ///
+    /// # Errors
+    /// When it cannot be served so.
+    pub fn of(root: &Path, config: &Config) -> anyhow::Result<Self> {
+        recording::own(config)?.iter().for_each(|path| hide(path));
+        let declared = commands::declared(&config.commands, config.source.as_ref())?;
+        let files = guarded::files(root, config, &declared)?;
+        guarded::check_allowed(root, config)?;
+        let variables = environment();
+        let beside = guarded::beside(config, &files, &declared, &variables);
+        let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
+        let processes =
+            Processes::confined(variables, sandbox).context("programs cannot be run")?;
+        Ok(Self { root: root.to_owned(), files, declared, processes })
+    }
+
+    /// Confines this process to what it needs of the machine's files to serve the folder, if
+    /// `config` says so and this system can: before any other thread is there.
+    ///
+    /// # Errors
+    /// When the configuration names a place that cannot be.
+    pub fn confine_server(&self, config: &Config) -> anyhow::Result<()> {
+        if !config.server.confined {
+            tracing::warn!("the server itself is not confined, as `server.confined` says");
+            return Ok(());
+        }
+        match confine_server(&self.reach(config)?) {
+            Ok(()) => tracing::debug!("the server itself is confined"),
+            Err(why) => tracing::info!("the server itself is not confined: {why}"),
+        }
+        Ok(())
+    }
+
+    /// Where a server of it reads and writes.
+    fn reach(&self, config: &Config) -> anyhow::Result<Reach> {
+        let around = |path: PathBuf| path.parent().map(Path::to_owned);
+        let own = [state_folder(), cache_folder(), enveloping::log_folder(&config.envelope)?];
+        let jobs = jobs_folder(&self.root, &config.jobs.to)?;
+        let cache = Some(PathBuf::from(&config.search.cache)).filter(|path| path.is_absolute());
+        let records = recording::file(&config.audit)?;
+        let records = records.into_iter().flat_map(|file| [file.path, file.key]);
+        let ready = config.contracts.ready_file.clone();
+        let beside = records.chain(ready).filter_map(around);
+        let kept = own.into_iter().flatten().chain(jobs).chain(cache).chain(beside);
+        let kept: Vec<_> = kept.collect();
+        kept.iter().for_each(|folder| make(folder));
+        let writes = [real(&self.root), std::env::temp_dir()].into_iter().chain(kept);
+
+        // What is replaced is another file in the same folder.
+        let server = &config.server;
+        let tls = [&server.tls_certificate, &server.tls_key].into_iter().flatten();
+        let secrets = config.secrets.files.iter().chain(tls).map(PathBuf::from);
+        let named = secrets.chain(key_file::path(server)?).filter_map(around);
+        let roots = config.search.roots.values().map(PathBuf::from);
+        let model = config.search.embedder.folder.iter().map(PathBuf::from);
+        let assets = &config.assets;
+        let assets =
+            [&assets.schemas, &assets.examples, &assets.owner.schemas, &assets.owner.examples];
+        let assets = assets.into_iter().flatten().map(|folder| self.root.join(folder));
+        let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+        let trusted = trusted.into_iter().filter_map(|name| self.processes.variable(name));
+        let trusted = trusted.map(PathBuf::from);
+        // To say which program was probably meant.
+        let path = self.processes.path(config.exec.path.as_deref());
+        let programs = path.split(':').map(PathBuf::from);
+        let reads = named.chain(roots).chain(model).chain(assets).chain(trusted).chain(programs);
+        Ok(Reach { reads: reads.collect(), writes: writes.collect() })
+    }
+}
+
+/// Makes a folder of the server's own, if it is not there; who uses it says what is wrong with it.
+#[allow(clippy::disallowed_methods, reason = "the server's own folders, outside of what is served")]
+fn make(folder: &Path) {
+    let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+}

@@ -1,0 +1,131 @@
+//! What the server itself can do with files: were one of its tools led astray, the kernel would
+//! refuse it what lies elsewhere.
+//!
+//! It holds for the thread that enters and for all that it starts from then on. Threads from
+//! before are outside: programs are started by one of those, and are confined otherwise.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetStatus,
+};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+
+use super::layers::{LANDLOCK_MAX, LANDLOCK_MIN, landlock};
+use super::view::{ETC, SYSTEM};
+
+/// What a server reads of the system beside.
+const READ: [&str; 4] = ["/proc", "/sys", "/run/systemd/resolve", "/run/nscd"];
+/// What it reads and writes.
+const WRITTEN: [&str; 2] = ["/sys/fs/cgroup", "/dev/shm"];
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Where a server reads and writes; what is not there is left out.
+#[derive(Debug, Default)]
+pub struct Reach {
+    /// Files, and folders with all in them, that it reads.
+    pub reads: Vec<PathBuf>,
+    /// Those that it writes, too.
+    pub writes: Vec<PathBuf>,
+}
+
+/// Confines this thread to `reach` and to what any program reads of the system; it can run nothing.
+/// Before anything is started that serves, and never undone.
+///
+/// # Errors
+/// Why that cannot be had here; then nothing is other than before.
+pub fn enter(reach: &Reach) -> Result<(), String> {
+    let version = landlock().map_err(|err| format!("this kernel has no Landlock: {err}"))?;
+    if version < LANDLOCK_MIN {
+        return Err(format!("this kernel has version {version} of Landlock, of which 2 is needed"));
+    }
+    restrict(reach, ABI::from(version.min(LANDLOCK_MAX))).map_err(|err| err.to_string())
+}
+
+fn restrict(reach: &Reach, abi: ABI) -> io::Result<()> {
+    let all = AccessFs::from_all(abi);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(all)
+        .and_then(Ruleset::create)
+        .map_err(io::Error::other)?;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let written = all & !(AccessFs::Execute | AccessFs::MakeChar | AccessFs::MakeBlock);
+    let device = written & (read | AccessFs::WriteFile | AccessFs::from_file(abi));
+    let system = SYSTEM.iter().chain(&READ).map(PathBuf::from);
+    let system = system.chain(ETC.iter().map(|name| Path::new("/etc").join(name)));
+    for path in system.chain(reach.reads.iter().cloned()) {
+        ruleset = allow(ruleset, &path, read, abi)?;
+    }
+    for path in WRITTEN.iter().map(Path::new).chain(reach.writes.iter().map(PathBuf::as_path)) {
+        ruleset = allow(ruleset, path, written, abi)?;
+    }
+    for path in DEVICES {
+        ruleset = allow(ruleset, Path::new(path), device, abi)?;
+    }
+    match ruleset.restrict_self().map_err(io::Error::other)?.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => {
+            Err(io::Error::other("not all of it is held"))
+        }
+    }
+}
+
+/// `ruleset` with `access` to what is at `path`, if anything is.
+pub(super) fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+    abi: ABI,
+) -> io::Result<RulesetCreated> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(handle) = openat(CWD, path, flags, Mode::empty()) else { return Ok(ruleset) };
+    let is_folder = FileType::from_raw_mode(fstat(&handle)?.st_mode) == FileType::Directory;
+    let access = if is_folder { access } else { access & AccessFs::from_file(abi) };
+    if access.is_empty() {
+        return Ok(ruleset);
+    }
+    ruleset.add_rule(PathBeneath::new(handle, access)).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_reach_is_neither_read_nor_written_nor_run() {
+        let [kept, read, other] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for folder in [&kept, &read, &other] {
+            fs::write(folder.path().join("file"), "text").unwrap();
+        }
+        let [kept, read, other] = [&kept, &read, &other].map(|it| it.path().to_owned());
+        let reach = Reach { reads: vec![read.clone()], writes: vec![kept.clone()] };
+        let done = thread::spawn(move || {
+            if let Err(why) = enter(&reach) {
+                return eprintln!("NOT TRIED: {why}");
+            }
+            let is_read = |folder: &Path| fs::read(folder.join("file")).is_ok();
+            let is_written = |folder: &Path| fs::write(folder.join("new"), "x").is_ok();
+            assert_eq!([&kept, &read, &other].map(|it| is_read(it)), [true, true, false]);
+            assert_eq!([&kept, &read, &other].map(|it| is_written(it)), [true, false, false]);
+            fs::create_dir(kept.join("deep")).unwrap();
+            fs::rename(kept.join("new"), kept.join("deep/newer")).unwrap();
+            assert!(Command::new("/bin/true").status().is_err());
+            // What it starts is held, too.
+            let deeper = thread::spawn(move || fs::read(other.join("file")).is_ok());
+            assert!(!deeper.join().unwrap());
+            assert!(
+                fs::read_to_string("/proc/self/status").is_ok() && fs::read("/etc/passwd").is_ok()
+            );
+            assert!(fs::read("/etc/shadow").is_err());
+        });
+        done.join().unwrap();
+    }
+}
