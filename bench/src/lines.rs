@@ -78,7 +78,18 @@ pub(crate) fn first_answer(
     expected: &[u8],
 ) -> anyhow::Result<f64> {
     let begun = Instant::now();
-    let mut child = start()?;
+    let line = answer(&mut start()?, request)?;
+    let taken = begun.elapsed();
+    let right = line.windows(expected.len()).any(|w| w == expected);
+    ensure!(right, "a wrong answer: {}", shown(&line));
+    Ok(taken.as_secs_f64() * 1000.0)
+}
+
+/// The answer to one `request`.
+pub(crate) fn answer(
+    child: &mut Child,
+    request: &dyn Fn(u64, &mut Vec<u8>),
+) -> anyhow::Result<Vec<u8>> {
     let mut out = Vec::new();
     request(1, &mut out);
     child.input.as_mut().context("no input")?.write_all(&out)?;
@@ -89,10 +100,7 @@ pub(crate) fn first_answer(
         ensure!(read > 0, "the server ended");
         line.extend_from_slice(&byte[..read]);
     }
-    let taken = begun.elapsed();
-    let right = line.windows(expected.len()).any(|w| w == expected);
-    ensure!(right, "a wrong answer: {}", shown(&line));
-    Ok(taken.as_secs_f64() * 1000.0)
+    Ok(line)
 }
 
 fn id(line: &[u8]) -> anyhow::Result<u64> {

@@ -11,6 +11,7 @@
 )]
 
 mod child;
+mod gate;
 mod jobs;
 mod lines;
 mod requests;
@@ -97,6 +98,7 @@ fn main() -> anyhow::Result<()> {
     }
     rows.push(cold_start(folder.path(), &file, if quick { 7 } else { 31 })?);
     rows.extend(idle_memory(folder.path())?);
+    rows.extend(gate::measure(quick)?);
     rows.extend(jobs::measure(quick)?);
     rows.extend(search::measure(quick)?);
     rows.extend(vectors::measure(quick)?);

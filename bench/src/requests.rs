@@ -27,6 +27,13 @@ pub(crate) fn read_stateless(id: u64, out: &mut Vec<u8>) {
     );
 }
 
+pub(crate) fn run_true(id: u64, out: &mut Vec<u8>) {
+    let _ = writeln!(
+        out,
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"exec_run","arguments":{{"command":"true"}}}}}}"#
+    );
+}
+
 pub(crate) fn list_jobs(id: u64, out: &mut Vec<u8>) {
     let _ = writeln!(
         out,

@@ -56,17 +56,20 @@ pub(crate) struct Wanted {
     merge: bool,
     /// One input to be run, and nothing else.
     again: Option<String>,
+    /// Of which packages with which features it is built: as what is there already.
+    of: Vec<String>,
 }
 
 impl Wanted {
-    /// Every target, for so long each.
-    pub(crate) fn all(seconds: u64) -> Self {
-        Self { targets: Vec::new(), seconds, merge: false, again: None }
+    /// Every target, for so long each, built as the words `of` say.
+    pub(crate) fn all(seconds: u64, of: &[&str]) -> Self {
+        let of = of.iter().copied().map(str::to_owned).collect();
+        Self { targets: Vec::new(), seconds, merge: false, again: None, of }
     }
 }
 
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted = Wanted::all(SECONDS);
+    let mut wanted = Wanted::all(SECONDS, &["--workspace", "--locked"]);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
@@ -83,7 +86,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 
 /// Builds the targets and runs those that are wanted; fails if anything is found.
 pub(crate) fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
-    let program = build()?;
+    let program = build(&wanted.of)?;
     let all = targets(&program)?;
     if let Some(unknown) = wanted.targets.iter().find(|target| !all.contains(target)) {
         bail!("no target is named `{unknown}`; there are {}", all.join(", "));
@@ -109,16 +112,16 @@ pub(crate) fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
 }
 
 /// Builds the targets; the program that runs them.
-fn build() -> anyhow::Result<PathBuf> {
+fn build(of: &[String]) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(home())?;
     let stand_in = home().join("rustc");
     copy_of_this(&stand_in)?;
-    eprintln!("\n==> cargo build --workspace --test fuzz, with coverage");
+    eprintln!("\n==> cargo build --test fuzz {}, with coverage", of.join(" "));
     let begun = Instant::now();
     let mut build = Command::new(cargo());
     // Of all packages, and as a test: by itself it is built with other features, and so is all
     // that it needs.
-    build.args(["build", "--workspace", "--test", "fuzz", "--locked"]);
+    build.args(["build", "--test", "fuzz"]).args(of);
     build.args(["--message-format", "json-render-diagnostics"]);
     for (package, level) in SEEN {
         build.args(["--config", &format!("profile.dev.package.{package}.opt-level={level}")]);

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::shell::{cargo, run, run_with};
-use crate::{chaos, codegen, conformance, contracts, fuzz, setup, tidy};
+use crate::shell::{cargo, checkout, run, run_with};
+use crate::{attack, chaos, codegen, conformance, contracts, fuzz, setup, tidy};
 
 /// How often the server is killed; more often with `cargo xtask chaos`.
 const KILLS: usize = 5;
@@ -24,45 +24,37 @@ fn all(quick: bool) -> anyhow::Result<()> {
     }
     run(&cargo, &["fmt", "--all", "--check"])?;
     tidy::check()?;
-    run(
-        &cargo,
-        &["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"],
-    )?;
+    // The engine that is left out unless it is asked for: with it nothing else is otherwise, and by
+    // itself it would have everything built once more.
+    let of = match quick {
+        true => &["--workspace", "--locked"][..],
+        false => &["--workspace", "--locked", "--features", "toolgate/qdrant"],
+    };
+    let with = |words: &[&'static str], more: &[&'static str]| [words, of, more].concat();
+    run(&cargo, &with(&["clippy", "--all-targets"], &["--", "--deny", "warnings"]))?;
     // Some tests speak to the examples. Built with the tests, or every dependency is built twice.
-    run(&cargo, &["build", "--workspace", "--bins", "--tests", "--locked"])?;
-    let mut tests = vec!["nextest", "run", "--workspace", "--locked"];
-    if quick {
-        // Most tests wait more than they work.
-        tests.extend(["-j", "4", "-E", EVERYDAY]);
-    }
-    run(&cargo, &tests)?;
+    run(&cargo, &with(&["build", "--bins", "--tests"], &[]))?;
+    // Most tests wait more than they work.
+    let everyday = ["-j", "4", "-E", EVERYDAY];
+    run(&cargo, &with(&["nextest", "run"], if quick { &everyday } else { &[] }))?;
     if !quick {
         // Before anything else is run that leaves a report.
         contracts::judge_the_last_run()?;
-        with_qdrant(&cargo)?;
         // Both with what was built above: by themselves, packages are built with other features,
         // which is everything once more.
         conformance::hold(&conformance::Wanted::default())?;
         chaos::wreak(&chaos::Wanted::few(KILLS))?;
+        attack::hold(&attack::Wanted::against(checkout().join("target/debug/toolgate")))?;
     }
-    run(&cargo, &["test", "--workspace", "--locked", "--doc", "--quiet"])?;
+    run(&cargo, &with(&["test", "--doc", "--quiet"], &[]))?;
     let strict = [("RUSTDOCFLAGS", "--deny warnings")];
-    run_with(&cargo, &["doc", "--workspace", "--no-deps", "--locked", "--quiet"], &strict)?;
+    run_with(&cargo, &with(&["doc", "--no-deps", "--quiet"], &[]), &strict)?;
     codegen::pages(true)?;
     if !quick {
         // Last: it builds our crates once more, with coverage, and the rest is there already.
-        fuzz::fuzz(&fuzz::Wanted::all(FUZZ_SECONDS))?;
+        fuzz::fuzz(&fuzz::Wanted::all(FUZZ_SECONDS, of))?;
     }
     Ok(())
-}
-
-/// The engine that is left out unless it is asked for. Everything else is as it was without it.
-fn with_qdrant(cargo: &str) -> anyhow::Result<()> {
-    let of = ["--locked", "--package", "toolgate-toolsets", "--features", "qdrant"];
-    let strict = ["--all-targets", "--", "--deny", "warnings"];
-    run(cargo, &[&["clippy"][..], &of, &strict].concat())?;
-    let tests = ["-E", "test(/^search::engines::(qdrant|settings)::/)"];
-    run(cargo, &[&["nextest", "run"][..], &of, &tests].concat())
 }
 
 pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {

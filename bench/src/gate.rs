@@ -1,0 +1,103 @@
+//! What it costs that a call is judged, limited and recorded, and that a program is confined.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use crate::child::Child;
+use crate::{Asked, Row, lines, median, program, requests, text};
+
+/// All that the gate can be given to do for a call, which lets it pass.
+const WITH: &str = r#"
+[[limits.rate]]
+tools = "files.*"
+calls = 1000000
+in_ms = 1000
+[[limits.rate]]
+tools = "*"
+calls = 1000000
+in_ms = 1000
+
+[[policy.rules]]
+name = "no-infra"
+effect = "deny"
+tools = ["files.*"]
+when = 'under(input.path, "infra") || input.path.endsWith(".pem")'
+[[policy.rules]]
+name = "nobody-else"
+effect = "deny"
+when = 'caller.name != "local" && tool.effects != "reads"'
+[[policy.rules]]
+name = "reads"
+effect = "allow"
+effects = ["reads"]
+"#;
+
+/// The same without.
+const WITHOUT: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
+
+pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
+    let time = Duration::from_millis(if quick { 400 } else { 1500 });
+    let rounds = if quick { 3 } else { 9 };
+    Ok(vec![
+        judged("files_read with rules, rates and records, depth 1", 1, rounds, time)?,
+        judged("files_read with rules, rates and records, depth 32", 32, rounds, time)?,
+        confined(if quick { 40 } else { 200 })?,
+    ])
+}
+
+/// Microseconds a call, with all of it and without, in turn.
+fn judged(what: &'static str, depth: u64, rounds: usize, time: Duration) -> anyhow::Result<Row> {
+    eprintln!("measuring: {what}");
+    let folders = [served(WITH)?, served(WITHOUT)?];
+    let mut servers = [opened(folders[0].path())?, opened(folders[1].path())?];
+    let mut micros = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (server, micros) in servers.iter_mut().zip(&mut micros) {
+            let rate = lines::rate(server, depth, time, &requests::read_in_session)?;
+            micros.push(1e6 / rate);
+        }
+    }
+    let [ours, floor] = micros.map(median);
+    Ok(Row { what, ours, floor, unit: " µs", asked: Asked::Over(8.0) })
+}
+
+/// Milliseconds of a call that runs `true`, in the sandbox and out of it, in turn.
+fn confined(rounds: usize) -> anyhow::Result<Row> {
+    let what = "exec_run of `true`, in the sandbox and out of it, p50";
+    eprintln!("measuring: {what}");
+    let settings =
+        ["workspace", "off"].map(|it| format!("{WITHOUT}[sandbox]\nprofile = \"{it}\"\n"));
+    let folders = [served(&settings[0])?, served(&settings[1])?];
+    let mut servers = [opened(folders[0].path())?, opened(folders[1].path())?];
+    let mut taken = [Vec::new(), Vec::new()];
+    for round in 0..rounds {
+        for (server, taken) in servers.iter_mut().zip(&mut taken) {
+            let begun = Instant::now();
+            let answer = lines::answer(server, &requests::run_true)?;
+            let answer = String::from_utf8_lossy(&answer);
+            ensure!(answer.contains("\"exit_code\":0"), "a wrong answer: {answer}");
+            // The first finds out what this system has.
+            if round > 0 {
+                taken.push(begun.elapsed().as_secs_f64() * 1000.0);
+            }
+        }
+    }
+    let [ours, floor] = taken.map(median);
+    Ok(Row { what, ours, floor, unit: " ms", asked: Asked::Over(3.0) })
+}
+
+fn served(settings: &str) -> anyhow::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("one.txt"), &"toolgate ".repeat(128).as_bytes()[..1024])?;
+    fs::write(folder.path().join("toolgate.toml"), settings)?;
+    Ok(folder)
+}
+
+fn opened(folder: &Path) -> anyhow::Result<Child> {
+    let mut child = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
+    lines::initialize(&mut child)?;
+    Ok(child)
+}
