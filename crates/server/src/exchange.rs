@@ -369,6 +369,12 @@ impl Exchange for Endpoints {
         })
     }
 
+    fn reads(&self, head: &Head) -> bool {
+        let is_page = || self.identity.has_page(head.path()) || self.metrics(head.path()).is_some();
+        let is_open = || self.routes.of(head).is_some_and(|dialect| dialect.is_open(head));
+        matches!(head, Head::Http { method: Method::POST, .. }) && !is_page() && !is_open()
+    }
+
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
         Box::pin(async move {
             if let Some(page) = self.identity.page(&incoming.frame.head) {
@@ -404,7 +410,7 @@ impl Exchange for Endpoints {
                 Unread::Late | Unread::Broken | Unread::Unfit(_) => {
                     dialect.unreadable(head, &why.told())?
                 }
-                Unread::Crowded => {
+                Unread::Crowded | Unread::Full => {
                     return Some(dialect.refuse(&Refused::Busy { message: why.told() }));
                 }
             };

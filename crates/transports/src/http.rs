@@ -6,6 +6,7 @@ mod door;
 mod heads;
 mod occupancy;
 mod patience;
+mod room;
 mod seats;
 mod secure;
 mod sent;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -54,6 +55,10 @@ pub trait Exchange: Send + Sync + 'static {
     fn sender<'a>(&'a self, _head: &'a Head, _peer: SocketAddr) -> BoxFuture<'a, Sender> {
         Box::pin(async { Sender::Known(Caller::http()) })
     }
+    /// Whether a body is of use with `head`; else only the beginning of one is read.
+    fn reads(&self, head: &Head) -> bool {
+        matches!(head, Head::Http { method: Method::POST, .. })
+    }
     /// Answers one message. Dropped when the client goes away first.
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing>;
     /// What to answer to a message that did not come as one that can be read; `None` leaves it to
@@ -81,6 +86,8 @@ pub enum Unread {
     Unfit(String),
     /// It asks for a feed or a conversation where there are as many as there may be.
     Crowded,
+    /// So much is being read of others', or of other messages of whoever sent it, that it must wait.
+    Full,
 }
 
 impl Unread {
@@ -95,6 +102,9 @@ impl Unread {
                 "as many streams and conversations as may be are open; close one, or come back later"
                     .to_owned()
             }
+            Self::Full => {
+                "as much is being read as there is room for; send it again in a moment".to_owned()
+            }
         }
     }
 
@@ -104,7 +114,7 @@ impl Unread {
             Self::Late => StatusCode::REQUEST_TIMEOUT,
             Self::Broken => StatusCode::BAD_REQUEST,
             Self::Unfit(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Crowded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Crowded | Self::Full => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

@@ -4,6 +4,7 @@ mod statuses;
 mod sessions;
 mod streams;
 mod connections;
+mod bodies;
 mod malformed;
 mod halves;
 mod card;

@@ -3,19 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as _;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as IncomingBody;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use toolgate_contract::{Caller, Frame, Head, Reply};
 
 use super::cors::Visitor;
 use super::heads::{Doubt, is_last};
+use super::room::{FREE_BYTES, Full, Holder, Room, Share};
 use super::seats::{Busy, Seat, SeatBounds, Seats};
 use super::sent::{Sent, plain, streamed, whole};
 use super::upgrade::{Asked, switching};
@@ -26,8 +28,8 @@ pub(super) struct Door {
     exchange: Arc<dyn Exchange>,
     admission: Admission,
     pub(super) seats: Arc<Seats>,
-    /// Room for bodies, in KiB. Each takes its own until it is answered.
-    room: Semaphore,
+    /// Room for bodies. Each takes its own until it is answered.
+    room: Room,
     pub(super) bounds: Bounds,
 }
 
@@ -42,7 +44,7 @@ pub(super) struct Client {
 
 impl Door {
     pub(super) fn new(exchange: Arc<dyn Exchange>, admission: Admission, bounds: Bounds) -> Self {
-        let room = Semaphore::new(kib(bounds.body_bytes_max) * BODIES_IN_ROOM);
+        let room = Room::new(bounds.body_bytes_max);
         let seats = Seats::new(SeatBounds {
             connections: bounds.connections_max,
             lasting: bounds.streams_max,
@@ -119,12 +121,19 @@ impl Door {
             Sender::Known(caller) => caller.clone(),
             Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. } => Caller::http(),
         };
-        let (body, _room) = match (&sender, unfit) {
+        let (body, _share) = match (&sender, unfit) {
             (Sender::Known(_), Some(unfit)) => return self.refuse(&head, &unfit).await,
-            (Sender::Known(_), None) => match busy.while_sending(self.read(body)).await {
-                Ok((body, room)) => (body, Some(room)),
-                Err(unread) => return self.refuse(&head, &unread).await,
-            },
+            (Sender::Known(_), None) => {
+                let max = match self.exchange.reads(&head) {
+                    true => self.bounds.body_bytes_max,
+                    false => GLANCE_BYTES_MAX.min(self.bounds.body_bytes_max),
+                };
+                let holder = || Holder::of(&caller, client.peer.ip());
+                match busy.while_sending(self.read(body, max, holder)).await {
+                    Ok((body, share)) => (body, share),
+                    Err(unread) => return self.refuse(&head, &unread).await,
+                }
+            }
             (Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. }, Some(_)) => {
                 (Bytes::new(), None)
             }
@@ -159,29 +168,70 @@ impl Door {
     async fn refuse(&self, head: &Head, unread: &Unread) -> Response<Sent> {
         match self.exchange.unread(head, unread).await {
             Some(reply) => whole(reply),
-            None => plain(unread.status(), &format!("{}\n", unread.told())),
+            None => {
+                let mut refusal = plain(unread.status(), &format!("{}\n", unread.told()));
+                if unread.status() == StatusCode::SERVICE_UNAVAILABLE {
+                    refusal.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                }
+                refusal
+            }
         }
     }
 
-    /// The body, and the room it takes; `room` is to be held until it is done with.
-    async fn read(&self, body: IncomingBody) -> Result<(Bytes, SemaphorePermit<'_>), Unread> {
-        let max = self.bounds.body_bytes_max;
-        // A body that does not say how long it is may be as long as any.
-        let length = body.size_hint().exact().map_or(Ok(max), usize::try_from);
-        let length = length.unwrap_or(usize::MAX);
-        if length > max {
+    /// A body of `holder`'s of at most `max` bytes, and what room it takes, which is to be held
+    /// until it is done with.
+    async fn read(
+        &self,
+        body: IncomingBody,
+        max: usize,
+        holder: impl Fn() -> Holder,
+    ) -> Result<(Bytes, Option<Share<'_>>), Unread> {
+        if body.size_hint().lower() > max as u64 {
             return Err(Unread::TooLarge { limit: max });
         }
-        let room = u32::try_from(kib(length)).unwrap_or(u32::MAX);
-        let whole = async {
-            let room = self.room.acquire_many(room).await.map_err(|_| Unread::Broken)?;
-            match Limited::new(body, max).collect().await {
-                Ok(body) => Ok((body.to_bytes(), room)),
-                Err(err) if err.is::<LengthLimitError>() => Err(Unread::TooLarge { limit: max }),
-                Err(_) => Err(Unread::Broken),
-            }
-        };
+        let whole = self.read_in_time(body, max, holder);
         timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
+    }
+
+    async fn read_in_time(
+        &self,
+        mut body: IncomingBody,
+        max: usize,
+        holder: impl Fn() -> Holder,
+    ) -> Result<(Bytes, Option<Share<'_>>), Unread> {
+        let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
+        if body.is_end_stream() && first.len() <= FREE_BYTES.min(max) {
+            return Ok((first, None));
+        }
+        // Copied, since a piece of one byte keeps all that was read with it.
+        let mut whole = BytesMut::new();
+        let mut share = None;
+        let mut piece = first;
+        loop {
+            if whole.len() + piece.len() > max {
+                return Err(Unread::TooLarge { limit: max });
+            }
+            let beyond = (whole.len() + piece.len()).saturating_sub(FREE_BYTES).min(piece.len());
+            if beyond > 0 {
+                let share = share.get_or_insert_with(|| self.room.share(holder()));
+                share.grow(beyond).await?;
+            }
+            whole.extend_from_slice(&piece);
+            let next = match &share {
+                None => next_piece(&mut body).await,
+                Some(share) => tokio::select! {
+                    biased;
+                    () = share.given_up() => Err(Unread::Full),
+                    next = next_piece(&mut body) => next,
+                },
+            };
+            match next? {
+                Some(next) => piece = next,
+                None => break,
+            }
+        }
+        share.as_ref().map_or(Ok(()), Share::settle)?;
+        Ok((whole.freeze(), share))
     }
 
     /// The body of a message from nobody known, if it is short; it takes no room from others.
@@ -195,14 +245,30 @@ impl Door {
     }
 }
 
-/// How much of a body is read that comes from nobody known: enough to find its id.
+/// How much of a body is read that comes from nobody known, or where none is of use: enough to find
+/// its id.
 const GLANCE_BYTES_MAX: usize = 64 << 10;
 
-/// How many bodies of the largest size there is room for at once.
-const BODIES_IN_ROOM: usize = 8;
+/// What comes next of `body`.
+async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, Unread> {
+    loop {
+        match body.frame().await {
+            // What is said behind a body is of no use.
+            Some(Ok(frame)) => {
+                if let Ok(piece) = frame.into_data() {
+                    return Ok(Some(piece));
+                }
+            }
+            Some(Err(_)) => return Err(Unread::Broken),
+            None => return Ok(None),
+        }
+    }
+}
 
-fn kib(bytes: usize) -> usize {
-    bytes / 1024 + 1
+impl From<Full> for Unread {
+    fn from(_: Full) -> Self {
+        Self::Full
+    }
 }
 
 fn head(parts: Parts) -> Head {

@@ -10,6 +10,7 @@ pub(crate) mod schemas;
 mod client;
 mod commands;
 mod zyra;
+mod keys;
 mod processes;
 
 use std::thread::{scope, sleep};
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
 pub(crate) use commands::{COMMANDS, began, go, ran};
+pub(crate) use keys::keys_of;
 pub(crate) use launch::{Launch, Server, binary, path, vouch};
 pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,

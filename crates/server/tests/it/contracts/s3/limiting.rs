@@ -4,20 +4,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::client::{House, Mira};
-use crate::support::{Launch, Workspace, wait_until};
-
-/// Settings by which each name is known by the key `NAME-key`.
-fn keys(names: &[&str]) -> String {
-    let key = |name: &&str| {
-        let digest = Sha256::digest(format!("{name}-key"));
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("[[keys]]\nname = \"{name}\"\nsha256 = \"{hex}\"\n")
-    };
-    names.iter().map(key).collect()
-}
+use crate::support::{Launch, Workspace, keys_of, wait_until};
 
 fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
     format!("[[limits.rate]]\ntools = \"{tools}\"\ncalls = {calls}\nin_ms = {in_ms}\n")
@@ -25,7 +14,7 @@ fn rate(tools: &str, calls: u32, in_ms: u64) -> String {
 
 #[test]
 fn s3_19_79_each_caller_may_call_each_tool_so_often_and_is_told_how_long_to_wait() {
-    let settings = [keys(&["ada", "bob"]), rate("files.*", 3, 60_000), rate("exec.run", 1, 700)];
+    let settings = [keys_of(&["ada", "bob"]), rate("files.*", 3, 60_000), rate("exec.run", 1, 700)];
     let house = House::with(&Workspace::new(), &settings.concat(), |launch| launch);
     let (mut ada, mut bob) = (house.root_as("ada-key"), house.root_as("bob-key"));
     let read = json!({ "path": "README.md" });
@@ -69,7 +58,7 @@ fn s3_19_79_who_connects_is_held_to_the_same_rate() {
 #[test]
 fn s3_17_28_who_has_no_key_is_refused_with_the_contract_s_code() {
     let workspace = Workspace::new();
-    let house = House::with(&workspace, &keys(&["ada"]), |launch| launch);
+    let house = House::with(&workspace, &keys_of(&["ada"]), |launch| launch);
     let read = json!({ "path": "README.md" });
     for mut stranger in [house.root(), house.root_as("wrong"), house.rpc()] {
         stranger.refused(1002, "files/read", read.clone());

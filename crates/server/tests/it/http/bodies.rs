@@ -1,0 +1,123 @@
+//! Bodies: how much of them is held at once, and who gives way.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::{Connection, Launch, Post, Served, Workspace, call, keys_of, wait_until};
+
+/// As large as a body may be in these tests: all in all there is room for eight of them, beside the
+/// first 64 KiB of each.
+const BODY: usize = 256 << 10;
+
+fn read(id: u64) -> Value {
+    call(id, "files_read", json!({ "path": "README.md" }))
+}
+
+/// A message that is nearly as large as it may be.
+fn large(id: u64) -> Post {
+    let content = "x".repeat(BODY - 1024);
+    Post::mcp(&call(id, "files_write", json!({ "path": format!("{id}.txt"), "content": content })))
+}
+
+/// A connection over which all of `post` came but its last byte.
+fn unended(served: &Served, post: &Post) -> Connection {
+    let mut connection = served.connect();
+    let bytes = post.written(served.addr);
+    connection.try_write(&bytes[..bytes.len() - 1]);
+    connection
+}
+
+/// A connection over which the first byte came of a body in chunks.
+fn begun(served: &Served, post: Post) -> Connection {
+    let post = post.without("content-length").with("transfer-encoding", "chunked");
+    let mut connection = served.connect();
+    connection.write(&post.written(served.addr));
+    connection.write(b"1\r\n{\r\n");
+    connection
+}
+
+#[track_caller]
+fn answered_at_once(served: &Served, post: &Post) {
+    let begun = Instant::now();
+    let response = served.send(post);
+    assert_eq!(response.status, 200, "{response:?}");
+    let answer = response.json();
+    assert_eq!(answer["result"]["isError"], json!(false), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn bodies_that_do_not_go_on_keep_no_other_from_being_read() {
+    let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
+    let key = |post: Post| post.with("x-api-key", "devkey");
+    let mut stalled: Vec<_> =
+        (0..16).map(|_| begun(&served, Post::bare("GET", "/v1/health"))).collect();
+    answered_at_once(&served, &key(Post::mcp(&read(1))));
+    let posts = [Post::bytes(b""), Post::bytes(b"").to("/v1/mcp"), Post::bytes(b"").to("/rpc")];
+    stalled.extend((0..24).map(|nth| begun(&served, key(posts[nth % posts.len()].clone()))));
+    answered_at_once(&served, &key(Post::mcp(&read(2))));
+}
+
+#[test]
+fn a_body_where_none_is_of_use_is_read_to_a_little_of_it_alone() {
+    let served = Launch::over(&Workspace::new()).env("ZYRA_API_KEY", "devkey").served();
+    let large = Post::bytes(&vec![b' '; (64 << 10) + 1]).to("/v1/health");
+    assert_eq!(served.send(&large).status, 200, "JSON-RPC says that it is too large");
+    let look = Post::bare("GET", "/v1/health").with("content-length", "70000");
+    assert_eq!(served.send(&look).status, 200);
+    assert_eq!(served.get("/v1/health").status, 200);
+}
+
+#[test]
+fn who_sends_much_and_not_its_end_gives_way_in_the_end() {
+    let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
+    // Nine times what remains beyond what is free is more than the share of one address.
+    let mut stalled: Vec<_> = (0..9).map(|id| unended(&served, &large(id))).collect();
+    let whole = served.send(&large(9));
+    assert_eq!(whole.status, 200, "{whole:?}");
+    answered_at_once(&served, &Post::mcp(&read(10)));
+    let mut statuses: Vec<_> = Vec::new();
+    for connection in &mut stalled {
+        connection.try_write(b"}");
+        let head = connection.head();
+        assert_eq!(head.header("retry-after").is_some(), head.status == 503, "{head:?}");
+        statuses.push(head.status);
+    }
+    statuses.sort_unstable();
+    assert!(statuses[0] == 200 && statuses[8] == 503, "{statuses:?}");
+}
+
+#[test]
+fn one_caller_does_not_take_all_the_room_for_bodies() {
+    let toml = keys_of(&["ada", "bob"]);
+    let workspace = Workspace::new().file("toolgate.toml", toml);
+    let served = Launch::over(&workspace).set("limits_message_bytes", BODY).served();
+    let of = |post: Post, name: &str| post.with("x-api-key", &format!("{name}-key"));
+    let mut adas: Vec<_> = (0..12).map(|id| unended(&served, &of(large(id), "ada"))).collect();
+    thread::sleep(Duration::from_millis(300));
+    answered_at_once(&served, &of(large(20), "bob"));
+    // Nothing of hers went for it.
+    let mut last = adas.remove(0);
+    last.try_write(b"}");
+    assert_eq!(last.head().status, 200);
+}
+
+#[test]
+fn many_large_bodies_at_once_are_each_answered_or_told_to_come_again() {
+    let served = Launch::over(&Workspace::new()).set("limits_message_bytes", BODY).served();
+    let statuses: Vec<_> = thread::scope(|scope| {
+        let sending = (0..24).map(|id| {
+            let served = &served;
+            scope.spawn(move || {
+                let mut connection = served.connect();
+                connection.try_write(&large(id).written(served.addr));
+                connection.head().status
+            })
+        });
+        sending.collect::<Vec<_>>().into_iter().map(|sent| sent.join().unwrap()).collect()
+    });
+    assert!(statuses.iter().all(|status| matches!(status, 200 | 503)), "{statuses:?}");
+    wait_until("there is room again", || served.send(&large(30)).status == 200);
+}
