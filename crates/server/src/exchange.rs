@@ -103,6 +103,7 @@ impl Endpoints {
         let nobody = |why| self.turn_away(dialect, &frame, upgrade, why);
         let caller = match sender {
             Sender::Known(caller) => caller,
+            Sender::Anybody => Caller::http(),
             Sender::Nobody { said } => return nobody(Refused::Unauthorized { said }).await,
             Sender::Several => return nobody(Refused::Several).await,
             Sender::Guesser { retry_after } => {
@@ -364,15 +365,9 @@ impl Exchange for Endpoints {
                 Some(dialect) => {
                     self.identity.identify(Some(dialect.as_ref()), head, peer.ip()).await
                 }
-                None => Sender::Known(Caller::http()),
+                None => Sender::Anybody,
             }
         })
-    }
-
-    fn reads(&self, head: &Head) -> bool {
-        let is_page = || self.identity.has_page(head.path()) || self.metrics(head.path()).is_some();
-        let is_open = || self.routes.of(head).is_some_and(|dialect| dialect.is_open(head));
-        matches!(head, Head::Http { method: Method::POST, .. }) && !is_page() && !is_open()
     }
 
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {

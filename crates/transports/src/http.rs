@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -54,10 +54,6 @@ pub trait Exchange: Send + Sync + 'static {
     /// Asked before the body is read.
     fn sender<'a>(&'a self, _head: &'a Head, _peer: SocketAddr) -> BoxFuture<'a, Sender> {
         Box::pin(async { Sender::Known(Caller::http()) })
-    }
-    /// Whether a body is of use with `head`; else only the beginning of one is read.
-    fn reads(&self, head: &Head) -> bool {
-        matches!(head, Head::Http { method: Method::POST, .. })
     }
     /// Answers one message. Dropped when the client goes away first.
     fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing>;
@@ -124,6 +120,8 @@ impl Unread {
 pub enum Sender {
     /// Somebody who may.
     Known(Caller),
+    /// Whoever it is, where anybody may ask.
+    Anybody,
     /// Nobody known.
     Nobody {
         /// Whether they said who they are.
@@ -293,7 +291,8 @@ async fn serve_connection(
     let client = Arc::new(Client { peer, seat: seat.clone(), doubt, agreed });
     let agreed = serve_requests(&door, stream, client, &shutdown).await;
     let Some(Agreed { talk, upgrade, lasting: _lasting }) = agreed else { return };
-    let _busy = seat.busy();
+    let turn = seat.turn();
+    turn.is_of_somebody();
     let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Heeded<Patient>>>())
     {
         Ok(Ok(parts)) => parts,

@@ -101,7 +101,10 @@ impl Identity {
         head: &Head,
         peer: IpAddr,
     ) -> Sender {
-        if dialect.is_some_and(|dialect| dialect.is_open(head)) || !self.asks() {
+        if dialect.is_some_and(|dialect| dialect.is_open(head)) {
+            return Sender::Anybody;
+        }
+        if !self.asks() {
             return Sender::Known(Caller::http());
         }
         let said = self.said(dialect, head);

@@ -32,7 +32,7 @@ impl Page {
     pub(crate) fn answer(&self, head: &Head, sender: &Sender, sessions: usize) -> Reply {
         match sender {
             Sender::Known(_) => {}
-            Sender::Nobody { .. } => {
+            Sender::Anybody | Sender::Nobody { .. } => {
                 return Reply::empty(401).with_header("www-authenticate", "Bearer");
             }
             Sender::Several => return Reply::empty(400),

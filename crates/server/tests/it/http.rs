@@ -5,6 +5,7 @@ mod sessions;
 mod streams;
 mod connections;
 mod bodies;
+mod strangers;
 mod malformed;
 mod halves;
 mod card;

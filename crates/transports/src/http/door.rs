@@ -18,7 +18,7 @@ use toolgate_contract::{Caller, Frame, Head, Reply};
 use super::cors::Visitor;
 use super::heads::{Doubt, is_last};
 use super::room::{FREE_BYTES, Full, Holder, Room, Share};
-use super::seats::{Busy, Seat, SeatBounds, Seats};
+use super::seats::{Seat, SeatBounds, Seats, Turn};
 use super::sent::{Sent, plain, streamed, whole};
 use super::upgrade::{Asked, switching};
 use super::{Admission, Agreed, Bounds, Exchange, Incoming, Outgoing, Sender, Unread};
@@ -59,14 +59,14 @@ impl Door {
         request: Request<IncomingBody>,
         client: &Client,
     ) -> Response<Sent> {
-        let busy = client.seat.busy();
+        let turn = client.seat.turn();
         let is_last = is_last(request.headers());
-        let mut response = self.answer_sure(request, client, &busy).await;
+        let mut response = self.answer_sure(request, client, &turn).await;
         let closes = is_last || client.doubt.get().is_some();
         if closes && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response.map(|sent| sent.busy(busy))
+        response.map(|sent| sent.of(turn))
     }
 
     /// Answers what everybody would read alike.
@@ -74,7 +74,7 @@ impl Door {
         &self,
         request: Request<IncomingBody>,
         client: &Client,
-        busy: &Busy,
+        turn: &Turn,
     ) -> Response<Sent> {
         if let Some(doubt) = client.doubt.get() {
             return plain(StatusCode::BAD_REQUEST, &format!("{doubt}\n"));
@@ -85,7 +85,7 @@ impl Door {
         let visitor = Visitor::of(&request);
         let mut response = match &visitor {
             Some(visitor) if visitor.only_asks() => whole(Reply::empty(204)),
-            Some(_) | None => self.answer_admitted(request, client, busy).await,
+            Some(_) | None => self.answer_admitted(request, client, turn).await,
         };
         if let Some(visitor) = visitor {
             visitor.allow(response.headers_mut());
@@ -97,7 +97,7 @@ impl Door {
         &self,
         mut request: Request<IncomingBody>,
         client: &Client,
-        busy: &Busy,
+        turn: &Turn,
     ) -> Response<Sent> {
         let path = request.uri().path();
         if path == "/healthz" && !self.exchange.answers_health() {
@@ -118,18 +118,25 @@ impl Door {
         let head = head(parts);
         let sender = self.exchange.sender(&head, client.peer).await;
         let caller = match &sender {
-            Sender::Known(caller) => caller.clone(),
-            Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. } => Caller::http(),
+            Sender::Known(caller) => {
+                turn.is_of_somebody();
+                caller.clone()
+            }
+            Sender::Anybody | Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. } => {
+                Caller::http()
+            }
         };
         let (body, _share) = match (&sender, unfit) {
-            (Sender::Known(_), Some(unfit)) => return self.refuse(&head, &unfit).await,
-            (Sender::Known(_), None) => {
-                let max = match self.exchange.reads(&head) {
+            (Sender::Known(_) | Sender::Anybody, Some(unfit)) => {
+                return self.refuse(&head, &unfit).await;
+            }
+            (Sender::Known(_) | Sender::Anybody, None) => {
+                let max = match is_of_use(&head, &sender) {
                     true => self.bounds.body_bytes_max,
                     false => GLANCE_BYTES_MAX.min(self.bounds.body_bytes_max),
                 };
                 let holder = || Holder::of(&caller, client.peer.ip());
-                match busy.while_sending(self.read(body, max, holder)).await {
+                match turn.while_sending(self.read(body, max, turn, holder)).await {
                     Ok((body, share)) => (body, share),
                     Err(unread) => return self.refuse(&head, &unread).await,
                 }
@@ -138,7 +145,7 @@ impl Door {
                 (Bytes::new(), None)
             }
             (Sender::Nobody { .. } | Sender::Several | Sender::Guesser { .. }, None) => {
-                (busy.while_sending(self.glance(body)).await, None)
+                (turn.while_sending(self.glance(body)).await, None)
             }
         };
         let frame = Frame { head: head.clone(), body };
@@ -184,12 +191,13 @@ impl Door {
         &self,
         body: IncomingBody,
         max: usize,
+        turn: &Turn,
         holder: impl Fn() -> Holder,
     ) -> Result<(Bytes, Option<Share<'_>>), Unread> {
         if body.size_hint().lower() > max as u64 {
             return Err(Unread::TooLarge { limit: max });
         }
-        let whole = self.read_in_time(body, max, holder);
+        let whole = self.read_in_time(body, max, turn, holder);
         timeout(self.bounds.body_time_max, whole).await.unwrap_or(Err(Unread::Late))
     }
 
@@ -197,6 +205,7 @@ impl Door {
         &self,
         mut body: IncomingBody,
         max: usize,
+        turn: &Turn,
         holder: impl Fn() -> Holder,
     ) -> Result<(Bytes, Option<Share<'_>>), Unread> {
         let Some(first) = next_piece(&mut body).await? else { return Ok((Bytes::new(), None)) };
@@ -225,6 +234,7 @@ impl Door {
                     next = next_piece(&mut body) => next,
                 },
             };
+            turn.goes_on();
             match next? {
                 Some(next) => piece = next,
                 None => break,
@@ -248,6 +258,11 @@ impl Door {
 /// How much of a body is read that comes from nobody known, or where none is of use: enough to find
 /// its id.
 const GLANCE_BYTES_MAX: usize = 64 << 10;
+
+/// Whether a body is of use with `head`; else it is only looked at.
+fn is_of_use(head: &Head, sender: &Sender) -> bool {
+    *sender != Sender::Anybody && matches!(head, Head::Http { method: Method::POST, .. })
+}
 
 /// What comes next of `body`.
 async fn next_piece(body: &mut IncomingBody) -> Result<Option<Bytes>, Unread> {

@@ -1,11 +1,15 @@
 //! Who keeps a connection when more clients come than may be served at once.
 //!
-//! A connection that is being answered keeps its seat. One that waits for its client, to say
-//! something at all, the rest of a body, or the next thing, gives it up to whoever comes, the one
-//! that has waited longest first. So nobody keeps others out by silence.
+//! A connection keeps its seat while somebody known is being answered on it. One that waits for its
+//! client, to say something at all, the rest of a body, or the next thing, gives it up to whoever
+//! comes, the one that has waited longest first, and so does one that somebody speaks on who may
+//! not. So nobody keeps others out by silence, nor by asking what is refused. Who has just come has
+//! a moment to say something.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -42,17 +46,36 @@ struct Taken {
     lasting: HashMap<Caller, usize>,
 }
 
+/// How long a client may be silent that has just come, or has just said more of a body.
+const MOMENT: Duration = Duration::from_secs(2);
+
 /// What a connection does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// It has not said anything whole since then. (Who is least, and waits longest, goes first.)
+    /// It has not said anything whole since it was opened then.
     Silent(Instant),
-    /// It was answered then.
+    /// Somebody asked something then, and it is not known that they may.
+    Unknown(Instant),
+    /// Somebody known was answered then.
     Idle(Instant),
-    /// It has been sending a body since then.
+    /// Somebody known said something of a body then.
     Sending(Instant),
-    /// It is being answered.
+    /// Somebody known is being answered.
     Busy,
+}
+
+impl Doing {
+    /// When its turn is to go, the least first; `None` while it stays.
+    fn goes(self, now: Instant) -> Option<(u8, Instant)> {
+        let is_new = |since: Instant| now.saturating_duration_since(since) < MOMENT;
+        match self {
+            Self::Silent(since) if is_new(since) => Some((2, since)),
+            Self::Sending(since) if is_new(since) => Some((3, since)),
+            Self::Silent(since) | Self::Sending(since) | Self::Unknown(since) => Some((0, since)),
+            Self::Idle(since) => Some((1, since)),
+            Self::Busy => None,
+        }
+    }
 }
 
 /// One's place among the connections. Dropped, it is free.
@@ -82,8 +105,10 @@ impl Seats {
     fn try_take(self: &Arc<Self>) -> Option<Seat> {
         let mut taken = self.taken();
         if taken.seats.len() >= self.bounds.connections {
-            let waiting = taken.seats.iter().filter(|(_, (doing, _))| *doing != Doing::Busy);
-            let longest = *waiting.min_by_key(|(_, (doing, _))| *doing)?.0;
+            let now = Instant::now();
+            let going = taken.seats.iter();
+            let going = going.filter_map(|(seat, (doing, _))| Some((doing.goes(now)?, *seat)));
+            let (_, longest) = going.min()?;
             let (_, given_up) = taken.seats.remove(&longest)?;
             given_up.cancel();
         }
@@ -124,10 +149,10 @@ impl Seat {
         self.given_up.cancelled().await;
     }
 
-    /// A request's head is there, and it is answered until the last of these is dropped.
-    pub(super) fn busy(self: &Arc<Self>) -> Busy {
-        self.does(Doing::Busy);
-        Busy { seat: self.clone() }
+    /// A request's head is there; its turn is over when the answer is sent.
+    pub(super) fn turn(self: &Arc<Self>) -> Turn {
+        self.does(Doing::Unknown(Instant::now()));
+        Turn { seat: self.clone(), is_known: AtomicBool::new(false) }
     }
 
     fn does(&self, doing: Doing) {
@@ -149,24 +174,45 @@ impl Drop for Seat {
     }
 }
 
-/// A request that is being answered.
-pub(super) struct Busy {
+/// A request, until its answer is sent.
+pub(super) struct Turn {
     seat: Arc<Seat>,
+    is_known: AtomicBool,
 }
 
-impl Busy {
+impl Turn {
+    /// It is of somebody known, and keeps its seat.
+    pub(super) fn is_of_somebody(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+        self.seat.does(Doing::Busy);
+    }
+
     /// Does `reading`, for which the client must say more.
     pub(super) async fn while_sending<T>(&self, reading: impl Future<Output = T>) -> T {
-        self.seat.does(Doing::Sending(Instant::now()));
+        self.goes_on();
         let read = reading.await;
-        self.seat.does(Doing::Busy);
+        if self.is_known() {
+            self.seat.does(Doing::Busy);
+        }
         read
+    }
+
+    /// The client has said more.
+    pub(super) fn goes_on(&self) {
+        if self.is_known() {
+            self.seat.does(Doing::Sending(Instant::now()));
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Busy {
+impl Drop for Turn {
     fn drop(&mut self) {
-        self.seat.does(Doing::Idle(Instant::now()));
+        let now = Instant::now();
+        self.seat.does(if self.is_known() { Doing::Idle(now) } else { Doing::Unknown(now) });
     }
 }
 
@@ -190,6 +236,7 @@ impl Drop for Lasting {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::time::advance;
 
     use super::*;
 
@@ -206,44 +253,69 @@ mod tests {
         seat.given_up().now_or_never().is_some()
     }
 
+    fn answered(seat: &Arc<Seat>) {
+        seat.turn().is_of_somebody();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_one_silent_for_longest_goes_first() {
         let seats = seats(3);
         let idle = taken(&seats);
-        drop(idle.busy());
+        answered(&idle);
         let mut silent = Vec::new();
         for _ in 0..2 {
-            tokio::time::advance(std::time::Duration::from_millis(1)).await;
+            advance(MOMENT).await;
             silent.push(taken(&seats));
         }
-        let _third = taken(&seats);
+        advance(MOMENT).await;
+        let third = taken(&seats);
         assert_eq!(
             [has_gone(&idle), has_gone(&silent[0]), has_gone(&silent[1])],
             [false, true, false]
         );
-        drop(_third.busy());
-        let _fourth = taken(&seats);
+        answered(&third);
+        let fourth = taken(&seats);
         assert_eq!([has_gone(&idle), has_gone(&silent[1])], [false, true]);
-        drop(_fourth.busy());
+        answered(&fourth);
         let _fifth = taken(&seats);
         assert!(has_gone(&idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_just_come_stays_while_there_is_another_to_go() {
+        let seats = seats(4);
+        let (idle, unknown, stuck) = (taken(&seats), taken(&seats), taken(&seats));
+        let stuck = stuck.turn();
+        stuck.is_of_somebody();
+        stuck.while_sending(std::future::pending::<()>()).now_or_never();
+        advance(MOMENT).await;
+        answered(&idle);
+        let _refused = unknown.turn();
+        let new = taken(&seats);
+        let mut later = Vec::new();
+        for gone in [&stuck.seat, &unknown, &idle, &new] {
+            assert!(!has_gone(gone));
+            later.push(taken(&seats));
+            assert!(has_gone(gone));
+        }
     }
 
     #[tokio::test]
     async fn who_is_answered_keeps_its_seat() {
         let seats = seats(1);
         let seat = taken(&seats);
-        let busy = seat.busy();
+        let turn = seat.turn();
+        turn.is_of_somebody();
         assert!(seats.take().now_or_never().is_none());
         let waiting = tokio::spawn({
             let seats = seats.clone();
             async move { seats.take().await }
         });
         tokio::task::yield_now().await;
-        busy.while_sending(std::future::pending::<()>()).now_or_never();
+        turn.while_sending(std::future::pending::<()>()).now_or_never();
         let _other = waiting.await.unwrap();
         assert!(has_gone(&seat));
-        drop((busy, seat));
+        drop((turn, seat));
         assert_eq!(seats.taken().seats.len(), 1);
     }
 

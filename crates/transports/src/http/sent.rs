@@ -19,13 +19,13 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use toolgate_contract::{Body, OpenFile, Reply};
 
 use super::SentEvent;
-use super::seats::{Busy, Lasting};
+use super::seats::{Lasting, Turn};
 
 /// A response's body.
 pub(super) struct Sent {
     what: What,
-    /// The client is being answered until this is sent.
-    _busy: Option<Busy>,
+    /// Over once this is sent.
+    _turn: Option<Turn>,
 }
 
 enum What {
@@ -35,13 +35,13 @@ enum What {
 }
 
 impl Sent {
-    fn of(what: What) -> Self {
-        Self { what, _busy: None }
+    fn new(what: What) -> Self {
+        Self { what, _turn: None }
     }
 
-    /// The client is `busy` until this is sent.
-    pub(super) fn busy(self, busy: Busy) -> Self {
-        Self { _busy: Some(busy), ..self }
+    /// The answer of `turn`, which lasts until this is sent.
+    pub(super) fn of(self, turn: Turn) -> Self {
+        Self { _turn: Some(turn), ..self }
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn whole(reply: Reply) -> Response<Sent> {
             (What::File(Pieces::of(file)), kind)
         }
     };
-    let mut response = Response::new(Sent::of(sent));
+    let mut response = Response::new(Sent::new(sent));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Some(kind) = kind {
@@ -75,7 +75,7 @@ pub(super) fn whole(reply: Reply) -> Response<Sent> {
 /// `text` as a response.
 pub(super) fn plain(status: StatusCode, text: &str) -> Response<Sent> {
     let mut response =
-        Response::new(Sent::of(What::Whole(Some(Bytes::copy_from_slice(text.as_bytes())))));
+        Response::new(Sent::new(What::Whole(Some(Bytes::copy_from_slice(text.as_bytes())))));
     *response.status_mut() = status;
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, text);
@@ -90,7 +90,7 @@ pub(super) fn streamed(
 ) -> Response<Sent> {
     let keep_alive = ticks(keep_alive);
     let events = Box::new(Events { events, keep_alive, _lasting: lasting });
-    let mut response = Response::new(Sent::of(What::Events(events)));
+    let mut response = Response::new(Sent::new(What::Events(events)));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
