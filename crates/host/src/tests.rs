@@ -71,7 +71,9 @@ impl Plan {
         let jobs = JobSettings {
             folder: folder.path().join("jobs"),
             running_max: 4,
+            running_each: 4,
             queued_max: 16,
+            queued_each: 16,
             keep: Duration::from_secs(3600),
             keep_max: Duration::from_secs(3600),
             ended_max: 100,

@@ -59,7 +59,7 @@ impl Workspace {
         let root = &*root;
         let Toolsets { mut tools, mut library } =
             toolsets(root, &processes, config, &files, declared)?;
-        let jobs = jobs(root, &processes, &config.jobs)?;
+        let jobs = jobs(root, &processes, config)?;
         let handle = JobsHandle::default();
         if jobs.is_some() {
             tools.extend(job_tools(&handle));
@@ -207,12 +207,8 @@ fn scopes(scopes: &[config::oauth::Scope]) -> Vec<Scope> {
 /// `slots`, with what each caller may take of them.
 fn bounded_each(slots: Limits, config: &Config) -> Limits {
     let limits = &config.limits;
-    let share = |each: usize, all: usize| match each {
-        // Of one caller there is nobody to keep out.
-        0 if config.keys.is_empty() => all,
-        0 => (all * 3).div_ceil(4),
-        each => each,
-    };
+    let share = share(config);
+    let share = |each: usize, all: usize| if each == 0 { share(all) } else { each };
     let calls = share(limits.calls_each, limits.calls);
     let programs = share(limits.programs_each, limits.programs);
     let slots = match calls < limits.calls || programs < limits.programs {
@@ -223,6 +219,14 @@ fn bounded_each(slots: Limits, config: &Config) -> Limits {
         0 => slots,
         at_once => slots.with_written(Quantity { at_once, per_second: limits.written_per_s_bytes }),
     }
+}
+
+/// What one caller may take of so much.
+fn share(config: &Config) -> impl Fn(usize) -> usize {
+    // A file of keys that is not believed ends the server elsewhere.
+    let several = config.asks().unwrap_or(true);
+    // Of one caller there is nobody to keep out.
+    move |all| if several { (all * 3).div_ceil(4) } else { all }
 }
 
 /// How often each caller may call what.
@@ -310,10 +314,13 @@ fn displaced(
 fn jobs(
     root: &Path,
     processes: &Processes,
-    config: &config::Jobs,
+    config: &Config,
 ) -> anyhow::Result<Option<JobSettings>> {
-    let Some(folder) = jobs_folder(root, &config.to)? else { return Ok(None) };
+    let Some(folder) = jobs_folder(root, &config.jobs.to)? else { return Ok(None) };
+    let share = share(config);
     Ok(Some(JobSettings {
+        running_each: share(config.jobs.running),
+        queued_each: share(config.jobs.queued),
         mark: processes.mark().number(),
         end_left: {
             let processes = processes.clone();
@@ -323,7 +330,7 @@ fn jobs(
                 }
             })
         },
-        ..jobs_in(folder, config)
+        ..jobs_in(folder, &config.jobs)
     }))
 }
 
@@ -332,7 +339,9 @@ pub(crate) fn jobs_in(folder: PathBuf, config: &config::Jobs) -> JobSettings {
     JobSettings {
         folder,
         running_max: config.running,
+        running_each: config.running,
         queued_max: config.queued,
+        queued_each: config.queued,
         keep: Duration::from_millis(config.keep_ms),
         keep_max: Duration::from_millis(config.keep_max_ms),
         ended_max: config.ended,

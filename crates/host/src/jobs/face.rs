@@ -67,6 +67,20 @@ impl Inner {
             }
         });
     }
+
+    /// Why no further job of `caller` is accepted, if as many wait as may.
+    fn waits_too_many(&self, caller: &Caller) -> Option<CallError> {
+        let queue = self.queue();
+        let (all, each) = (self.settings.queued_max, self.settings.queued_each);
+        let message = if queue.len() >= all {
+            format!("as many jobs as may ({all}) wait already")
+        } else if queue.len_of(caller) >= each {
+            format!("as many of your jobs as may ({each}) wait already")
+        } else {
+            return None;
+        };
+        Some(CallError::Limited { message, retry_after: QUEUE_RETRY })
+    }
 }
 
 impl Jobs {
@@ -117,11 +131,7 @@ impl Jobs {
         let Wanted { call, terms, later } = wanted;
         let jobs = &self.0;
         let (spec, call) = pipeline::accept(&jobs.gate, call).await?;
-        if jobs.queue().len() >= jobs.settings.queued_max {
-            let why = CallError::Limited {
-                message: format!("as many jobs as may ({}) wait already", jobs.settings.queued_max),
-                retry_after: QUEUE_RETRY,
-            };
+        if let Some(why) = jobs.waits_too_many(&call.caller) {
             return Err(pipeline::refuse(&jobs.gate, &call, why).await);
         }
         let created = Timestamp::now();
@@ -130,6 +140,7 @@ impl Jobs {
         let cancel = call.cancel.clone();
         let id = JobId::of(u128::from_le_bytes(random()?));
         let (tool, priority, as_job) = (spec.id.clone(), spec.priority, spec.job);
+        let caller = call.caller.clone();
         // As it is accepted, however far it is once that is told.
         let accepted = Job {
             id,
@@ -174,7 +185,7 @@ impl Jobs {
                     return Err(err);
                 }
                 live.publish(1, vec![(created, Happened::Queued)]);
-                jobs.enqueue(id, tool, priority, created);
+                jobs.enqueue(id, tool, caller, priority, created);
                 jobs.dispatch();
                 jobs.came_or_went();
                 Ok(live)

@@ -52,8 +52,12 @@ pub struct JobSettings {
     pub folder: PathBuf,
     /// How many run at once.
     pub running_max: usize,
+    /// How many of one caller do.
+    pub running_each: usize,
     /// How many wait; more are refused.
     pub queued_max: usize,
+    /// How many of one caller do.
+    pub queued_each: usize,
     /// How long one is kept once it has ended, where whoever starts it does not say.
     pub keep: Duration,
     /// How long one is kept at most.
@@ -111,7 +115,7 @@ impl Ended {
 impl Jobs {
     pub(crate) fn new(gate: Arc<Gate>, settings: JobSettings) -> Self {
         let files = Files::new(&settings.folder, settings.files_bytes_max);
-        let queue = Mutex::new(Queue::new(settings.running_max));
+        let queue = Mutex::new(Queue::new(settings.running_max, settings.running_each));
         Self(Arc::new(Inner {
             gate,
             settings,

@@ -1,22 +1,34 @@
-//! Which job is next: by priority, then in the order they were accepted, as far as there is room.
+//! Which job is next: by priority, then of the callers in turn, of each in the order they were
+//! accepted, as far as there is room for it and for its caller.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use toolgate_contract::{JobId, ToolId};
+use toolgate_contract::{Caller, JobId, ToolId};
 
-/// Jobs that wait, and how many of each tool run.
+/// Jobs that wait, and how many of each caller and tool run.
 pub(super) struct Queue {
-    waiting: BTreeMap<Place, Waiting>,
-    places: HashMap<JobId, Place>,
+    lines: HashMap<Caller, Line>,
+    places: HashMap<JobId, (Caller, Place)>,
     running: HashMap<ToolId, usize>,
     running_now: usize,
     running_max: usize,
+    running_each: usize,
     came: u64,
+    turns: u64,
 }
 
-/// Where a job stands: the lowest is next.
+/// One caller's jobs.
+#[derive(Default)]
+struct Line {
+    waiting: BTreeMap<Place, Waiting>,
+    running: usize,
+    /// Which turn was its last.
+    turn: u64,
+}
+
+/// Where a job stands in its line: the lowest is next.
 ///
 /// By when it was accepted, not by when it came here: what another server left comes after what
 /// was accepted meanwhile, and must not wait for ever where servers keep dying.
@@ -26,26 +38,35 @@ type Place = (Reverse<i32>, Timestamp, u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) id: JobId,
+    pub(super) caller: Caller,
     pub(super) tool: ToolId,
     /// How many calls of the tool may run at once, if fewer than of any.
     pub(super) at_once: Option<usize>,
 }
 
 impl Queue {
-    pub(super) fn new(running_max: usize) -> Self {
+    /// A queue from which `running_max` run at once, `running_each` of one caller.
+    pub(super) fn new(running_max: usize, running_each: usize) -> Self {
         Self {
-            waiting: BTreeMap::new(),
+            lines: HashMap::new(),
             places: HashMap::new(),
             running: HashMap::new(),
             running_now: 0,
             running_max,
+            running_each,
             came: 0,
+            turns: 0,
         }
     }
 
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.places.len()
+    }
+
+    /// How many of `caller` wait.
+    pub(super) fn len_of(&self, caller: &Caller) -> usize {
+        self.lines.get(caller).map_or(0, |line| line.waiting.len())
     }
 
     /// How many run.
@@ -56,14 +77,17 @@ impl Queue {
     pub(super) fn push(&mut self, priority: i32, created: Timestamp, job: Waiting) {
         self.came += 1;
         let place = (Reverse(priority), created, self.came);
-        self.places.insert(job.id, place);
-        self.waiting.insert(place, job);
+        self.places.insert(job.id, (job.caller.clone(), place));
+        self.lines.entry(job.caller.clone()).or_default().waiting.insert(place, job);
     }
 
     /// Takes a job out that waits; whether it did.
     pub(super) fn remove(&mut self, id: JobId) -> bool {
-        let place = self.places.remove(&id);
-        place.and_then(|place| self.waiting.remove(&place)).is_some()
+        let Some((caller, place)) = self.places.remove(&id) else { return false };
+        let line = self.lines.get_mut(&caller);
+        let was_there = line.and_then(|line| line.waiting.remove(&place)).is_some();
+        self.tidy(&caller);
+        was_there
     }
 
     /// The next job there is room for, which counts as running from now on.
@@ -74,22 +98,44 @@ impl Queue {
         let has_room = |job: &Waiting| {
             job.at_once.is_none_or(|max| self.running.get(&job.tool).copied().unwrap_or(0) < max)
         };
-        let place = *self.waiting.iter().find(|(_, job)| has_room(job))?.0;
-        let job = self.waiting.remove(&place)?;
+        let firsts = self.lines.values().filter(|line| line.running < self.running_each);
+        let firsts = firsts.filter_map(|line| {
+            let (place, job) = line.waiting.iter().find(|(_, job)| has_room(job))?;
+            // Who has fewer running first, then who has waited for a turn for longest.
+            Some(((place.0, line.running, line.turn, *place), job))
+        });
+        let ((.., place), job) = firsts.min_by_key(|(order, _)| *order)?;
+        let caller = job.caller.clone();
+        self.turns += 1;
+        let line = self.lines.get_mut(&caller)?;
+        line.turn = self.turns;
+        line.running += 1;
+        let job = line.waiting.remove(&place)?;
         self.places.remove(&job.id);
         *self.running.entry(job.tool.clone()).or_default() += 1;
         self.running_now += 1;
         Some(job)
     }
 
-    /// Says that a job of `tool` runs no more.
-    pub(super) fn ended(&mut self, tool: &ToolId) {
+    /// Says that `job` runs no more.
+    pub(super) fn ended(&mut self, job: &Waiting) {
         self.running_now -= 1;
-        if let Some(count) = self.running.get_mut(tool) {
+        if let Some(count) = self.running.get_mut(&job.tool) {
             *count -= 1;
             if *count == 0 {
-                self.running.remove(tool);
+                self.running.remove(&job.tool);
             }
+        }
+        if let Some(line) = self.lines.get_mut(&job.caller) {
+            line.running -= 1;
+        }
+        self.tidy(&job.caller);
+    }
+
+    /// Forgets who has no job any more.
+    fn tidy(&mut self, caller: &Caller) {
+        if self.lines.get(caller).is_some_and(|line| line.running == 0 && line.waiting.is_empty()) {
+            self.lines.remove(caller);
         }
     }
 }
@@ -101,7 +147,12 @@ mod tests {
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn job(id: u128, tool: &str, at_once: Option<usize>) -> Waiting {
-        Waiting { id: JobId::of(id), tool: ToolId::new(tool).expect("an id"), at_once }
+        of("ada", id, tool, at_once)
+    }
+
+    fn of(caller: &str, id: u128, tool: &str, at_once: Option<usize>) -> Waiting {
+        let (caller, tool) = (Caller::named(caller), ToolId::new(tool).expect("an id"));
+        Waiting { id: JobId::of(id), caller, tool, at_once }
     }
 
     fn next(queue: &mut Queue) -> Option<u128> {
@@ -110,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_higher_priority_goes_first_and_equals_in_the_order_they_came() {
-        let mut queue = Queue::new(9);
+        let mut queue = Queue::new(9, 9);
         for (priority, id) in [(0, 1), (5, 2), (0, 3), (5, 4), (-1, 5)] {
             queue.push(priority, NOW, job(id, "a.b", None));
         }
@@ -120,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_was_accepted_first_goes_first_though_it_came_last() {
-        let mut queue = Queue::new(9);
+        let mut queue = Queue::new(9, 9);
         for (created, id) in [(3, 3), (4, 4), (1, 1), (2, 2)] {
             let created = Timestamp::new(created, 0).expect("a time");
             queue.push(0, created, job(id, "a.b", None));
@@ -131,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_tool_at_its_limit_keeps_no_other_waiting() {
-        let mut queue = Queue::new(9);
+        let mut queue = Queue::new(9, 9);
         for (id, tool) in [(1, "a.b"), (2, "a.b"), (3, "c.d")] {
             queue.push(0, NOW, job(id, tool, Some(1)));
         }
@@ -139,19 +190,57 @@ mod tests {
             [next(&mut queue), next(&mut queue), next(&mut queue)],
             [Some(1), Some(3), None]
         );
-        queue.ended(&ToolId::new("a.b").expect("an id"));
+        queue.ended(&job(1, "a.b", None));
         assert_eq!(next(&mut queue), Some(2));
     }
 
     #[test]
     fn no_more_run_than_may_and_what_was_taken_out_does_not() {
-        let mut queue = Queue::new(1);
+        let mut queue = Queue::new(1, 1);
         for id in [1, 2, 3] {
             queue.push(0, NOW, job(id, "a.b", None));
         }
         assert!(queue.remove(JobId::of(2)) && !queue.remove(JobId::of(2)));
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(1), None]);
-        queue.ended(&ToolId::new("a.b").expect("an id"));
+        queue.ended(&job(1, "a.b", None));
         assert_eq!([next(&mut queue), next(&mut queue)], [Some(3), None]);
+    }
+
+    #[test]
+    fn callers_take_turns_and_none_has_all_the_places() {
+        let mut queue = Queue::new(4, 3);
+        for id in 1..=9 {
+            queue.push(0, NOW, of("ada", id, "a.b", None));
+        }
+        let hers: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
+        assert_eq!(hers, [1, 2, 3], "the fourth place is kept for another");
+        for id in 11..=13 {
+            queue.push(0, NOW, of("bob", id, "a.b", None));
+        }
+        assert_eq!([next(&mut queue), next(&mut queue)], [Some(11), None]);
+        assert_eq!((queue.len_of(&Caller::named("ada")), queue.len()), (6, 8));
+        // A place that gets free is of whoever has fewer, then of whoever had one longer ago.
+        queue.ended(&of("ada", 1, "a.b", None));
+        assert_eq!(next(&mut queue), Some(12));
+        queue.ended(&of("bob", 11, "a.b", None));
+        assert_eq!(next(&mut queue), Some(13));
+        queue.ended(&of("bob", 12, "a.b", None));
+        queue.ended(&of("bob", 13, "a.b", None));
+        assert!(!queue.lines.contains_key(&Caller::named("bob")));
+        assert_eq!([next(&mut queue), next(&mut queue)], [Some(4), None]);
+    }
+
+    #[test]
+    fn where_one_runs_at_a_time_callers_take_turns() {
+        let mut queue = Queue::new(1, 1);
+        for (caller, id) in [("ada", 1), ("ada", 2), ("ada", 3), ("bob", 11), ("bob", 12)] {
+            queue.push(0, NOW, of(caller, id, "a.b", None));
+        }
+        let mut order = Vec::new();
+        while let Some(job) = queue.next() {
+            order.push(job.id.bits());
+            queue.ended(&job);
+        }
+        assert_eq!(order, [1, 11, 2, 12, 3]);
     }
 }

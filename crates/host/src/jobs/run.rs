@@ -46,7 +46,7 @@ impl Inner {
                     tracing::error!(job = %job.id, "it broke off; this is a fault in toolgate");
                     jobs.live(job.id).inspect(|live| jobs.let_go(live));
                 }
-                jobs.queue().ended(&job.tool);
+                jobs.queue().ended(&job);
                 jobs.dispatch();
             });
         }
@@ -58,7 +58,7 @@ impl Inner {
         // Before it begins: one that only waits must not count as begun. A tool that is not on
         // offer any more needs none to be refused.
         let slot = match self.gate.catalog.spec(&job.tool) {
-            Some(spec) => match self.gate.limits.admit_job(spec, &live.cancel).await {
+            Some(spec) => match self.gate.limits.admit_job(&job.caller, spec, &live.cancel).await {
                 Ok(slot) => Some(slot),
                 Err(why) if live.is_unwanted() => {
                     let kept = store.job(job.id).await.ok().flatten();
@@ -249,7 +249,8 @@ impl Inner {
                 }
             }
         }
-        self.enqueue(orphan.id, orphan.tool.clone(), orphan.priority, orphan.created);
+        let Orphan { id, tool, caller, priority, created, .. } = orphan;
+        self.enqueue(*id, tool.clone(), caller.clone(), *priority, *created);
     }
 
     /// Leaves the record of a job that ends for `why` without being run here.
@@ -283,9 +284,16 @@ impl Inner {
         self.gate.catalog.spec(tool).is_some_and(|spec| spec.idempotent)
     }
 
-    pub(super) fn enqueue(&self, id: JobId, tool: ToolId, priority: i32, created: Timestamp) {
+    pub(super) fn enqueue(
+        &self,
+        id: JobId,
+        tool: ToolId,
+        caller: Caller,
+        priority: i32,
+        created: Timestamp,
+    ) {
         let at_once = self.gate.catalog.spec(&tool).and_then(|spec| spec.at_once);
-        self.queue().push(priority, created, Waiting { id, tool, at_once });
+        self.queue().push(priority, created, Waiting { id, caller, tool, at_once });
     }
 
     /// Waits for `time`, or less if the server is to stop; whether it is.

@@ -140,7 +140,7 @@ impl Limits {
         cancel: &CancellationToken,
     ) -> Result<Slot, CallError> {
         self.take(caller, spec)?;
-        self.slot(Some(caller), spec, cancel, Patience::Bounded).await
+        self.slot(caller, spec, cancel, Patience::Bounded).await
     }
 
     /// Counts a call of `spec` against what `caller` may.
@@ -148,19 +148,20 @@ impl Limits {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.take(caller, spec))
     }
 
-    /// A slot for a job that calls `spec`, after as long a wait as it takes. How often is
-    /// counted where a job is accepted.
+    /// A slot for a job of `caller` that calls `spec`, after as long a wait as it takes. How often
+    /// is counted where a job is accepted.
     pub(crate) async fn admit_job(
         &self,
+        caller: &Caller,
         spec: &ToolSpec,
         cancel: &CancellationToken,
     ) -> Result<Slot, CallError> {
-        self.slot(None, spec, cancel, Patience::Endless).await
+        self.slot(caller, spec, cancel, Patience::Endless).await
     }
 
     async fn slot(
         &self,
-        caller: Option<&Caller>,
+        caller: &Caller,
         spec: &ToolSpec,
         cancel: &CancellationToken,
         patience: Patience,
@@ -168,8 +169,8 @@ impl Limits {
         let runs = spec.effects == Effects::Runs;
         // Its own first: whoever waits for that takes no place that another could use.
         let each = if runs { &self.programs_each } else { &self.calls_each };
-        let of_its_caller = match each.as_ref().zip(caller) {
-            Some((each, caller)) => Some(each.admit(caller, cancel, patience).await?),
+        let of_its_caller = match each {
+            Some(each) => Some(each.admit(caller, cancel, patience).await?),
             None => None,
         };
         let of_its_tool = match self.each.get(&spec.id) {
@@ -300,11 +301,23 @@ mod tests {
         let program = spec(Effects::Runs);
         let (cancel, me) = (wanted(), me());
         let slot = limits.admit(&me, &program, &cancel).await.expect("it fits");
-        let (admitted, ()) = tokio::join!(limits.admit_job(&program, &cancel), async {
+        let (admitted, ()) = tokio::join!(limits.admit_job(&me, &program, &cancel), async {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             drop(slot);
         });
         assert!(admitted.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_counts_as_its_callers_and_as_no_others() {
+        let limits = Limits::new(9, 9, 0, Duration::ZERO).with_each(9, 1);
+        let (program, cancel) = (spec(Effects::Runs), wanted());
+        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        let job = limits.admit_job(&ada, &program, &cancel).await.expect("it fits");
+        assert!(limits.admit(&ada, &program, &cancel).await.is_err());
+        limits.admit(&bob, &program, &cancel).await.expect("he has a share of his own");
+        drop(job);
+        limits.admit(&ada, &program, &cancel).await.expect("there is room again");
     }
 
     #[tokio::test]

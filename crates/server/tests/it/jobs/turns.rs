@@ -1,8 +1,8 @@
 //! Whose turn it is: by priority, as many as may, and no more waiting than may.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{Launch, Served, Workspace, go, ran, wait_until};
+use crate::support::{Launch, Post, Response, Served, Workspace, go, keys_of, ran, wait_until};
 
 fn served(workspace: &Workspace, running: usize) -> Served {
     Launch::over(workspace).set("jobs_running", running).served()
@@ -106,4 +106,89 @@ fn a_thousand_jobs_all_run_once() {
         assert_eq!(served.job_in("succeeded", id)["stdout"], Workspace::README);
     });
     assert_eq!(served.outcomes(1000).len(), 1000);
+}
+
+/// Jobs of callers with keys.
+struct Callers(Served);
+
+impl Callers {
+    fn over(workspace: &Workspace, settings: &[(&str, usize)]) -> Self {
+        let mut toml = std::fs::read_to_string(workspace.path("toolgate.toml")).unwrap();
+        toml += &keys_of(&["ada", "bob"]);
+        workspace.put("toolgate.toml", toml);
+        let launch = settings.iter().fold(Launch::over(workspace), |it, (n, v)| it.set(n, *v));
+        Self(launch.served())
+    }
+
+    fn sent(&self, caller: &str, post: Post) -> Response {
+        self.0.send(&post.with("x-api-key", &format!("{caller}-key")))
+    }
+
+    fn called(&self, caller: &str, name: &str, more: &Value) -> Response {
+        let mut params = json!({ "name": "work-wait", "arguments": { "name": name } });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        self.sent(caller, Post::bytes(body.to_string().as_bytes()).to("/v1/mcp").without("accept"))
+    }
+
+    #[track_caller]
+    fn begin(&self, caller: &str, name: &str) -> String {
+        let answer = self.called(caller, name, &json!({ "mode": "async" })).json();
+        answer["result"]["job_id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    fn state(&self, caller: &str, id: &str) -> Value {
+        self.sent(caller, Post::bare("GET", &format!("/jobs/{id}"))).json()["status"].clone()
+    }
+}
+
+#[test]
+fn one_callers_jobs_leave_places_for_others_to_run_and_to_wait() {
+    let workspace = Workspace::with_commands();
+    let callers = Callers::over(&workspace, &[("jobs_running", 4), ("jobs_queued", 8)]);
+    let mut hers: Vec<_> = (0..9).map(|nth| callers.begin("ada", &format!("a{nth}"))).collect();
+    wait_until("three of hers run", || ran(&workspace).len() == 3);
+    let refused = callers.called("ada", "more", &json!({ "mode": "async" }));
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert!(refused.text().contains("as many of your jobs as may (6) wait already"), "{refused:?}");
+    let his = callers.begin("bob", "b0");
+    wait_until("his runs at once", || ran(&workspace).contains(&"b0".to_owned()));
+    assert_eq!(ran(&workspace).len(), 4);
+    let mut later = vec![callers.begin("bob", "b1"), his];
+    go(&workspace);
+    let all = hers.drain(..).map(|id| ("ada", id)).chain(later.drain(..).map(|id| ("bob", id)));
+    for (caller, id) in all {
+        wait_until("nothing accepted is lost", || callers.state(caller, &id) == "succeeded");
+    }
+}
+
+#[test]
+fn callers_take_turns_where_one_job_runs_at_a_time() {
+    let workspace = Workspace::with_commands();
+    let callers = Callers::over(&workspace, &[("jobs_running", 1)]);
+    for (caller, name) in
+        [("ada", "a0"), ("ada", "a1"), ("ada", "a2"), ("bob", "b0"), ("bob", "b1")]
+    {
+        callers.begin(caller, name);
+    }
+    go(&workspace);
+    wait_until("all ran", || ran(&workspace).len() == 5);
+    assert_eq!(ran(&workspace), ["a0", "b0", "a1", "b1", "a2"]);
+}
+
+#[test]
+fn one_callers_jobs_count_among_its_programs() {
+    let workspace = Workspace::with_commands();
+    let callers = Callers::over(&workspace, &[("jobs_running", 8), ("limits_programs", 4)]);
+    for nth in 0..6 {
+        callers.begin("ada", &format!("a{nth}"));
+    }
+    wait_until("three of hers run", || ran(&workspace).len() == 3);
+    std::thread::scope(|scope| {
+        let called = scope.spawn(|| callers.called("bob", "call", &json!({ "mode": "sync" })));
+        wait_until("his runs", || ran(&workspace).contains(&"call".to_owned()));
+        assert_eq!(ran(&workspace).len(), 4);
+        go(&workspace);
+        assert_eq!(called.join().unwrap().status, 200);
+    });
 }
