@@ -60,6 +60,18 @@ impl Known {
         stand
     }
 
+    /// Whether the call was let in.
+    pub(crate) fn is_let_in(&self) -> bool {
+        self.ran.get().is_some()
+    }
+
+    /// Leaves no record of the call, and tells whoever saw it begin that it has ended.
+    pub(crate) fn ends_unrecorded(mut self, record: OpenRecord<'_>, why: &CallError) {
+        record.forget();
+        let seen = self.seen.take();
+        self.tell(seen, outcome(Err(why)));
+    }
+
     /// Closes `record`, and tells whoever saw the call begin that it has ended.
     pub(crate) fn ends(
         mut self,

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Contents, Ctx, Ending, Output,
+    AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Caller, Contents, Ctx, Ending, Output,
     PromptText, Ran, Resources, ToolError, ToolSpec,
 };
 
@@ -34,10 +34,10 @@ pub(crate) async fn run(
     slot: Option<Slot>,
 ) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    let secrets = gate.secrets.of_call(&call.input);
+    let (by, secrets) = (By::of(&call), gate.secrets.of_call(&call.input));
     let known = seen_to_begin(gate, &mut call);
     let outcome = caught(pass(gate, call, slot, &known)).await;
-    recorded(gate, record, &secrets, known, outcome, |output| output.ending).await
+    recorded(gate, record, (&by, &secrets), known, outcome, |output| output.ending).await
 }
 
 /// Reads the resource `uri`, by the same way; `found` is the source it belongs to.
@@ -49,6 +49,7 @@ pub(crate) async fn read(
 ) -> Result<Vec<Contents>, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfResource { uri }, || found.is_ok());
+    let by = By::of(&call);
     let called = found.as_ref().map_or(Called::NoResource, |it| Called::Resource(&it.guard().id));
     let known = Known::of(gate, &mut call, called);
     let pass = async {
@@ -62,7 +63,7 @@ pub(crate) async fn read(
         run_bounded(gate, &stand, source.read(&stand.ctx, uri), permit, slot).await
     };
     let outcome = caught(pass).await;
-    recorded(gate, record, &CallSecrets::default(), known, outcome, |_| Ending::Done).await
+    recorded(gate, record, (&by, &CallSecrets::default()), known, outcome, |_| Ending::Done).await
 }
 
 /// Makes the prompt called `name`, which `found` finds, by the same way.
@@ -75,7 +76,7 @@ pub(crate) async fn make(
 ) -> Result<PromptText, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfPrompt { name, arguments: &arguments }, || true);
-    let secrets = gate.secrets.of_arguments(&arguments);
+    let (by, secrets) = (By::of(&call), gate.secrets.of_arguments(&arguments));
     let known = Known::of(gate, &mut call, Called::Prompt(name));
     let pass = async {
         let prompt = found.await?;
@@ -92,7 +93,7 @@ pub(crate) async fn make(
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };
     let outcome = caught(pass).await;
-    recorded(gate, record, &secrets, known, outcome, |_| Ending::Done).await
+    recorded(gate, record, (&by, &secrets), known, outcome, |_| Ending::Done).await
 }
 
 /// What a resource is asked for with, as its record has it.
@@ -139,11 +140,35 @@ async fn caught<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T
     outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())))
 }
 
-/// `outcome` as it is told, with its record; `secrets` are those of the call.
+/// Whose refusals a call counts among.
+enum By {
+    Caller(Caller),
+    /// A job was accepted, and has its record whatever comes of it.
+    Job,
+}
+
+impl By {
+    fn of(call: &Call) -> Self {
+        if call.job.is_some() { Self::Job } else { Self::Caller(call.caller.clone()) }
+    }
+
+    /// `why` the call was refused, counted; an error, by which it is told instead, if that is to
+    /// leave no record.
+    fn counted(&self, gate: &Gate, why: &CallError) -> Result<(), CallError> {
+        let Self::Caller(caller) = self else { return Ok(()) };
+        gate.limits.refused(caller).map_err(|limited| match why {
+            // Which says when to come back, too.
+            CallError::Limited { .. } => why.clone(),
+            _ => limited,
+        })
+    }
+}
+
+/// `outcome` as it is told, with its record; `by` and `secrets` are of the call.
 async fn recorded<T: Told + Measured>(
     gate: &Gate,
     mut record: OpenRecord<'_>,
-    secrets: &CallSecrets,
+    (by, secrets): (&By, &CallSecrets),
     known: Known,
     outcome: Result<T, CallError>,
     ending: impl Fn(&T) -> Ending,
@@ -152,6 +177,13 @@ async fn recorded<T: Told + Measured>(
     if let Ok(told) = &mut outcome {
         gate.secrets.clear(told);
         record.gives(told);
+    }
+    if let Err(why) = &outcome
+        && !known.is_let_in()
+        && let Err(limited) = by.counted(gate, why)
+    {
+        known.ends_unrecorded(record, &limited);
+        return Err(limited);
     }
     let record = if outcome.is_err() { record.without(&gate.secrets) } else { record };
     let laid = known.ends(record, outcome.as_ref().map(ending));
@@ -207,6 +239,10 @@ async fn refused(gate: &Gate, call: &Call, known: Known, why: CallError) -> Call
             let found = gate.find(&call.caller, &call.tool);
             let called = found.map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id));
             let known = known.seen_by(gate, call, called);
+            if let Err(limited) = By::of(call).counted(gate, &why) {
+                known.ends_unrecorded(record, &limited);
+                return limited;
+            }
             let laid = known.ends(record.without(&gate.secrets), Err(&why));
             gate.audit.kept(laid).await.err().unwrap_or(why)
         }

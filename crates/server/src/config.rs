@@ -295,6 +295,10 @@ pub struct Limits {
     pub written_bytes: u64,
     /// How much more each caller may write each second, in bytes.
     pub written_per_s_bytes: u64,
+    /// How many calls of each caller may be refused one after the other, of one that had none refused for long; further ones are told to come back later, and leave no record. 0 is no bound.
+    pub refused: u32,
+    /// How many more each second.
+    pub refused_per_s: u32,
     /// The most calls that wait for one to end; more are refused.
     pub waiting: usize,
     /// How long a call waits for another to end, in milliseconds.
@@ -352,6 +356,8 @@ impl Default for Limits {
             programs_each: 0,
             written_bytes: 1 << 30,
             written_per_s_bytes: 16 << 20,
+            refused: 1_000,
+            refused_per_s: 20,
             waiting: 8192,
             wait_ms: 30_000,
             deadline_ms: 60_000,

@@ -215,6 +215,11 @@ fn bounded_each(slots: Limits, config: &Config) -> Limits {
         true => slots.with_each(calls, programs),
         false => slots,
     };
+    let refused = NonZeroU32::new(limits.refused).zip(NonZeroU32::new(limits.refused_per_s));
+    let slots = match refused {
+        Some((burst, per_second)) => slots.with_refused(burst, per_second),
+        None => slots,
+    };
     match limits.written_bytes {
         0 => slots,
         at_once => slots.with_written(Quantity { at_once, per_second: limits.written_per_s_bytes }),

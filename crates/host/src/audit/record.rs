@@ -138,6 +138,11 @@ impl<'a> OpenRecord<'a> {
         record.input = Some(counted.map_or(Input::Large, hashed));
     }
 
+    /// Leaves none.
+    pub(crate) fn forget(mut self) {
+        self.open = None;
+    }
+
     /// The same without `secrets`: what is no tool's name may be anything.
     pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
         if let Some((_, record, _)) = &mut self.open

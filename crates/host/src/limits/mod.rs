@@ -3,8 +3,10 @@
 mod bytes;
 mod each;
 mod rates;
+mod refusals;
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,6 +21,7 @@ use crate::policy::BadRule;
 use bytes::Bytes;
 use each::{Each, Share};
 use rates::Rates;
+use refusals::Refusals;
 
 pub use bytes::Quantity;
 pub use rates::Rate;
@@ -33,6 +36,7 @@ pub struct Limits {
     calls_each: Option<Each>,
     programs_each: Option<Each>,
     bytes: Option<Bytes>,
+    refusals: Option<Refusals>,
 }
 
 /// Proof that limits admitted a call; what it holds is given back when it is dropped.
@@ -74,6 +78,7 @@ impl Limits {
             calls_each: None,
             programs_each: None,
             bytes: None,
+            refusals: None,
         }
     }
 
@@ -90,6 +95,20 @@ impl Limits {
     /// The same, with each caller writing only so much.
     pub fn with_written(self, written: Quantity) -> Self {
         Self { bytes: Some(Bytes::new(written)), ..self }
+    }
+
+    /// The same, with so many refused calls of each caller on record: `burst` at once, then
+    /// `per_second`.
+    pub fn with_refused(self, burst: NonZeroU32, per_second: NonZeroU32) -> Self {
+        Self { refusals: Some(Refusals::new(burst, per_second)), ..self }
+    }
+
+    /// Counts a call of `caller` that was refused.
+    ///
+    /// # Errors
+    /// When there were too many; it is to leave no record then.
+    pub(crate) fn refused(&self, caller: &Caller) -> Result<(), CallError> {
+        self.refusals.as_ref().map_or(Ok(()), |refusals| refusals.take(caller))
     }
 
     /// How many calls run and wait.

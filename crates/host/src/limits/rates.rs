@@ -43,11 +43,11 @@ pub(super) struct Rates<C: Clock = MonotonicClock> {
 type Keyed<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// One tool's buckets, one for each caller that called it lately.
+/// Buckets of one kind, one for each caller that took from it lately.
 ///
 /// One that is full again is as if it had never been, so no more are kept than there were callers
 /// within the time that a bucket takes to fill.
-struct Buckets<C: Clock> {
+pub(super) struct Buckets<C: Clock = MonotonicClock> {
     of: Keyed<C>,
     quota: Quota,
     since_tidied: AtomicU32,
@@ -72,27 +72,39 @@ impl<C: Clock + Clone> Rates<C> {
     /// Has buckets ready for calls of the tool.
     pub(super) fn offer(&mut self, spec: &ToolSpec) {
         let Some((_, quota)) = self.rules.iter().find(|(rule, _)| rule.holds(spec)) else { return };
-        let of = RateLimiter::hashmap_with_clock(*quota, self.clock.clone());
-        let buckets = Buckets { of, quota: *quota, since_tidied: AtomicU32::new(0) };
-        self.buckets.insert(spec.id.clone(), buckets);
+        self.buckets.insert(spec.id.clone(), Buckets::new(*quota, self.clock.clone()));
     }
 
     /// Takes one call of `caller` from its bucket for `spec`, or says when there will be one.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
         let Some(buckets) = self.buckets.get(&spec.id) else { return Ok(()) };
-        if buckets.since_tidied.fetch_add(1, Ordering::Relaxed) == TIDY_EVERY {
-            buckets.since_tidied.store(0, Ordering::Relaxed);
-            buckets.of.retain_recent();
-        }
-        buckets.of.check_key(&caller.name).map_err(|early| CallError::Limited {
-            message: format!(
-                "`{}` is called too often: {} at once, then one every {} ms",
-                spec.id,
-                buckets.quota.burst_size(),
-                in_ms(buckets.quota.replenish_interval()),
-            ),
-            retry_after: whole_ms(early.wait_time_from(self.clock.now())),
+        buckets.take(caller, &self.clock).map_err(|retry_after| CallError::Limited {
+            message: format!("`{}` is called too often: {}", spec.id, buckets.bounds()),
+            retry_after,
         })
+    }
+}
+
+impl<C: Clock + Clone> Buckets<C> {
+    pub(super) fn new(quota: Quota, clock: C) -> Self {
+        let of = RateLimiter::hashmap_with_clock(quota, clock);
+        Self { of, quota, since_tidied: AtomicU32::new(0) }
+    }
+
+    /// Takes one from `caller`'s bucket, or says in how long there will be one.
+    pub(super) fn take(&self, caller: &Caller, clock: &C) -> Result<(), Duration> {
+        if self.since_tidied.fetch_add(1, Ordering::Relaxed) == TIDY_EVERY {
+            self.since_tidied.store(0, Ordering::Relaxed);
+            self.of.retain_recent();
+        }
+        let taken = self.of.check_key(&caller.name);
+        taken.map_err(|early| whole_ms(early.wait_time_from(clock.now())))
+    }
+
+    /// How much is in each, in words.
+    pub(super) fn bounds(&self) -> String {
+        let every = in_ms(self.quota.replenish_interval());
+        format!("{} at once, then one every {every} ms", self.quota.burst_size())
     }
 }
 

@@ -167,6 +167,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
+        ("limits.refused", limits.refused.into(), 0, MANY),
+        ("limits.refused_per_s", limits.refused_per_s.into(), 1, MANY),
         ("limits.waiting", limits.waiting as u64, 0, MANY),
         ("limits.in_flight", limits.in_flight as u64, 1, MANY),
         ("limits.page_size", limits.page_size as u64, 1, MANY),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::policy::{called, key};
-use crate::support::{Launch, Workspace, over_both_with, refusal, wait_until};
+use crate::support::{Launch, Workspace, keys_of, over_both_with, refusal, wait_until};
 
 #[test]
 fn who_has_written_too_much_is_told_when_to_come_back_and_is_let_in_then() {
@@ -63,4 +63,36 @@ fn one_caller_keeps_no_other_out() {
         assert_eq!(answer["result"]["isError"], false, "{answer}");
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     });
+}
+
+#[test]
+fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
+    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
+    let launch = Launch::over(&workspace).set("limits_refused", 5).set("limits_refused_per_s", 1);
+    let served = launch.served();
+    let read = |key: &str| called(&served, key, "files_read", json!({ "path": "README.md" }));
+    assert_eq!(read("bob-key")["result"]["isError"], false);
+    let begun = Instant::now();
+    let refused: Vec<_> = (0..60)
+        .map(|nth| match nth % 2 {
+            0 => called(&served, "ada-key", "no_such_tool", json!({})),
+            _ => called(&served, "ada-key", "files_read", json!({ "paths": 1 })),
+        })
+        .collect();
+    assert!(!refusal(&refused[0]).contains("too many"), "{}", refused[0]);
+    let last = refusal(refused.last().unwrap());
+    assert!(last.contains("too many of your calls were refused of late"), "{last}");
+    assert!(last.contains("try again in"), "{last}");
+    let most = 6 + begun.elapsed().as_secs() as usize;
+    // What she may she is let do, and it is on record, as is whatever comes of others' calls.
+    assert_eq!(read("ada-key")["result"]["isError"], false);
+    assert_eq!(called(&served, "bob-key", "no_such_tool", json!({}))["error"]["code"], -32602);
+    let of = |caller: &str, outcome: &str| {
+        let records = served.records();
+        let of = records.iter().filter(|it| it["caller"] == caller);
+        of.filter(|it| (it["outcome"] == "ok") == (outcome == "ok")).count()
+    };
+    wait_until("the last is on record", || of("bob", "refused") == 1);
+    assert_eq!((of("ada", "ok"), of("bob", "ok")), (1, 1));
+    assert!((5..=most).contains(&of("ada", "refused")), "{} of {most}", of("ada", "refused"));
 }
