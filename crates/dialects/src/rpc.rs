@@ -24,6 +24,9 @@ pub(crate) enum Id {
 impl Id {
     /// Reads an id, or a token of the same kinds.
     pub(crate) fn read(value: &Value) -> Option<Self> {
+        if is_too_long(value) {
+            return None;
+        }
         match value {
             Value::String(text) => Some(Self::Text(text.clone())),
             Value::Number(number) => Some(Self::Number(number.clone())),
@@ -37,6 +40,24 @@ impl Id {
             Self::Number(number) => Key(number.to_string()),
             Self::Text(text) => Key(json!(text).to_string()),
         }
+    }
+}
+
+/// How long an id or a token may be, as JSON: it is said again with all that is said of a request.
+pub(crate) const ID_BYTES_MAX: usize = 1024;
+
+/// Whether `value` is a longer string than an id or a token may be.
+pub(crate) fn is_too_long(value: &Value) -> bool {
+    let written =
+        |text: &str| text.len() >= ID_BYTES_MAX / 6 && json!(text).to_string().len() > ID_BYTES_MAX;
+    value.as_str().is_some_and(|text| text.len() > ID_BYTES_MAX || written(text))
+}
+
+/// Why `value`, which stands at `name`, is no id or token: it must be `kind`, and short.
+pub(crate) fn no_id(name: &str, value: &Value, kind: &str) -> String {
+    match is_too_long(value) {
+        true => format!("`{name}` is longer than {ID_BYTES_MAX} bytes"),
+        false => format!("`{name}` must be {kind}"),
     }
 }
 

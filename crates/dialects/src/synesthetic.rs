@@ -12,7 +12,7 @@ use toolgate_contract::{
 };
 
 use crate::json::parse;
-use crate::rpc::{Failure, INTERNAL_ERROR, written};
+use crate::rpc::{Failure, INTERNAL_ERROR, is_too_long, no_id, written};
 use crate::{Accepts, Ask, Asking, Conversation, Dialect, Key, OnLeave, Reading, Refused, Ticket};
 
 /// What the wire calls its tools, which are those of the toolset `assets`, and their parameters.
@@ -135,9 +135,11 @@ fn read_line(body: &[u8]) -> Reading {
     };
     let id = match fields.get("id") {
         None => None,
-        Some(Value::String(_) | Value::Number(_)) => Id::written_in(body),
-        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-            let why = "`id` must be a string or a number";
+        Some(value @ (Value::String(_) | Value::Number(_))) if !is_too_long(value) => {
+            Id::written_in(body)
+        }
+        Some(value) => {
+            let why = no_id("id", value, "a string or a number");
             return failed(None, &Failure::invalid_request(why));
         }
     };

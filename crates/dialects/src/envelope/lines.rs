@@ -8,7 +8,7 @@ use super::asked::{self, Asked, clipped, invalid};
 use super::said::Over;
 use crate::Reading;
 use crate::json::{NotJson, parse};
-use crate::rpc::{Id, PARSE_ERROR};
+use crate::rpc::{ID_BYTES_MAX, Id, PARSE_ERROR, is_too_long};
 
 const TRANSPORT: &str = "stdio";
 
@@ -38,7 +38,11 @@ pub(super) fn read(line: &[u8], count: u64) -> Reading {
         Some(value) => match Id::read(&value) {
             Some(id) => id,
             None => {
-                let why = invalid("/id", "it must be a string or a number");
+                let why = match is_too_long(&value) {
+                    true => format!("it is longer than {ID_BYTES_MAX} bytes"),
+                    false => "it must be a string or a number".to_owned(),
+                };
+                let why = invalid("/id", &why);
                 return refused(None, None, why);
             }
         },

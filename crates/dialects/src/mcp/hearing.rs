@@ -11,6 +11,7 @@ use super::message::{Failure, Id, notification, read_id};
 use super::revision::Revision;
 use super::tasks::related;
 use crate::Facts;
+use crate::rpc::no_id;
 
 /// What the client wants to hear of one request.
 pub(crate) struct Hearing {
@@ -38,8 +39,8 @@ impl Hearing {
         let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
             None => None,
             Some(token) if read_id(token).is_some() => Some(token.clone()),
-            Some(_) => {
-                let why = "`_meta.progressToken` must be a string or an integer";
+            Some(token) => {
+                let why = no_id("_meta.progressToken", token, "a string or an integer");
                 return Err(Failure::invalid_params(Some(id.clone()), why));
             }
         };

@@ -62,10 +62,8 @@ impl Message {
             Some(value) => match read_id(value) {
                 Some(id) => Some(id),
                 None => {
-                    return Err(Failure::invalid_request(
-                        None,
-                        "`id` must be a string or an integer",
-                    ));
+                    let why = rpc::no_id("id", value, "a string or an integer");
+                    return Err(Failure::invalid_request(None, why));
                 }
             },
         };

@@ -15,7 +15,7 @@ use super::refusals::{Code, Refusal};
 use super::schemas;
 use super::ticket::{Asked, CallTicket};
 use crate::json::{NotJson, parse};
-use crate::rpc::written;
+use crate::rpc::{ID_BYTES_MAX, is_too_long, no_id, written};
 use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading};
 
 /// How a message came.
@@ -38,6 +38,9 @@ pub(super) struct Id(Arc<RawValue>);
 impl Id {
     /// The id of the message `body`, whose `id` is `value`; `None` where that is no id.
     fn read(value: &Value, body: &[u8]) -> Option<Self> {
+        if is_too_long(value) {
+            return None;
+        }
         let text = match value {
             Value::String(_) => value.to_string(),
             Value::Number(number) if !number.is_f64() => number.to_string(),
@@ -45,6 +48,7 @@ impl Id {
             Value::Number(_) => raw_id(body)?,
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
         };
+        let text = Some(text).filter(|text| text.len() <= ID_BYTES_MAX)?;
         RawValue::from_string(text).ok().map(|raw| Self(raw.into()))
     }
 
@@ -92,7 +96,7 @@ pub(super) fn read_message(facts: &Arc<Facts>, over: &Over, body: &[u8]) -> Read
         Some(value) => match Id::read(value, body) {
             Some(id) => Some(id),
             None => {
-                let why = "`id` must be a string or a number";
+                let why = no_id("id", value, "a string or a number");
                 return refused(None, Refusal::new(Code::InvalidRequest, why));
             }
         },

@@ -13,7 +13,7 @@ use super::words::{
     failure, listed, meant, program_failed, refusal, reworded, summed, text, unspell,
 };
 use crate::json::parse;
-use crate::rpc::{Failure, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, success, written};
+use crate::rpc::{Failure, INTERNAL_ERROR, Id, METHOD_NOT_FOUND, no_id, success, written};
 use crate::{Accepts, Ask, Asking, Facts, Key, OnLeave, Reading, Ticket};
 
 /// The revisions of MCP that a client may settle on, newest first.
@@ -51,7 +51,7 @@ pub(crate) fn read_message(facts: &Facts, shown: Shown, body: &[u8]) -> Reading 
         Some(value) => match Id::read(value) {
             Some(id) => Some(id),
             None => {
-                let why = "`id` must be a string or a number";
+                let why = no_id("id", value, "a string or a number");
                 return failed(None, &Failure::invalid_request(why));
             }
         },

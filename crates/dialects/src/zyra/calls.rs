@@ -16,7 +16,7 @@ use super::words::{Printed, download, parameters, parts, spell, wording};
 use super::{FAILED, NAME, TOO_LARGE};
 use crate::json::parse;
 use crate::rpc::{
-    Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, METHOD_NOT_FOUND, notification, success,
+    Failure, INTERNAL_ERROR, INVALID_PARAMS, Id, METHOD_NOT_FOUND, no_id, notification, success,
 };
 use crate::{Accepts, Ask, Asking, Facts, OnLeave, Reading, Ticket, WatchTicket};
 
@@ -57,7 +57,7 @@ pub(crate) fn read_message(facts: &Facts, over: Over, body: &[u8]) -> Reading {
         Some(value) => match Id::read(value) {
             Some(id) => Some(id),
             None => {
-                let why = "`id` must be a string or a number";
+                let why = no_id("id", value, "a string or a number");
                 return failed(None, &Failure::invalid_request(why));
             }
         },
@@ -200,8 +200,8 @@ fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Rea
     let progress_token = match params.get("_meta").and_then(|meta| meta.get("progressToken")) {
         None | Some(Value::Null) => None,
         Some(token) if Id::read(token).is_some() => Some(token.clone()),
-        Some(_) => {
-            let why = "`params._meta.progressToken` must be a string or a number";
+        Some(token) => {
+            let why = no_id("params._meta.progressToken", token, "a string or a number");
             return Err(Failure::invalid_params(why));
         }
     };

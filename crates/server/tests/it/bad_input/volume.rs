@@ -43,9 +43,12 @@ fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
     const CAP: usize = 4096;
     over_both_with(&Workspace::new(), &[("limits_message_bytes", CAP)], |client| {
         let sized = |size: usize| {
-            let message = call("", "files_read", json!({ "path": "README.md" }));
-            let length = message.to_string().len();
-            call("x".repeat(size - length), "files_read", json!({ "path": "README.md" }))
+            let padded = |padding: usize| {
+                let mut message = call(1, "files_read", json!({ "path": "README.md" }));
+                message["params"]["_meta"]["com.example/padding"] = json!("x".repeat(padding));
+                message
+            };
+            padded(size - padded(0).to_string().len())
         };
         let at = sized(CAP);
         assert_eq!(at.to_string().len(), CAP);
@@ -53,6 +56,43 @@ fn a_message_at_the_cap_is_served_and_one_a_byte_beyond_is_refused() {
         let beyond = client.raw(sized(CAP + 1).to_string().as_bytes());
         assert!(refusal(&beyond).contains("larger than 4096 bytes"), "{beyond}");
     });
+}
+
+#[test]
+fn an_id_or_a_token_is_short_since_it_is_said_again_with_each_answer() {
+    let longest = "x".repeat(1022);
+    over_both(&Workspace::new(), |client| {
+        let read = |id: &str| call(id, "files_read", json!({ "path": "README.md" }));
+        assert_eq!(structured(&client.exchange(&read(&longest)))["content"], Workspace::README);
+        let refused = client.raw(read(&format!("{longest}x")).to_string().as_bytes());
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        assert_eq!(refusal(&refused), "`id` is longer than 1024 bytes");
+        let with = |token: String| {
+            let mut message = call(1, "files_read", json!({ "path": "README.md" }));
+            message["params"]["_meta"]["progressToken"] = json!(token);
+            message
+        };
+        let refused = client.exchange(&with("\"".repeat(512)));
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refusal(&refused).contains("longer than 1024 bytes"), "{refused}");
+        let answer = client.exchange(&with("\"".repeat(511)));
+        assert_eq!(structured(&answer)["content"], Workspace::README);
+    });
+}
+
+#[test]
+fn no_dialect_says_a_long_id_again() {
+    let served = Launch::over(&Workspace::new()).served();
+    let id = "x".repeat(100_000);
+    for path in ["/mcp", "/rpc", "/v1/mcp", "/workstation", "/synesthetic"] {
+        let ask = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {} });
+        let said = served.send(&Post::bytes(ask.to_string().as_bytes()).to(path)).text();
+        assert!(
+            said.len() < 1024 && said.contains("longer than 1024 bytes"),
+            "{path}: {said:.200}"
+        );
+        assert!(said.contains("-32600"), "{path}: {said}");
+    }
 }
 
 #[test]
