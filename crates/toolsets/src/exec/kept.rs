@@ -1,5 +1,6 @@
 //! Outputs that were too long for a result, kept for a while to be read on.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +8,7 @@ use toolgate_contract::{Caller, ToolError};
 
 use crate::world::processes::Captured;
 
-/// The last few cut outputs; the oldest go first.
+/// The last few cut outputs; the oldest go first, of the caller that holds most.
 pub(super) struct Kept {
     runs: Mutex<VecDeque<Run>>,
     runs_max: usize,
@@ -38,10 +39,17 @@ impl Kept {
         let id = format!("{:032x}", u128::from_be_bytes(random));
         let mut runs = self.runs();
         runs.push_back(Run { id: id.clone(), caller: caller.clone(), streams });
-        while runs.len() > self.runs_max || bytes(&runs) > self.bytes_max {
-            runs.pop_front();
+        loop {
+            let largest = if bytes(runs.iter()) > self.bytes_max {
+                oldest_of_most(&runs, |of| bytes(of))
+            } else if runs.len() > self.runs_max {
+                oldest_of_most(&runs, |of| of.count() as u64)
+            } else {
+                break;
+            };
+            runs.remove(largest);
         }
-        (!runs.is_empty()).then_some(id)
+        runs.iter().any(|run| run.id == id).then_some(id)
     }
 
     /// What `caller` was given `id` for.
@@ -63,8 +71,17 @@ impl Kept {
     }
 }
 
-fn bytes(runs: &VecDeque<Run>) -> u64 {
-    runs.iter()
-        .map(|run| run.streams.stdout.spooled_bytes() + run.streams.stderr.spooled_bytes())
-        .sum()
+/// Where the oldest stands of the caller that holds most, by what `held` finds in its runs.
+fn oldest_of_most<'r>(
+    runs: &'r VecDeque<Run>,
+    held: impl Fn(&mut dyn Iterator<Item = &'r Run>) -> u64,
+) -> usize {
+    let of = |caller: &Caller| held(&mut runs.iter().filter(|run| run.caller == *caller));
+    // Of callers that hold alike the oldest: the first of the least.
+    let places = 0..runs.len();
+    places.min_by_key(|place| Reverse(of(&runs[*place].caller))).unwrap_or_default()
+}
+
+fn bytes<'r>(runs: impl Iterator<Item = &'r Run>) -> u64 {
+    runs.map(|run| run.streams.stdout.spooled_bytes() + run.streams.stderr.spooled_bytes()).sum()
 }

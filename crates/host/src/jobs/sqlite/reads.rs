@@ -83,22 +83,29 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Jobs that are to be forgotten.
+/// Jobs that are to be forgotten: whose time is over, and of what is beyond `ended_max` the oldest
+/// of whichever caller has most.
 pub(super) fn due(
     db: &Connection,
     now: Timestamp,
     ended_max: usize,
 ) -> Result<Vec<JobId>, Trouble> {
+    let late = "SELECT id FROM jobs WHERE until < ?1 ORDER BY until LIMIT ?2";
+    let mut late = db.prepare_cached(late)?;
+    let rows = late.query_map(params![nanos(now), DUE_MAX], |row| row.get(0).map(id_of))?;
+    let late = rows.collect::<Result<Vec<_>, _>>()?;
     let count = "SELECT count(*) FROM jobs WHERE ended IS NOT NULL";
     let ended: i64 = db.prepare_cached(count)?.query_row((), |row| row.get(0))?;
     let beyond = ended.saturating_sub(i64::try_from(ended_max).unwrap_or(i64::MAX));
-    let sql = "SELECT id FROM (SELECT id FROM jobs WHERE until < ?1 ORDER BY until LIMIT ?2) \
-               UNION SELECT id FROM (SELECT id FROM jobs WHERE ended IS NOT NULL \
-               ORDER BY ended, n LIMIT ?3) LIMIT ?2";
-    let mut statement = db.prepare_cached(sql)?;
-    let beyond = beyond.clamp(0, DUE_MAX);
-    let rows =
-        statement.query_map(params![nanos(now), DUE_MAX, beyond], |row| row.get(0).map(id_of))?;
+    // Those that are late go first, and may be enough.
+    if !late.is_empty() || beyond <= 0 {
+        return Ok(late);
+    }
+    let beyond_it = "SELECT id FROM (SELECT id, ended, n, row_number() OVER \
+                     (PARTITION BY caller ORDER BY ended DESC, n DESC) AS nth \
+                     FROM jobs WHERE ended IS NOT NULL) ORDER BY nth DESC, ended, n LIMIT ?1";
+    let mut statement = db.prepare_cached(beyond_it)?;
+    let rows = statement.query_map([beyond.min(DUE_MAX)], |row| row.get(0).map(id_of))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

@@ -96,3 +96,25 @@ fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
     assert_eq!((of("ada", "ok"), of("bob", "ok")), (1, 1));
     assert!((5..=most).contains(&of("ada", "refused")), "{} of {most}", of("ada", "refused"));
 }
+
+#[test]
+fn for_one_output_too_many_one_goes_of_whoever_has_most() {
+    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
+    let served = Launch::over(&workspace).served();
+    let print = |key: &str| {
+        let answer =
+            called(&served, key, "exec_run", json!({ "command": "seq", "args": ["99999"] }));
+        let id = &answer["result"]["structuredContent"]["output_id"];
+        id.as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    let is_kept = |key: &str, id: &str| {
+        let answer = called(&served, key, "exec_output", json!({ "output_id": id }));
+        answer["result"]["isError"] == false
+    };
+    let his = print("bob-key");
+    // Sixteen are kept.
+    let hers: Vec<_> = (0..17).map(|_| print("ada-key")).collect();
+    assert!(is_kept("bob-key", &his));
+    let kept: Vec<_> = hers.iter().map(|id| is_kept("ada-key", id)).collect();
+    assert_eq!((&kept[..2], kept[2..].iter().all(|kept| *kept)), (&[false, false][..], true));
+}

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Connection, Launch, Marker, Post, REVISIONS, Served, Workspace, call, initialize, legacy,
-    refusal, sleeps,
+    Connection, Launch, Marker, Post, REVISIONS, Served, Workspace, call, initialize, keys_of,
+    legacy, refusal, sleeps,
 };
 
 fn served() -> Served {
@@ -159,6 +159,22 @@ fn the_session_silent_for_longest_gives_its_place_away_unless_it_has_calls() {
     for session in [&busy, &heard, &fourth] {
         assert_eq!(served.send(&ping(session)).status, 200);
     }
+}
+
+#[test]
+fn for_one_session_too_many_one_goes_of_whoever_has_most() {
+    let workspace = Workspace::new().file("toolgate.toml", keys_of(&["ada", "bob"]));
+    let served = Launch::over(&workspace).set("server_sessions_max", 4).served();
+    let of = |name: &str, post: Post| served.send(&post.with("x-api-key", &format!("{name}-key")));
+    let open = |name: &str| {
+        let opened = of(name, Post::mcp(&initialize(0, "2025-11-25")));
+        opened.header("mcp-session-id").unwrap().to_owned()
+    };
+    let his = open("bob");
+    let hers: Vec<_> = (0..6).map(|_| open("ada")).collect();
+    assert_eq!(of("bob", ping(&his)).status, 200);
+    let statuses: Vec<_> = hers.iter().map(|id| of("ada", ping(id)).status).collect();
+    assert_eq!(statuses, [404, 404, 404, 200, 200, 200]);
 }
 
 #[test]
