@@ -1,16 +1,20 @@
-//! Which requests a browser was tricked into, told by their `Host` and `Origin`.
+//! Which requests a browser was tricked into, told by their `Host`, `Origin` and `Sec-Fetch-Site`.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use http::header::{HOST, ORIGIN};
+use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Request, StatusCode};
+
+/// Where a browser says whose the page is that a request is for.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names under which a server answers and the pages that may call it.
 ///
 /// A page elsewhere can point its own name at this machine and then speak to it
 /// (DNS rebinding); its requests carry that name as `Host` and its own as
-/// `Origin`. So both must be known, to the letter.
+/// `Origin`. So both must be known, to the letter. What a page merely shows (`<img>`) it asks for
+/// without an `Origin`; then the browser says whether it is another site's.
 #[derive(Debug, Clone)]
 pub struct Admission {
     hosts: HashSet<String>,
@@ -58,13 +62,22 @@ impl Admission {
         if !self.hosts.contains(host.as_ref()) || target.is_some_and(|target| target != host) {
             return Err(forbidden("Host", &host, "server.allowed_hosts"));
         }
+        let mut says_origin = false;
         for origin in request.headers().get_all(ORIGIN) {
+            says_origin = true;
             let origin = String::from_utf8_lossy(origin.as_bytes());
             let own = origin.strip_prefix(self.scheme);
             let own = own.is_some_and(|host| self.hosts.contains(host));
             if !own && !self.origins.contains(origin.as_ref()) {
                 return Err(forbidden("Origin", &origin, "server.allowed_origins"));
             }
+        }
+        let sites = request.headers().get_all(SITE);
+        let is_own = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
+        if !says_origin && !sites.iter().all(is_own) {
+            let why = "a page of another site asks for it, and does not say which; open the \
+                       address itself, or have the page say its `Origin`\n";
+            return Err(Refusal { status: StatusCode::FORBIDDEN, why: why.to_owned() });
         }
         Ok(())
     }
@@ -159,5 +172,25 @@ mod tests {
         {
             assert_eq!(check(&[host, ("origin", origin)]), 403, "{origin}");
         }
+    }
+
+    #[test]
+    fn what_a_page_of_another_site_shows_is_not_served_to_it() {
+        let host = ("host", "localhost:8000");
+        for (site, status) in [
+            ("none", 200),
+            ("same-origin", 200),
+            ("cross-site", 403),
+            ("same-site", 403),
+            ("", 403),
+            ("CROSS-SITE", 403),
+        ] {
+            let site = ("sec-fetch-site", site);
+            assert_eq!(check(&[host, site]), status, "{site:?}");
+            assert_eq!(check(&[host, site, ("origin", "https://a.example")]), 200, "{site:?}");
+            assert_eq!(check(&[host, site, ("origin", "http://evil.example")]), 403, "{site:?}");
+        }
+        let (own, other) = (("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site"));
+        assert_eq!(check(&[host, own, other]), 403);
     }
 }

@@ -81,6 +81,24 @@ fn an_origin_that_is_not_ours_is_forbidden_even_if_the_host_is() {
 }
 
 #[test]
+fn what_a_page_of_another_site_shows_is_not_served_to_it() {
+    let launch = Launch::over(&Workspace::new());
+    let served = launch.set("server_allowed_origins", "https://app.example").served();
+    // As the browser asks for what stands in an <img>: without an `Origin`.
+    let look = |site: &str| Post::bare("GET", "/v1/mcp").with("sec-fetch-site", site);
+    for (site, status) in
+        [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
+    {
+        let response = served.send(&look(site));
+        assert_eq!(response.status, status, "{site}: {response:?}");
+        assert_eq!(served.send(&list().with("sec-fetch-site", site)).status, status, "{site}");
+    }
+    let admitted =
+        list().with("sec-fetch-site", "cross-site").with("origin", "https://app.example");
+    assert_eq!(served.send(&admitted).status, 200);
+}
+
+#[test]
 fn a_host_and_an_origin_that_settings_name_are_served() {
     let launch = Launch::over(&Workspace::new())
         .set("server_allowed_hosts", "tools.example, other.example:8443")
