@@ -88,6 +88,10 @@ pub(crate) async fn make(
             None => gate.policy.authorise_words(&call.caller, guard, &asked),
         })?;
         confirm::agreed(gate, guard, &call, &asked, &permit).await?;
+        // What it takes in is called as its guard is; what it holds meanwhile is no program's.
+        if let Some(guard) = prompt.guard() {
+            gate.limits.take(&call.caller, guard)?;
+        }
         let slot = gate.limits.admit(&call.caller, &gate.prompting, &call.cancel).await?;
         let stand = known.stand(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::policy::{called, key};
-use crate::support::{Launch, Workspace, keys_of, over_both_with, refusal, wait_until};
+use crate::support::{Launch, Workspace, keys_of, over_both, over_both_with, refusal, wait_until};
 
 #[test]
 fn who_has_written_too_much_is_told_when_to_come_back_and_is_let_in_then() {
@@ -95,6 +95,30 @@ fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
     wait_until("the last is on record", || of("bob", "refused") == 1);
     assert_eq!((of("ada", "ok"), of("bob", "ok")), (1, 1));
     assert!((5..=most).contains(&of("ada", "refused")), "{} of {most}", of("ada", "refused"));
+}
+
+#[test]
+fn a_prompt_that_takes_in_files_takes_from_the_rate_of_reading_them() {
+    let workspace = Workspace::new().file(
+        "toolgate.toml",
+        "[[limits.rate]]\ntools = \"files.read\"\ncalls = 2\nin_ms = 3600000\n",
+    );
+    over_both(&workspace, |client| {
+        let mut explain = || {
+            let arguments = json!({ "path": "README.md" });
+            client.ask("prompts/get", json!({ "name": "explain", "arguments": arguments }))
+        };
+        for _ in 0..2 {
+            let made = explain();
+            assert!(made["result"]["messages"].is_array(), "{made}");
+        }
+        let refused = refusal(&explain());
+        assert!(refused.contains("`files.read` is called too often"), "{refused}");
+        let read = client.call("files_read", json!({ "path": "README.md" }));
+        assert!(refusal(&read).contains("too often"), "{read}");
+        let words = client.ask("prompts/get", json!({ "name": "bootstrap" }));
+        assert!(words["result"]["messages"].is_array(), "{words}");
+    });
 }
 
 #[test]
