@@ -290,9 +290,11 @@ async fn serve_connection(
     let (doubt, agreed) = (Arc::default(), Mutex::default());
     let client = Arc::new(Client { peer, seat: seat.clone(), doubt, agreed });
     let agreed = serve_requests(&door, stream, client, &shutdown).await;
-    let Some(Agreed { talk, upgrade, lasting: _lasting }) = agreed else { return };
+    let Some(Agreed { talk, upgrade, lasting }) = agreed else { return };
     let turn = seat.turn();
-    turn.is_of_somebody();
+    if lasting.is_of_somebody() {
+        turn.is_of_somebody();
+    }
     let parts = match upgrade.await.map(|upgraded| upgraded.downcast::<TokioIo<Heeded<Patient>>>())
     {
         Ok(Ok(parts)) => parts,

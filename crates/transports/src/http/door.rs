@@ -149,22 +149,26 @@ impl Door {
             }
         };
         let frame = Frame { head: head.clone(), body };
+        let known = matches!(sender, Sender::Known(_) | Sender::Anybody);
         let incoming = Incoming { frame, upgrade: asked.is_some(), sender };
         match (self.exchange.exchange(incoming).await, asked) {
             (Outgoing::Whole(reply), _) => whole(reply),
             (Outgoing::Events(events), _) => streamed(events, self.bounds.keep_alive, None),
-            (Outgoing::Feed(events), _) => match self.seats.lasting(&caller) {
+            (Outgoing::Feed(events), _) => match self.seats.lasting(known.then_some(&caller)) {
                 Some(lasting) => streamed(events, self.bounds.keep_alive, Some(lasting)),
                 None => self.refuse(&head, &Unread::Crowded).await,
             },
-            (Outgoing::Socket(talk), Some(asked)) => match self.seats.lasting(&caller) {
-                Some(lasting) => {
-                    let mut agreed = client.agreed.lock().unwrap_or_else(PoisonError::into_inner);
-                    *agreed = Some(Agreed { talk, upgrade, lasting });
-                    switching(&asked)
+            (Outgoing::Socket(talk), Some(asked)) => {
+                match self.seats.lasting(known.then_some(&caller)) {
+                    Some(lasting) => {
+                        let mut agreed =
+                            client.agreed.lock().unwrap_or_else(PoisonError::into_inner);
+                        *agreed = Some(Agreed { talk, upgrade, lasting });
+                        switching(&asked)
+                    }
+                    None => self.refuse(&head, &Unread::Crowded).await,
                 }
-                None => self.refuse(&head, &Unread::Crowded).await,
-            },
+            }
             (Outgoing::Socket(_), None) => {
                 tracing::error!("a conversation was offered to a client that asked for none");
                 plain(StatusCode::INTERNAL_SERVER_ERROR, "the server is at fault\n")

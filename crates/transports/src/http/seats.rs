@@ -43,11 +43,16 @@ pub(super) struct SeatBounds {
 struct Taken {
     next: u64,
     seats: HashMap<u64, (Doing, CancellationToken)>,
-    lasting: HashMap<Caller, usize>,
+    /// Of nobody known under `None`.
+    lasting: HashMap<Option<Caller>, usize>,
 }
 
 /// How long a client may be silent that has just come, or has just said more of a body.
 const MOMENT: Duration = Duration::from_secs(2);
+
+/// Beside the room for feeds and conversations there is this part of it for sockets on which nobody
+/// known is told so.
+const NOBODYS_SHARE: usize = 8;
 
 /// What a connection does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,22 +125,26 @@ impl Seats {
         Some(Seat { seats: self.clone(), number, given_up, _counted })
     }
 
-    /// Room for what `caller` keeps for as long as it likes; `None` if there is no more.
-    pub(super) fn lasting(self: &Arc<Self>, caller: &Caller) -> Option<Lasting> {
+    /// Room for what `caller` keeps for as long as it likes, or for what nobody known is told on a
+    /// socket; `None` if there is no more.
+    pub(super) fn lasting(self: &Arc<Self>, caller: Option<&Caller>) -> Option<Lasting> {
         let mut taken = self.taken();
-        let all: usize = taken.lasting.values().sum();
-        let own = taken.lasting.get(caller).copied().unwrap_or_default();
-        // Who does not say who they are may be many.
-        let own_max = match *caller == Caller::http() {
-            true => self.bounds.lasting,
-            false => self.bounds.lasting_each,
+        let known = taken.lasting.iter().filter(|(caller, _)| caller.is_some());
+        let all: usize = known.map(|(_, count)| count).sum();
+        let own = taken.lasting.get(&caller.cloned()).copied().unwrap_or_default();
+        let has_room = match caller {
+            // Beside the others' places, so that they take none of them.
+            None => own < self.bounds.lasting.div_ceil(NOBODYS_SHARE),
+            // Who does not say who they are may be many.
+            Some(caller) if *caller == Caller::http() => all < self.bounds.lasting,
+            Some(_) => all < self.bounds.lasting && own < self.bounds.lasting_each,
         };
-        if all >= self.bounds.lasting || own >= own_max {
+        if !has_room {
             return None;
         }
-        taken.lasting.insert(caller.clone(), own + 1);
+        taken.lasting.insert(caller.cloned(), own + 1);
         let _counted = self.bounds.occupancy.stream();
-        Some(Lasting { seats: self.clone(), caller: caller.clone(), _counted })
+        Some(Lasting { seats: self.clone(), caller: caller.cloned(), _counted })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -219,8 +228,15 @@ impl Drop for Turn {
 /// Room for a feed or a conversation, until it is dropped.
 pub(super) struct Lasting {
     seats: Arc<Seats>,
-    caller: Caller,
+    caller: Option<Caller>,
     _counted: Counted,
+}
+
+impl Lasting {
+    /// Whether it is somebody known who has it.
+    pub(super) fn is_of_somebody(&self) -> bool {
+        self.caller.is_some()
+    }
 }
 
 impl Drop for Lasting {
@@ -322,13 +338,19 @@ mod tests {
     #[tokio::test]
     async fn nobody_takes_all_the_room_for_what_lasts() {
         let seats = seats(4);
-        let (one, two) = (Caller::named("one"), Caller::named("two"));
-        let held = seats.lasting(&one).unwrap();
-        assert!(seats.lasting(&one).is_none());
-        let _two = seats.lasting(&two).unwrap();
-        assert!(seats.lasting(&Caller::http()).is_none());
+        let (one, two, http) = (Caller::named("one"), Caller::named("two"), Caller::http());
+        let lasting = |caller: &Caller| seats.lasting(Some(caller));
+        let held = lasting(&one).unwrap();
+        assert!(lasting(&one).is_none());
+        let _two = lasting(&two).unwrap();
+        assert!(lasting(&http).is_none());
+        // Who is told that nobody knows them takes no room from those who are known.
+        let nobody = seats.lasting(None).unwrap();
+        assert!(seats.lasting(None).is_none());
         drop(held);
-        let _first = seats.lasting(&Caller::http()).unwrap();
-        assert!(seats.lasting(&one).is_none());
+        let _first = lasting(&http).unwrap();
+        assert!(lasting(&one).is_none());
+        drop(nobody);
+        assert!(seats.lasting(None).is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Connection, Launch, Post, Served, Workspace, call, structured};
+use crate::support::{Connection, Launch, Post, Served, Workspace, call, keys_of, structured};
 
 const SEATS: usize = 8;
 
@@ -71,4 +71,25 @@ fn who_has_just_come_has_a_moment_to_say_something() {
     is_read(&mut later);
     is_read(&mut new);
     assert_eq!(idle[0].until_closed(), b"");
+}
+
+#[test]
+fn who_has_a_key_that_ran_out_takes_no_stream_of_others() {
+    let [old, good] = ["old", "good"].map(|name| keys_of(&[name]));
+    let config = format!("{old}expires = \"2020-01-01T00:00:00Z\"\n{good}");
+    let launch = Launch::over(&Workspace::new().file("toolgate.toml", config));
+    let served = launch.set("server_streams_max", 8).served();
+    let mut crowd: Vec<_> = (0..20).map(|_| served.connect()).collect();
+    for connection in &mut crowd {
+        let upgrade = Post::bare("GET", "/v1/ws/mcp?api_key=old-key")
+            .with("connection", "upgrade")
+            .with("upgrade", "websocket")
+            .with("sec-websocket-version", "13")
+            .with("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        connection.write(&upgrade.written(served.addr));
+    }
+    thread::sleep(Duration::from_millis(500));
+    for _ in 0..4 {
+        drop(served.socket("/v1/ws/mcp?api_key=good-key"));
+    }
 }
