@@ -1,7 +1,8 @@
 //! `toolgate audit`: the log of calls, looked at and proved whole.
 
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -109,6 +110,44 @@ fn tail(path: &Path, lines: usize) -> anyhow::Result<ExitCode> {
     let end = String::from_utf8_lossy(&end);
     let whole = end.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let whole: Vec<_> = whole.skip(usize::from(is_cut)).collect();
-    print(&whole[whole.len().saturating_sub(lines)..].concat())?;
+    let last = whole[whole.len().saturating_sub(lines)..].concat();
+    match std::io::stdout().is_terminal() {
+        true => print(&for_terminals(&last))?,
+        false => print(&last)?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `lines` of JSON with what a terminal would act on, or nobody would see, escaped as JSON does.
+fn for_terminals(lines: &str) -> String {
+    let mut shown = String::with_capacity(lines.len());
+    for c in lines.chars() {
+        let acts = c != '\n' && c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
+        match acts {
+            true => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
+            }
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_escaped_and_still_the_same_json() {
+        let name = "a\u{202e}b\u{9b}31m\u{7f}\u{e0041}\u{200b}größe";
+        let line = format!("{}\n", serde_json::json!({ "tool": name }));
+        let shown = for_terminals(&line);
+        assert_eq!(shown, "{\"tool\":\"a\\u202eb\\u009b31m\\u007f\\udb40\\udc41\\u200bgröße\"}\n");
+        let read: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!(read["tool"], name);
+    }
 }
