@@ -424,6 +424,7 @@ pub fn http_bounds(config: &Config) -> toolgate_transports::http::Bounds {
     toolgate_transports::http::Bounds {
         body_bytes_max: config.limits.message_bytes,
         body_time_max: Duration::from_millis(config.server.body_time_ms),
+        unsent_bytes_max: config.limits.message_bytes.saturating_mul(8).max(64 << 20),
         head_time_max: Duration::from_millis(config.server.head_time_ms),
         write_time_max: Duration::from_millis(config.server.write_time_ms),
         connections_max: config.server.connections_max,

@@ -10,6 +10,7 @@ mod room;
 mod seats;
 mod secure;
 mod sent;
+mod unsent;
 mod upgrade;
 
 use std::convert::Infallible;
@@ -40,7 +41,7 @@ use heads::Heeded;
 pub(crate) use heads::check as check_heads;
 pub use occupancy::Occupancy;
 pub(crate) use patience::Patient;
-use seats::{Lasting, Seat};
+use seats::Lasting;
 pub use secure::Entrance;
 use secure::{Secure, Wire};
 
@@ -192,6 +193,9 @@ pub struct Bounds {
     pub body_bytes_max: usize,
     /// How long a body may take to arrive.
     pub body_time_max: Duration,
+    /// How much of answers may wait to be sent over all connections: beyond, whoever does not read
+    /// and is owed most is cut off.
+    pub unsent_bytes_max: usize,
     /// How long headers may take to arrive, and a connection may idle.
     pub head_time_max: Duration,
     /// How long a client may take to read the next piece of what it is sent.
@@ -242,11 +246,15 @@ pub async fn serve(
                     () = shutdown.cancelled() => break,
                 };
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
-                let secure = secure.clone();
+                let (secure, owed) = (secure.clone(), door.unsent.owed());
                 connections.spawn(async move {
+                    let (doubt, agreed) = (Arc::default(), Mutex::default());
+                    let (seat, owed) = (seat.clone(), owed.clone());
+                    let client = Arc::new(Client { peer, seat, owed, doubt, agreed });
                     tokio::select! {
-                        () = serve_connection(door, secure, stream, peer, seat.clone(), shutdown) => {}
-                        () = seat.given_up() => {}
+                        () = serve_connection(door, secure, stream, client.clone(), shutdown) => {}
+                        () = client.seat.given_up() => {}
+                        () = client.owed.cut_off() => {}
                         () = abort.cancelled() => {}
                     }
                 });
@@ -272,8 +280,7 @@ async fn serve_connection(
     door: Arc<Door>,
     secure: Option<Secure>,
     stream: TcpStream,
-    peer: SocketAddr,
-    seat: Arc<Seat>,
+    client: Arc<Client>,
     shutdown: CancellationToken,
 ) {
     // Without this an answer in two writes waits for the client's delayed acknowledgement.
@@ -286,12 +293,10 @@ async fn serve_connection(
             wire
         }
     };
-    let stream = Patient::new(stream, door.bounds.write_time_max);
-    let (doubt, agreed) = (Arc::default(), Mutex::default());
-    let client = Arc::new(Client { peer, seat: seat.clone(), doubt, agreed });
-    let agreed = serve_requests(&door, stream, client, &shutdown).await;
+    let stream = Patient::new(stream, door.bounds.write_time_max, client.owed.clone());
+    let agreed = serve_requests(&door, stream, client.clone(), &shutdown).await;
     let Some(Agreed { talk, upgrade, lasting }) = agreed else { return };
-    let turn = seat.turn();
+    let turn = client.seat.turn();
     if lasting.is_of_somebody() {
         turn.is_of_somebody();
     }

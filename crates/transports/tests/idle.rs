@@ -79,6 +79,7 @@ async fn a_thousand_quiet_clients_cost_little() {
         occupancy: toolgate_transports::http::Occupancy::default(),
         body_bytes_max: 4 << 20,
         body_time_max: minute,
+        unsent_bytes_max: 32 << 20,
         head_time_max: minute,
         write_time_max: minute,
         connections_max: SOCKETS + 8,

@@ -20,6 +20,7 @@ use super::heads::{Doubt, is_last};
 use super::room::{FREE_BYTES, Full, Holder, Room, Share};
 use super::seats::{Seat, SeatBounds, Seats, Turn};
 use super::sent::{Sent, plain, streamed, whole};
+use super::unsent::{Owed, Unsent};
 use super::upgrade::{Asked, switching};
 use super::{Admission, Agreed, Bounds, Exchange, Incoming, Outgoing, Sender, Unread};
 
@@ -30,6 +31,7 @@ pub(super) struct Door {
     pub(super) seats: Arc<Seats>,
     /// Room for bodies. Each takes its own until it is answered.
     room: Room,
+    pub(super) unsent: Arc<Unsent>,
     pub(super) bounds: Bounds,
 }
 
@@ -37,6 +39,7 @@ pub(super) struct Door {
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
     pub(super) seat: Arc<Seat>,
+    pub(super) owed: Arc<Owed>,
     pub(super) doubt: Doubt,
     /// The conversation it is to have once its last answer has left.
     pub(super) agreed: Mutex<Option<Agreed>>,
@@ -45,13 +48,14 @@ pub(super) struct Client {
 impl Door {
     pub(super) fn new(exchange: Arc<dyn Exchange>, admission: Admission, bounds: Bounds) -> Self {
         let room = Room::new(bounds.body_bytes_max);
+        let unsent = Unsent::new(bounds.unsent_bytes_max);
         let seats = Seats::new(SeatBounds {
             connections: bounds.connections_max,
             lasting: bounds.streams_max,
             lasting_each: bounds.streams_each,
             occupancy: bounds.occupancy.clone(),
         });
-        Self { exchange, admission, seats, room, bounds }
+        Self { exchange, admission, seats, room, unsent, bounds }
     }
 
     pub(super) async fn answer(
@@ -66,7 +70,7 @@ impl Door {
         if closes && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response.map(|sent| sent.of(turn))
+        response.map(|sent| sent.of(turn, client.owed.clone()))
     }
 
     /// Answers what everybody would read alike.

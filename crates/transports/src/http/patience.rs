@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::secure::Wire;
+use super::unsent::Owed;
 
 /// A stream that fails when nothing of what is written is taken for too long.
 pub(crate) struct Patient {
@@ -18,16 +20,30 @@ pub(crate) struct Patient {
     heard: Instant,
     /// Running while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// What the client is owed.
+    owed: Arc<Owed>,
 }
 
 impl Patient {
-    pub(super) fn new(stream: Wire, patience: Duration) -> Self {
-        Self { stream, patience, heard: Instant::now(), waiting: None }
+    pub(super) fn new(stream: Wire, patience: Duration, owed: Arc<Owed>) -> Self {
+        Self { stream, patience, heard: Instant::now(), waiting: None, owed }
     }
 
     /// When something was last read.
     pub(crate) fn heard(&self) -> Instant {
         self.heard
+    }
+
+    /// What was written, no more of which is owed.
+    fn written(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &progress {
+            self.owed.took(*bytes);
+        }
+        self.bounded(cx, progress)
     }
 
     /// `progress`, or a failure if there has been none for too long.
@@ -69,7 +85,7 @@ impl AsyncWrite for Patient {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bounded(cx, progress)
+        self.written(cx, progress)
     }
 
     fn poll_write_vectored(
@@ -78,7 +94,7 @@ impl AsyncWrite for Patient {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let progress = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
-        self.bounded(cx, progress)
+        self.written(cx, progress)
     }
 
     fn is_write_vectored(&self) -> bool {

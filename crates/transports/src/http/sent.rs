@@ -20,12 +20,13 @@ use toolgate_contract::{Body, OpenFile, Reply};
 
 use super::SentEvent;
 use super::seats::{Lasting, Turn};
+use super::unsent::Owed;
 
 /// A response's body.
 pub(super) struct Sent {
     what: What,
-    /// Over once this is sent.
-    _turn: Option<Turn>,
+    /// Over once this is sent, and whom it is owed to.
+    of: Option<(Turn, Arc<Owed>)>,
 }
 
 enum What {
@@ -36,12 +37,15 @@ enum What {
 
 impl Sent {
     fn new(what: What) -> Self {
-        Self { what, _turn: None }
+        Self { what, of: None }
     }
 
-    /// The answer of `turn`, which lasts until this is sent.
-    pub(super) fn of(self, turn: Turn) -> Self {
-        Self { _turn: Some(turn), ..self }
+    /// The answer of `turn`, which lasts until this is sent, to whom it is `owed`.
+    pub(super) fn of(self, turn: Turn, owed: Arc<Owed>) -> Self {
+        if let What::Whole(Some(bytes)) = &self.what {
+            owed.more(bytes.len());
+        }
+        Self { of: Some((turn, owed)), ..self }
     }
 }
 
@@ -207,11 +211,16 @@ impl HttpBody for Sent {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let bytes = match &mut self.get_mut().what {
-            What::Whole(bytes) => bytes.take().map(Ok),
+        let Self { what, of } = self.get_mut();
+        let bytes = match what {
+            // It is owed since it was there.
+            What::Whole(bytes) => return Poll::Ready(bytes.take().map(|it| Ok(Frame::data(it)))),
             What::File(pieces) => ready!(pieces.poll_piece(cx)),
             What::Events(events) => ready!(events.poll_event(cx)).map(Ok),
         };
+        if let (Some(Ok(bytes)), Some((_, owed))) = (&bytes, of) {
+            owed.more(bytes.len());
+        }
         Poll::Ready(bytes.map(|bytes| bytes.map(Frame::data)))
     }
 

@@ -23,6 +23,7 @@ pub(crate) fn bounds() -> Bounds {
         occupancy: toolgate_transports::http::Occupancy::default(),
         body_bytes_max: 64 << 10,
         body_time_max: Duration::from_secs(10),
+        unsent_bytes_max: 32 << 20,
         head_time_max: Duration::from_secs(10),
         write_time_max: Duration::from_secs(10),
         connections_max: 64,

@@ -4,8 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use toolgate_transports::http::Bounds;
+use toolgate_contract::Reply;
+use toolgate_transports::http::{Bounds, Outgoing};
 use toolgate_transports::websocket::{Close, Gone, Outbox, Socket};
 
 use crate::served::{Client, Goodbye, Server, bounds, goodbye, soon};
@@ -162,4 +165,31 @@ async fn a_client_that_stops_in_the_middle_of_a_message_is_cut() {
     .await;
     let _client = server.connect().await;
     soon(over.recv()).await.expect("the talk ends");
+}
+
+#[tokio::test]
+async fn who_asks_and_does_not_read_is_cut_off_when_others_need_the_room() {
+    const ANSWER: usize = 16 << 20;
+    let whole = Bytes::from(vec![b' '; ANSWER]);
+    let server =
+        Server::start(bounds(), move |_| Outgoing::Whole(Reply::json(whole.clone()))).await;
+    let ask = async || server.send_head("GET /talk", "connection: close\r\n").await;
+    let mut crowd = Vec::new();
+    for _ in 0..8 {
+        crowd.push(ask().await);
+    }
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let read = async |mut stream: TcpStream| {
+        let mut heard = Vec::new();
+        // Who is cut off may hear so as an error.
+        let _ = soon(stream.read_to_end(&mut heard)).await;
+        heard.len()
+    };
+    assert!(read(ask().await).await > ANSWER, "who reads hears all");
+    let mut cut_off = 0;
+    for stream in crowd {
+        cut_off += usize::from(read(stream).await < ANSWER);
+    }
+    assert!((5..8).contains(&cut_off), "{cut_off}");
+    server.stop().await;
 }
