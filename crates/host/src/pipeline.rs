@@ -34,7 +34,7 @@ pub(crate) async fn run(
     slot: Option<Slot>,
 ) -> Result<Output, CallError> {
     let record = begin_record(gate, &call).await?;
-    let (by, secrets) = (By::of(&call), gate.secrets.of_call(&call.input));
+    let (by, secrets) = (By::of(gate, &call), gate.secrets.of_call(&call.input));
     let known = seen_to_begin(gate, &mut call);
     let outcome = caught(pass(gate, call, slot, &known)).await;
     recorded(gate, record, (&by, &secrets), known, outcome, |output| output.ending).await
@@ -49,7 +49,7 @@ pub(crate) async fn read(
 ) -> Result<Vec<Contents>, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfResource { uri }, || found.is_ok());
-    let by = By::of(&call);
+    let by = By::of(gate, &call);
     let called = found.as_ref().map_or(Called::NoResource, |it| Called::Resource(&it.guard().id));
     let known = Known::of(gate, &mut call, called);
     let pass = async {
@@ -76,7 +76,7 @@ pub(crate) async fn make(
 ) -> Result<PromptText, CallError> {
     let mut record = begin_record(gate, &call).await?;
     record.takes(&OfPrompt { name, arguments: &arguments }, || true);
-    let (by, secrets) = (By::of(&call), gate.secrets.of_arguments(&arguments));
+    let (by, secrets) = (By::of(gate, &call), gate.secrets.of_arguments(&arguments));
     let known = Known::of(gate, &mut call, Called::Prompt(name));
     let pass = async {
         let prompt = found.await?;
@@ -144,22 +144,36 @@ async fn caught<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T
     outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())))
 }
 
-/// Whose refusals a call counts among.
+/// Among whose a call counts.
 enum By {
-    Caller(Caller),
+    /// With how many bytes it asked, if that is counted.
+    Caller(Caller, u64),
     /// A job was accepted, and has its record whatever comes of it.
     Job,
 }
 
 impl By {
-    fn of(call: &Call) -> Self {
-        if call.job.is_some() { Self::Job } else { Self::Caller(call.caller.clone()) }
+    fn of(gate: &Gate, call: &Call) -> Self {
+        if call.job.is_some() {
+            return Self::Job;
+        }
+        let asked = if gate.limits.counts_carried() { call.input.bytes() } else { 0 };
+        Self::Caller(call.caller.clone(), asked)
+    }
+
+    /// Counts what was asked with, and what was `told`.
+    fn carried(&self, gate: &Gate, told: Option<&impl Measured>) {
+        if let Self::Caller(caller, asked) = self
+            && gate.limits.counts_carried()
+        {
+            gate.limits.carried(caller, asked.saturating_add(told.map_or(0, Measured::bytes)));
+        }
     }
 
     /// `why` the call was refused, counted; an error, by which it is told instead, if that is to
     /// leave no record.
     fn counted(&self, gate: &Gate, why: &CallError) -> Result<(), CallError> {
-        let Self::Caller(caller) = self else { return Ok(()) };
+        let Self::Caller(caller, _) = self else { return Ok(()) };
         gate.limits.refused(caller).map_err(|limited| match why {
             // Which says when to come back, too.
             CallError::Limited { .. } => why.clone(),
@@ -182,6 +196,7 @@ async fn recorded<T: Told + Measured>(
         gate.secrets.clear(told);
         record.gives(told);
     }
+    by.carried(gate, outcome.as_ref().ok());
     if let Err(why) = &outcome
         && !known.is_let_in()
         && let Err(limited) = by.counted(gate, why)
@@ -243,7 +258,7 @@ async fn refused(gate: &Gate, call: &Call, known: Known, why: CallError) -> Call
             let found = gate.find(&call.caller, &call.tool);
             let called = found.map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id));
             let known = known.seen_by(gate, call, called);
-            if let Err(limited) = By::of(call).counted(gate, &why) {
+            if let Err(limited) = By::of(gate, call).counted(gate, &why) {
                 known.ends_unrecorded(record, &limited);
                 return limited;
             }

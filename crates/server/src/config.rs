@@ -295,6 +295,10 @@ pub struct Limits {
     pub written_bytes: u64,
     /// How much more each caller may write each second, in bytes.
     pub written_per_s_bytes: u64,
+    /// How much each caller may ask and be answered, in bytes, before it is to wait, where there are keys or tokens; 0 is no bound.
+    pub carried_bytes: u64,
+    /// How much more each second, in bytes.
+    pub carried_per_s_bytes: u64,
     /// How many calls of each caller may be refused one after the other, of one that had none refused for long; further ones are told to come back later, and leave no record. 0 is no bound.
     pub refused: u32,
     /// How many more each second.
@@ -356,6 +360,8 @@ impl Default for Limits {
             programs_each: 0,
             written_bytes: 1 << 30,
             written_per_s_bytes: 16 << 20,
+            carried_bytes: 4 << 30,
+            carried_per_s_bytes: 64 << 20,
             refused: 1_000,
             refused_per_s: 20,
             waiting: 8192,

@@ -220,9 +220,15 @@ fn bounded_each(slots: Limits, config: &Config) -> Limits {
         Some((burst, per_second)) => slots.with_refused(burst, per_second),
         None => slots,
     };
-    match limits.written_bytes {
+    let slots = match limits.written_bytes {
         0 => slots,
         at_once => slots.with_written(Quantity { at_once, per_second: limits.written_per_s_bytes }),
+    };
+    match limits.carried_bytes {
+        at_once if at_once > 0 && config.asks().unwrap_or(true) => {
+            slots.with_carried(Quantity { at_once, per_second: limits.carried_per_s_bytes })
+        }
+        _ => slots,
     }
 }
 

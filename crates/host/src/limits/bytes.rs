@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use toolgate_contract::{Caller, Fault, Purse, ToolError};
+use toolgate_contract::{CallError, Caller, Fault, Purse, ToolError};
 
 /// After how many new callers those are let go whose buckets are full again.
 const TIDY_EVERY: usize = 1024;
@@ -22,10 +22,12 @@ pub struct Quantity {
     pub per_second: u64,
 }
 
-/// What each caller has left to write.
+/// What each caller has left.
 pub(super) struct Bytes {
     of: Mutex<HashMap<Caller, Arc<Account>>>,
-    written: Quantity,
+    each: Quantity,
+    /// What is done with them, as whoever has none left is told.
+    what: &'static str,
     began: Instant,
 }
 
@@ -38,13 +40,32 @@ struct Account {
 }
 
 impl Bytes {
-    /// With `written` for each caller.
-    pub(super) fn new(written: Quantity) -> Self {
-        Self { of: Mutex::default(), written, began: Instant::now() }
+    /// With so many for `each` caller, of which `what` is done with them.
+    pub(super) fn new(each: Quantity, what: &'static str) -> Self {
+        Self { of: Mutex::default(), each, what, began: Instant::now() }
     }
 
-    /// What `caller` has left.
+    /// What `caller` has left to write.
     pub(super) fn purse(&self, caller: &Caller) -> Arc<dyn Purse> {
+        self.account(caller)
+    }
+
+    /// Whether `caller` has any left.
+    ///
+    /// # Errors
+    /// When it has not, with how long that will be so.
+    pub(super) fn are_left(&self, caller: &Caller) -> Result<(), CallError> {
+        self.account(caller)
+            .take(0)
+            .map_err(|(retry_after, message)| CallError::Limited { message, retry_after })
+    }
+
+    /// Counts `bytes` of `caller`'s, whether there were so many left or not.
+    pub(super) fn owe(&self, caller: &Caller, bytes: u64) {
+        self.account(caller).wrote(bytes);
+    }
+
+    fn account(&self, caller: &Caller) -> Arc<Account> {
         let mut of = self.of();
         if let Some(account) = of.get(caller) {
             return account.clone();
@@ -53,8 +74,8 @@ impl Bytes {
             let now = self.began.elapsed();
             of.retain(|_, account| !account.bucket.is_full(now) || Arc::strong_count(account) > 1);
         }
-        let bucket = Bucket::new(self.written);
-        let account = Arc::new(Account { bucket, began: self.began, what: "written" });
+        let bucket = Bucket::new(self.each);
+        let account = Arc::new(Account { bucket, began: self.began, what: self.what });
         of.insert(caller.clone(), account.clone());
         account
     }
@@ -64,16 +85,24 @@ impl Bytes {
     }
 }
 
-impl Purse for Account {
-    fn written(&self, bytes: u64) -> Result<(), ToolError> {
+impl Account {
+    /// Takes `bytes`; else how long to wait, and what to say of it.
+    fn take(&self, bytes: u64) -> Result<(), (Duration, String)> {
         self.bucket.take(bytes, self.began.elapsed()).map_err(|wait| {
             let Quantity { at_once, per_second } = self.bucket.quantity;
             let message = format!(
                 "too much was {} of late: {at_once} bytes at once, then {per_second} a second",
                 self.what
             );
-            ToolError::new(Fault::Limited(wait), message)
+            (wait, message)
         })
+    }
+}
+
+impl Purse for Account {
+    fn written(&self, bytes: u64) -> Result<(), ToolError> {
+        let taken = self.take(bytes);
+        taken.map_err(|(wait, message)| ToolError::new(Fault::Limited(wait), message))
     }
 
     fn wrote(&self, bytes: u64) {
@@ -166,7 +195,7 @@ mod tests {
 
     #[test]
     fn each_caller_has_a_purse_of_its_own_and_keeps_it() {
-        let bytes = Bytes::new(Quantity { at_once: 10, per_second: 1 });
+        let bytes = Bytes::new(Quantity { at_once: 10, per_second: 1 }, "written");
         let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
         bytes.purse(&ada).written(100).expect("her first");
         let refused = bytes.purse(&ada).written(1).expect_err("she owes");
@@ -176,7 +205,7 @@ mod tests {
 
     #[test]
     fn callers_who_owe_nothing_are_forgotten() {
-        let bytes = Bytes::new(Quantity { at_once: 1_000, per_second: 1_000_000_000 });
+        let bytes = Bytes::new(Quantity { at_once: 1_000, per_second: 1_000_000_000 }, "written");
         for nth in 0..10_000 {
             bytes.purse(&Caller::named(&nth.to_string())).written(1).expect("a first");
         }

@@ -35,7 +35,8 @@ pub struct Limits {
     rates: Option<Rates>,
     calls_each: Option<Each>,
     programs_each: Option<Each>,
-    bytes: Option<Bytes>,
+    written: Option<Bytes>,
+    carried: Option<Bytes>,
     refusals: Option<Refusals>,
 }
 
@@ -77,7 +78,8 @@ impl Limits {
             rates: None,
             calls_each: None,
             programs_each: None,
-            bytes: None,
+            written: None,
+            carried: None,
             refusals: None,
         }
     }
@@ -94,7 +96,24 @@ impl Limits {
 
     /// The same, with each caller writing only so much.
     pub fn with_written(self, written: Quantity) -> Self {
-        Self { bytes: Some(Bytes::new(written)), ..self }
+        Self { written: Some(Bytes::new(written, "written")), ..self }
+    }
+
+    /// The same, with each caller asking and being answered only so much.
+    pub fn with_carried(self, carried: Quantity) -> Self {
+        Self { carried: Some(Bytes::new(carried, "asked and answered")), ..self }
+    }
+
+    /// Whether it counts how much is asked and answered.
+    pub(crate) fn counts_carried(&self) -> bool {
+        self.carried.is_some()
+    }
+
+    /// Counts `bytes` that `caller` asked with or was answered.
+    pub(crate) fn carried(&self, caller: &Caller, bytes: u64) {
+        if let Some(carried) = &self.carried {
+            carried.owe(caller, bytes);
+        }
     }
 
     /// The same, with so many refused calls of each caller on record: `burst` at once, then
@@ -118,7 +137,7 @@ impl Limits {
 
     /// Where what a call of `caller` takes in bulk is taken from.
     pub(crate) fn spent(&self, caller: &Caller) -> Spent {
-        self.bytes.as_ref().map_or_else(Spent::none, |bytes| Spent::from(bytes.purse(caller)))
+        self.written.as_ref().map_or_else(Spent::none, |bytes| Spent::from(bytes.purse(caller)))
     }
 
     /// The same, with each caller calling each tool only so often; the first of `rules` that
@@ -164,6 +183,7 @@ impl Limits {
 
     /// Counts a call of `spec` against what `caller` may.
     pub(crate) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
+        self.carried.as_ref().map_or(Ok(()), |carried| carried.are_left(caller))?;
         self.rates.as_ref().map_or(Ok(()), |rates| rates.take(caller, spec))
     }
 

@@ -33,6 +33,28 @@ fn who_has_written_too_much_is_told_when_to_come_back_and_is_let_in_then() {
 }
 
 #[test]
+fn who_was_answered_too_much_is_told_when_to_come_back_and_nobody_else_is() {
+    let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
+    let limits = "[limits]\ncarried_bytes = 100_000\ncarried_per_s_bytes = 50_000\n";
+    let workspace = Workspace::new()
+        .file("toolgate.toml", format!("{limits}{ada_lines}\n{bob_lines}"))
+        .file("large", "x".repeat(80_000));
+    let served = Launch::over(&workspace).served();
+    let read = |key: &str, path: &str| called(&served, key, "files_read", json!({ "path": path }));
+    for _ in 0..2 {
+        assert_eq!(read(&ada, "large")["result"]["isError"], false);
+    }
+    let refused = refusal(&read(&ada, "README.md"));
+    assert!(refused.contains("asked and answered of late"), "{refused}");
+    let (_, wait) = refused.rsplit_once("try again in ").unwrap();
+    let wait: u64 = wait.trim_end_matches(" ms").parse().unwrap();
+    assert!((1..=2_500).contains(&wait), "{refused}");
+    assert_eq!(read(&bob, "README.md")["result"]["isError"], false);
+    thread::sleep(Duration::from_millis(wait + 50));
+    assert_eq!(read(&ada, "README.md")["result"]["isError"], false);
+}
+
+#[test]
 fn one_caller_keeps_no_other_out() {
     let ((ada, ada_lines), (bob, bob_lines)) = (key("ada"), key("bob"));
     let limits = "[limits]\nprograms = 4\n";
