@@ -93,20 +93,22 @@ pub(super) fn due(
     let late = "SELECT id FROM jobs WHERE until < ?1 ORDER BY until LIMIT ?2";
     let mut late = db.prepare_cached(late)?;
     let rows = late.query_map(params![nanos(now), DUE_MAX], |row| row.get(0).map(id_of))?;
-    let late = rows.collect::<Result<Vec<_>, _>>()?;
+    let mut due = rows.collect::<Result<Vec<_>, _>>()?;
     let count = "SELECT count(*) FROM jobs WHERE ended IS NOT NULL";
     let ended: i64 = db.prepare_cached(count)?.query_row((), |row| row.get(0))?;
     let beyond = ended.saturating_sub(i64::try_from(ended_max).unwrap_or(i64::MAX));
-    // Those that are late go first, and may be enough.
-    if !late.is_empty() || beyond <= 0 {
-        return Ok(late);
+    if beyond <= 0 {
+        return Ok(due);
     }
     let beyond_it = "SELECT id FROM (SELECT id, ended, n, row_number() OVER \
                      (PARTITION BY caller ORDER BY ended DESC, n DESC) AS nth \
                      FROM jobs WHERE ended IS NOT NULL) ORDER BY nth DESC, ended, n LIMIT ?1";
     let mut statement = db.prepare_cached(beyond_it)?;
     let rows = statement.query_map([beyond.min(DUE_MAX)], |row| row.get(0).map(id_of))?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    due.extend(rows.collect::<Result<Vec<_>, _>>()?);
+    due.sort_unstable();
+    due.dedup();
+    Ok(due)
 }
 
 /// The job in columns [`COLUMNS`], without its outcome.

@@ -97,11 +97,18 @@ impl Model {
     }
 
     fn forget(&mut self, now: Timestamp, ended_max: usize) -> Vec<JobId> {
-        let mut ended: Vec<(Timestamp, JobId)> =
-            self.0.iter().filter_map(|kept| Some((kept.ended?, kept.job.id))).collect();
+        let mut ended: Vec<(Timestamp, &Job)> =
+            self.0.iter().filter_map(|kept| Some((kept.ended?, &kept.job))).collect();
         ended.sort_by_key(|(at, _)| *at);
         let beyond = ended.len().saturating_sub(ended_max);
-        let mut due: Vec<JobId> = ended[..beyond].iter().map(|(_, id)| *id).collect();
+        // How many of its caller's ended no earlier.
+        let later = |at: usize| {
+            let caller = &ended[at].1.caller;
+            ended[at..].iter().filter(|(_, job)| job.caller == *caller).count()
+        };
+        let mut order: Vec<usize> = (0..ended.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(later(*at)));
+        let mut due: Vec<JobId> = order[..beyond].iter().map(|at| ended[*at].1.id).collect();
         due.extend(self.0.iter().filter_map(|kept| {
             let ago = now.duration_since(kept.ended?).unsigned_abs();
             (ago > kept.job.keep).then_some(kept.job.id)
