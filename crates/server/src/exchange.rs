@@ -1,6 +1,7 @@
 //! Serves clients that speak over HTTP: a dialect a path, sessions where the dialect has them.
 
-use std::cmp::Reverse;
+mod giving_up;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -27,6 +28,7 @@ use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked,
 use crate::sockets::{Closing, Conversing, Viewing};
 use crate::streams::tidings_event;
 use crate::telemetry::Page;
+use giving_up::give_up_the_most_silent;
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
 const EVENTS_WAITING: usize = 64;
@@ -428,22 +430,6 @@ impl Exchange for Endpoints {
         };
         self.routes.of(&head).is_some_and(|dialect| dialect.is_open(&head))
     }
-}
-
-/// Ends the session that has been silent for longest, if any has nothing in flight, of the caller
-/// that has most. Its client is told that it is gone and begins another.
-fn give_up_the_most_silent(sessions: &mut HashMap<String, Seat>) -> bool {
-    let mut of: HashMap<&Caller, usize> = HashMap::new();
-    for seat in sessions.values() {
-        *of.entry(&seat.session.caller).or_default() += 1;
-    }
-    let idle = sessions.iter().filter(|(_, seat)| seat.session.is_idle());
-    let order = |seat: &Seat| (Reverse(of[&seat.session.caller]), seat.heard);
-    let silent = idle.min_by_key(|(_, seat)| order(seat)).map(|(id, _)| id.clone());
-    silent
-        .and_then(|id| sessions.remove(&id))
-        .map(|seat| seat.session.end("the session was ended"))
-        .is_some()
 }
 
 /// An answer that is there at once: a message, or a stream if something was said before it.

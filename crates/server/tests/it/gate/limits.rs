@@ -105,7 +105,7 @@ fn who_may_do_nothing_does_not_push_out_what_the_log_says_of_others() {
     let last = refusal(refused.last().unwrap());
     assert!(last.contains("too many of your calls were refused of late"), "{last}");
     assert!(last.contains("try again in"), "{last}");
-    let most = 6 + begun.elapsed().as_secs() as usize;
+    let most = 6 + usize::try_from(begun.elapsed().as_secs()).unwrap();
     // What she may she is let do, and it is on record, as is whatever comes of others' calls.
     assert_eq!(read("ada-key")["result"]["isError"], false);
     assert_eq!(called(&served, "bob-key", "no_such_tool", json!({}))["error"]["code"], -32602);
