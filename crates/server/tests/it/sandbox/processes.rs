@@ -94,6 +94,24 @@ fn a_program_takes_no_more_memory_than_it_may() {
 }
 
 #[test]
+fn a_program_takes_no_more_of_the_processors_than_it_may() {
+    let workspace = Workspace::new();
+    let launch = Launch::over(&workspace).set("sandbox_profile", "workspace");
+    let mut client = Client::stdio(launch.set("sandbox_cpu_percent", 20), MODERN);
+    if !holds(&mut client, "groups") {
+        return;
+    }
+    let ran = sh(&mut client, "timeout 2 sh -c 'while :; do :; done'; times | tail -1");
+    // Of what it waited for, in user and in system time: `0m0.40s 0m0.01s`.
+    let seconds = ran.stdout.split_whitespace().map(|time| {
+        let (minutes, seconds) = time.trim_end_matches('s').split_once('m').unwrap();
+        minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
+    });
+    let taken: f64 = seconds.sum();
+    assert!((0.05..0.8).contains(&taken), "{taken}: {}", ran.stdout);
+}
+
+#[test]
 fn a_program_has_few_files_open_and_none_of_the_servers() {
     let workspace = Workspace::new();
     let mut client = confined(&workspace, "workspace");

@@ -189,7 +189,8 @@ impl Ways {
             0 => machine_bytes() / 2,
             bytes => bytes,
         };
-        let room = Room { memory_bytes, processes: settings.processes };
+        let Settings { processes, cpu_percent, .. } = *settings;
+        let room = Room { memory_bytes, processes, cpu_percent };
         let parents = Parents::find(room);
         let layers = Layers::all(parents.as_ref().map(drop).map_err(Clone::clone));
         let unix = settings.unix_sockets;

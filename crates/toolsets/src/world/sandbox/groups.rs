@@ -33,7 +33,12 @@ pub(crate) struct Groups(Vec<PathBuf>);
 pub(super) struct Room {
     pub(super) memory_bytes: u64,
     pub(super) processes: u64,
+    /// Of one processor; 0 is no bound.
+    pub(super) cpu_percent: u64,
 }
+
+/// Of how long, in microseconds, a share of the processors is.
+const PERIOD: u64 = 100_000;
 
 impl Parents {
     /// Where groups that give `room` can be made; why not, where they cannot.
@@ -42,12 +47,22 @@ impl Parents {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let processes = ("pids.max", room.processes.to_string());
         let memory = room.memory_bytes.to_string();
+        // A quarter of what the server has, where both want more than there is.
+        let mut shares = vec![("cpu.shares", "256".to_owned())];
+        let mut weight = vec![("cpu.weight", "25".to_owned())];
+        if room.cpu_percent > 0 {
+            let quota = PERIOD / 100 * room.cpu_percent;
+            shares.push(("cpu.cfs_quota_us", quota.to_string()));
+            weight.push(("cpu.max", format!("{quota} {PERIOD}")));
+        }
         let mut parents = Vec::new();
-        for (controller, bound) in
-            [("pids", processes.clone()), ("memory", ("memory.limit_in_bytes", memory.clone()))]
-        {
+        for (controller, bounds) in [
+            ("pids", vec![processes.clone()]),
+            ("memory", vec![("memory.limit_in_bytes", memory.clone())]),
+            ("cpu", shares),
+        ] {
             if let Some(folder) = of_controller(&mounts, &own, controller) {
-                parents.push(Parent { folder, bounds: vec![bound] });
+                parents.push(Parent { folder, bounds });
             }
         }
         if parents.is_empty() {
@@ -62,6 +77,9 @@ impl Parents {
             if given.contains(&"memory") {
                 bounds.push(("memory.max", memory));
             }
+            if given.contains(&"cpu") {
+                bounds.extend(weight);
+            }
             if bounds.is_empty() {
                 return Err("the server's own control group gives none of its own".to_owned());
             }
@@ -71,11 +89,12 @@ impl Parents {
         parents.sweep();
         // Only making one shows that one can be made.
         parents.make().map_err(|err| format!("a control group cannot be made: {err}"))?;
-        let names = ["pids.max", "memory."].map(|bound| parents.bounds(bound));
-        match names {
-            [true, true] => Ok(parents),
-            [true, false] => Err("the memory of control groups cannot be bounded".to_owned()),
-            [false, _] => Err("the processes of control groups cannot be bounded".to_owned()),
+        let needed = [("pids.max", "processes"), ("memory.", "memory"), ("cpu.", "processor time")];
+        // That a run comes after the server is a courtesy; that it takes no more is asked for.
+        let needed = needed.iter().filter(|(file, _)| *file != "cpu." || room.cpu_percent > 0);
+        match needed.into_iter().find(|(file, _)| !parents.bounds(file)) {
+            None => Ok(parents),
+            Some((_, what)) => Err(format!("the {what} of control groups cannot be bounded")),
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// How many processes and threads each run may have.
     pub processes: u64,
+    /// How much of the processors each run may take: 100 is all of one, 0 is no bound. Where others want them, too, a run comes after the server, whatever is said here.
+    pub cpu_percent: u64,
     /// Other profiles for some tools, a table `[[sandbox.for]]` each; the first that matches counts.
     #[serde(rename = "for")]
     pub rules: Vec<For>,
@@ -146,6 +148,7 @@ impl Default for Settings {
             git: GitFolder::Read,
             memory_bytes: 0,
             processes: 1024,
+            cpu_percent: 0,
             rules: Vec::new(),
         }
     }
