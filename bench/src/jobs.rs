@@ -25,6 +25,10 @@ const FLOOD: &str = "2147483648";
 
 /// The commands that are run as jobs.
 const COMMANDS: &str = r#"
+[server]
+connections_max = 4096
+streams_max = 2048
+streams_each = 2048
 [limits]
 rate = []
 [command."bench.true"]

@@ -58,9 +58,23 @@ fn main() -> anyhow::Result<()> {
     std::fs::write(folder.path().join("toolgate.toml"), "[limits]\nrate = []\n")?;
 
     let mut rows = Vec::new();
+    let done = measure(&mut rows, quick, rounds, time, folder.path(), &file);
+    // What was measured before something went wrong is worth seeing, too.
+    print_table(&rows);
+    done
+}
+
+fn measure(
+    rows: &mut Vec<Row>,
+    quick: bool,
+    rounds: usize,
+    time: Duration,
+    folder: &Path,
+    file: &Path,
+) -> anyhow::Result<()> {
     for depth in [1, 32] {
-        let floor = || Child::stdio(&program("floor")?, &["stdio", &text(&file)]);
-        let ours = || toolgate_stdio(folder.path());
+        let floor = || Child::stdio(&program("floor")?, &["stdio", &text(file)]);
+        let ours = || toolgate_stdio(folder);
         rows.push(rates(
             if depth == 1 {
                 "files_read 1 KiB, stdio, depth 1"
@@ -96,13 +110,12 @@ fn main() -> anyhow::Result<()> {
             asked,
         )?);
     }
-    rows.push(cold_start(folder.path(), &file, if quick { 7 } else { 31 })?);
-    rows.extend(idle_memory(folder.path())?);
+    rows.push(cold_start(folder, file, if quick { 7 } else { 31 })?);
+    rows.extend(idle_memory(folder)?);
     rows.extend(gate::measure(quick)?);
     rows.extend(jobs::measure(quick)?);
     rows.extend(search::measure(quick)?);
     rows.extend(vectors::measure(quick)?);
-    print_table(&rows);
     Ok(())
 }
 

@@ -4,7 +4,8 @@
 //! long by what it looks at.
 
 use std::cell::RefCell;
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use cel::common::ast::operators::INDEX;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
@@ -12,6 +13,8 @@ use cel::common::types::{CelBool, CelMap, CelString, STRING_TYPE, Type};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{Context, Env, ExecutionError, Program, Value};
+
+use toolgate_contract::{Caller, CallerKind, ToolId};
 
 use super::binding::{self, Seen};
 use super::plain;
@@ -53,6 +56,21 @@ pub(super) struct When {
     program: Program,
     found: Found,
     root: Option<Arc<str>>,
+    /// What it came to, where that depends on no input.
+    known: RwLock<HashMap<Who, Result<bool, String>>>,
+}
+
+/// How much of that is remembered, and then all of it forgotten.
+const KNOWN_MAX: usize = 4096;
+
+/// All that an expression can see where it sees no input: a tool is as its id says.
+#[derive(PartialEq, Eq, Hash)]
+struct Who {
+    name: Arc<str>,
+    kind: CallerKind,
+    scopes: Arc<[Arc<str>]>,
+    roles: Arc<[Arc<str>]>,
+    tool: ToolId,
 }
 
 /// What an expression names and does.
@@ -82,7 +100,7 @@ impl When {
         let mut walk = Walk { source, info, found, scope: Vec::new(), looping: false };
         walk.walk(program.expression())?;
         let found = walk.found;
-        Ok(Self { program, found, root: bounds.root.clone() })
+        Ok(Self { program, found, root: bounds.root.clone(), known: RwLock::default() })
     }
 
     /// Whether what it comes to may depend on the input.
@@ -92,6 +110,26 @@ impl When {
 
     /// Whether it is true of what is asked; else why that cannot be told.
     pub(super) fn is_true(&self, asked: &Of<'_>) -> Result<bool, String> {
+        if self.names_input() {
+            return self.evaluated(asked);
+        }
+        let Caller { name, kind, scopes, roles } = asked.caller.clone();
+        let who = Who { name, kind, scopes, roles, tool: asked.spec.id.clone() };
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&who) {
+            return known.clone();
+        }
+        drop(known);
+        let is = self.evaluated(asked);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(who, is.clone());
+        is
+    }
+
+    fn evaluated(&self, asked: &Of<'_>) -> Result<bool, String> {
         let input = match self.names_input() {
             false => None,
             true => {

@@ -374,3 +374,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_was_said_of_a_caller_is_not_said_of_one_who_is_called_so_and_has_other_roles() {
+    let when = "'admin' in caller.roles || tool.effects == 'reads' || caller.scopes.size() > 1";
+    let rules = [rule("some", Effect::Allow, &[], Some(when))];
+    let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("a policy");
+    let policy = policy.with_rules(&rules, Effect::Deny).expect("rules");
+    let (write, read) = (spec("files.write", Effects::Changes), spec("files.read", Effects::Reads));
+    let words = |words: &[&str]| words.iter().map(|word| Arc::from(*word)).collect();
+    let plain = Caller::named("ada");
+    let admin = Caller { roles: words(&["admin"]), ..plain.clone() };
+    let scoped = Caller { scopes: words(&["a", "b"]), ..plain.clone() };
+    // More than once, since what is known is remembered.
+    for _ in 0..2 {
+        for (caller, tool, may) in [
+            (&plain, &write, false),
+            (&admin, &write, true),
+            (&scoped, &write, true),
+            (&plain, &read, true),
+        ] {
+            let decided = policy.authorise(caller, tool, &json!({}));
+            assert_eq!(decided.is_ok(), may, "{caller:?}: {:?}", decided.err());
+        }
+    }
+}
