@@ -16,12 +16,8 @@ use super::super::step::{Failed, Step};
 use super::surroundings::places;
 
 /// What each program needs beside what the plan names, where that is its own.
-const OWN: [(&str, How); 4] = [
-    ("/proc", How::Read),
-    ("/dev", How::Device),
-    ("/dev/shm", How::Write),
-    ("/dev/pts", How::Device),
-];
+const OWN: [(&str, How); 3] =
+    [("/dev", How::Device), ("/dev/shm", How::Write), ("/dev/pts", How::Device)];
 
 /// The same where it is the machine's.
 const SHARED: [(&str, How); 7] = [
@@ -95,14 +91,17 @@ fn enter_landlock(plan: &Plan, Ground { abi, tcp }: Ground) -> io::Result<()> {
         ruleset = ruleset.scope(Scope::from_all(abi)).map_err(io::Error::other)?;
     }
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
-    // All that is seen may be listed: the rest is not there.
-    if plan.spaces.is_some() {
-        ruleset = allow(ruleset, Path::new("/"), AccessFs::ReadDir.into(), abi)?;
-    }
     let always = if plan.spaces.is_some() { &OWN[..] } else { &SHARED[..] };
     let always = always.iter().map(|&(path, how)| (Path::new(path), how));
     let unrun = if plan.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
-    for (path, how) in places(plan).map(|(at, how)| (at.path(), how)).chain(always) {
+    // All that a view of its own shows may be read: the rest is not there, and this rule is of that
+    // root alone.
+    let is_own = plan.spaces.is_some();
+    let root = is_own.then_some((Path::new("/"), How::Read));
+    let listed = places(plan).filter(|(_, how)| !is_own || *how != How::Read);
+    for (path, how) in
+        root.into_iter().chain(listed.map(|(at, how)| (at.path(), how))).chain(always)
+    {
         ruleset = allow(ruleset, path, access(how, abi) & !unrun, abi)?;
     }
     for path in plan.runs.iter().flatten() {
