@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use tempfile::TempDir;
 
@@ -117,6 +118,16 @@ fn what_is_there_outside_of_the_view_is_not_told() {
     for there in [&key, &program, &home.path().join(".ssh")] {
         assert_eq!(told(&there.display().to_string()), none);
     }
+    // Nor by a way that begins where programs see something, or by a link in what they write.
+    let around = |path: &Path| format!("/usr/..{}", path.display());
+    assert_eq!(told(&around(&key)), told(&around(&home.path().join("none"))));
     assert_eq!(told("./link"), told("./none"));
+    let written = TempDir::new().unwrap();
+    symlink(&key, written.path().join("link")).unwrap();
+    let launch = Launch::over(&workspace).env("HOME", home.path());
+    let launch = launch.set("sandbox_write", written.path().display());
+    let mut writes = Client::stdio(launch, MODERN);
+    let answer = writes.call("exec_run", json!({ "command": written.path().join("link") }));
+    assert!(crate::support::text(&answer).contains("does not exist"), "{answer}");
     assert!(told("./README.md").contains("not executable"));
 }

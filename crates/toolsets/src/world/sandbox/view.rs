@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::guards::{Guards, held};
 use super::plan::{How, Place};
@@ -241,10 +241,15 @@ impl Base {
         named: &Path,
         real: &Path,
     ) -> bool {
+        // What a name says is only where it leads if it turns back nowhere, and if nobody who may
+        // ask could have put a link on its way.
+        let turns_back = named.components().any(|it| it == Component::ParentDir);
+        let is_called = |at: &Path| !turns_back && named.starts_with(at);
         self.view(workspace, wanted).iter().any(|place| match place {
             Place::Workspace { .. } => real.starts_with(workspace),
-            Place::Same { at, .. } => [named, real].iter().any(|it| it.starts_with(at.path())),
-            Place::Link { at, .. } => named.starts_with(at.path()),
+            Place::Same { at, how: How::Write } => real.starts_with(at.path()),
+            Place::Same { at, .. } => real.starts_with(at.path()) || is_called(at.path()),
+            Place::Link { at, .. } => is_called(at.path()),
             Place::Fresh { .. } | Place::Held { .. } | Place::Guarded { .. } => false,
         })
     }
