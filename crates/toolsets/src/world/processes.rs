@@ -31,11 +31,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::Stream;
 
-pub(super) use image::{HELPER, Image};
+pub(super) use image::{Child, HANDED, HELPER, Image, Streams};
 
 pub use captured::{Captured, Piece};
 pub use environment::refused_variable;
 pub use mark::Mark;
+pub(super) use mark::Tag;
 pub use program::{Missing, Program, nearest};
 
 use mark::Worn;
@@ -209,5 +210,6 @@ impl Processes {
         self.0.closing.cancel();
         self.0.running.close();
         self.0.running.wait().await;
+        self.0.sandbox.close();
     }
 }

@@ -14,6 +14,8 @@ mod held;
 mod view;
 mod guards;
 mod reserved;
+mod orders;
+mod standby;
 mod layers;
 mod groups;
 mod calls;
@@ -39,7 +41,7 @@ pub use own::{Reach, enter as confine_server};
 pub(crate) use plan::check as fuzz_plans;
 pub use settings::{For, GitFolder, Profile, Require, Settings};
 
-pub(super) use confine::{Around, Confined, Start};
+pub(super) use confine::{Around, Start};
 pub(crate) use held::Unheld;
 pub(crate) use step::{Failed, Step};
 
@@ -48,6 +50,7 @@ use super::processes::HELPER;
 use confine::Ways;
 use outside::Outside;
 use reserved::Reserved;
+use standby::Idle;
 
 /// How programs are confined. Cheap to clone.
 #[derive(Clone)]
@@ -58,6 +61,7 @@ struct Shared {
     beside: Beside,
     rules: Vec<(GlobMatcher, Profile)>,
     reserved: Reserved,
+    idle: Idle,
     /// Where that is looked for; nowhere where no program is confined.
     outside: Option<Outside>,
     /// What this system has, once the first program is to be confined.
@@ -156,14 +160,19 @@ impl Sandbox {
         }
     }
 
+    /// Ends the helpers that stand by.
+    pub(super) fn close(&self) {
+        self.0.idle.close();
+    }
+
     fn by(
         settings: Settings,
         beside: Beside,
         rules: Vec<(GlobMatcher, Profile)>,
         outside: Option<Outside>,
     ) -> Self {
-        let (reserved, ways) = (Reserved::default(), OnceLock::new());
-        Self(Arc::new(Shared { settings, beside, rules, reserved, outside, ways }))
+        let (reserved, idle, ways) = (Reserved::default(), Idle::default(), OnceLock::new());
+        Self(Arc::new(Shared { settings, beside, rules, reserved, idle, outside, ways }))
     }
 }
 

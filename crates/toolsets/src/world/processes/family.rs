@@ -136,6 +136,9 @@ impl Family {
 
     fn bury(&mut self) -> io::Result<ExitStatus> {
         self.status = self.child.try_wait()?;
+        if let (Some(_), Some(around)) = (self.status, &mut self.around) {
+            around.is_over();
+        }
         self.status.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 

@@ -30,7 +30,9 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 const STACK_BYTES: usize = 64 << 10;
 /// What the helper that confines programs is called by whoever starts it.
 pub(in crate::world) const HELPER: &str = "toolgate-sandbox";
-/// Handles to be handed over are above all numbers that they are handed over by.
+/// By which number a handle is handed over.
+pub(in crate::world) const HANDED: RawFd = 3;
+/// One that is to be is above that number.
 const HANDED_MIN: RawFd = 16;
 /// The highest signal there is.
 const SIGNAL_MAX: c_int = 64;
@@ -44,8 +46,16 @@ pub(in crate::world) struct Image {
     args: Vec<CString>,
     env: Vec<CString>,
     is_fed: bool,
-    /// What it finds open beside its streams, from the first number after theirs.
-    handles: Vec<OwnedFd>,
+    /// What it finds open beside its streams, at the first number after theirs.
+    handle: Option<OwnedFd>,
+}
+
+/// A program's standard streams: its ends, and ours.
+pub(in crate::world) struct Streams {
+    pub(in crate::world) theirs: [OwnedFd; 3],
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
 }
 
 /// A process and our ends of its pipes.
@@ -77,21 +87,20 @@ impl Image {
             args: args.collect::<io::Result<_>>()?,
             env: env.collect::<io::Result<_>>()?,
             is_fed,
-            handles: Vec::new(),
+            handle: None,
         })
     }
 
-    /// The helper at `path` that confines a program, with what it is handed. Of the server's
-    /// environment it has nothing, nor of the program's: it runs before that is confined.
+    /// The helper at `path` that confines programs, told `args` and by `handle` what more. Of the
+    /// server's environment it has nothing, nor of a program's: it runs before that is confined.
     pub(in crate::world) fn helper(
         path: PathBuf,
-        handles: Vec<OwnedFd>,
-        is_fed: bool,
+        args: Vec<OsString>,
+        handle: &OwnedFd,
     ) -> io::Result<Self> {
-        let handles = handles.into_iter().map(|handle| fcntl_dupfd_cloexec(&handle, HANDED_MIN));
-        let handles = handles.collect::<Result<_, _>>()?;
-        let image = Self::new(path, HELPER.to_owned(), Vec::new(), [], is_fed)?;
-        Ok(Self { handles, ..image })
+        let handle = fcntl_dupfd_cloexec(handle, HANDED_MIN)?;
+        let image = Self::new(path, HELPER.to_owned(), args, [], false)?;
+        Ok(Self { handle: Some(handle), ..image })
     }
 
     /// Starts it. `set_apart` is done in the new process: system calls only.
@@ -99,8 +108,8 @@ impl Image {
         &self,
         set_apart: &dyn Fn() -> io::Result<()>,
     ) -> io::Result<Child> {
-        let (stdin, stdout, stderr) = (self.input()?, pipe()?, pipe()?);
-        let theirs = [stdin.0.as_raw_fd(), stdout.1.as_raw_fd(), stderr.1.as_raw_fd()];
+        let streams = Streams::new(self.is_fed)?;
+        let theirs = streams.theirs.each_ref().map(AsRawFd::as_raw_fd);
         let args: Vec<_> = self.args.iter().map(CString::as_c_str).collect();
         let pid = match self.exec(&self.path, &args, theirs, set_apart) {
             // As the shell and the standard library do with a script that does not name what
@@ -112,16 +121,7 @@ impl Image {
             }
             started => started?,
         };
-        Ok(Child { pid, stdin: stdin.1, stdout: Some(stdout.0), stderr: Some(stderr.0) })
-    }
-
-    /// What it reads, and our end of that.
-    fn input(&self) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
-        if self.is_fed {
-            return pipe().map(|(theirs, ours)| (theirs, Some(ours)));
-        }
-        let nothing = open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok((above_streams(nothing)?, None))
+        Ok(Child::of(pid, streams))
     }
 
     fn exec(
@@ -139,7 +139,7 @@ impl Image {
             args: args.as_ptr(),
             env: env.as_ptr(),
             streams,
-            handles: &self.handles,
+            handle: self.handle.as_ref(),
             set_apart,
             failure: AtomicI32::new(0),
         };
@@ -161,7 +161,7 @@ struct Birth<'a> {
     args: *const *const c_char,
     env: *const *const c_char,
     streams: [RawFd; 3],
-    handles: &'a [OwnedFd],
+    handle: Option<&'a OwnedFd>,
     set_apart: &'a dyn Fn() -> io::Result<()>,
     /// The number of the error that kept the program from beginning.
     failure: AtomicI32,
@@ -203,10 +203,10 @@ impl Birth<'_> {
                     return io::Error::last_os_error();
                 }
             }
-            for (handle, fd) in self.handles.iter().zip(3..) {
-                if libc::dup2(handle.as_raw_fd(), fd) < 0 {
-                    return io::Error::last_os_error();
-                }
+            if let Some(handle) = self.handle
+                && libc::dup2(handle.as_raw_fd(), HANDED) < 0
+            {
+                return io::Error::last_os_error();
             }
             let mut none = MaybeUninit::uninit();
             libc::sigemptyset(none.as_mut_ptr());
@@ -248,6 +248,21 @@ fn forget_handlers() -> io::Result<()> {
     Ok(())
 }
 
+impl Streams {
+    /// Of a program that reads from a pipe if it `is_fed`, and else finds nothing to read.
+    pub(in crate::world) fn new(is_fed: bool) -> io::Result<Self> {
+        let (input, stdin) = match is_fed {
+            true => pipe().map(|(theirs, ours)| (theirs, Some(ours)))?,
+            false => {
+                let nothing = open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+                (above_streams(nothing)?, None)
+            }
+        };
+        let ((stdout, output), (stderr, errors)) = (pipe()?, pipe()?);
+        Ok(Self { theirs: [input, output, errors], stdin, stdout, stderr })
+    }
+}
+
 /// A pipe's end to read and its end to write.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -261,6 +276,12 @@ fn above_streams(fd: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 impl Child {
+    /// The process `pid`, which has the other ends of `streams`.
+    pub(in crate::world) fn of(pid: Pid, streams: Streams) -> Self {
+        let Streams { theirs: _, stdin, stdout, stderr } = streams;
+        Self { pid, stdin, stdout: Some(stdout), stderr: Some(stderr) }
+    }
+
     /// How it ended, if it has; it is buried then, and must not be asked again.
     pub(super) fn try_wait(&self) -> io::Result<Option<ExitStatus>> {
         let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;
@@ -268,7 +289,7 @@ impl Child {
     }
 
     /// Kills it and waits for its end.
-    pub(super) fn end(&self) -> io::Result<()> {
+    pub(in crate::world) fn end(&self) -> io::Result<()> {
         kill_process(self.pid, Signal::KILL)?;
         waitpid(Some(self.pid), WaitOptions::empty())?;
         Ok(())

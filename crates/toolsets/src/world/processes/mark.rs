@@ -15,6 +15,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// all been used, so they need not be many.
 const RUN_BITS: u32 = 20;
 
+/// So many runs have a number of their own.
+const RUNS: u64 = (1 << RUN_BITS) - 1;
+
 /// How many of a tag's bits are the server's. The number stays far from "unlimited".
 const MARK_BITS: u32 = 42;
 
@@ -29,7 +32,7 @@ pub struct Mark(u64);
 
 /// The number all processes of one run bear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tag(u64);
+pub(in crate::world) struct Tag(u64);
 
 /// What stands where a tag would: the two limits of a process, of which it may have lowered one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +74,12 @@ impl Mark {
 
     /// The tag of this server's run `run`, which is the same for some later run.
     pub(super) fn tag(self, run: u64) -> Tag {
-        Tag((self.0 << RUN_BITS) + run % (1 << RUN_BITS))
+        Tag((self.0 << RUN_BITS) + run % RUNS)
+    }
+
+    /// The tag of what is of no run, from which that of each can be put on: it is the highest.
+    pub(super) fn tag_of_none(self) -> Tag {
+        Tag((self.0 << RUN_BITS) + RUNS)
     }
 
     /// Whether a process that wears this is a program of the server.
@@ -81,8 +89,18 @@ impl Mark {
 }
 
 impl Tag {
+    /// The tag that is `number`.
+    pub(in crate::world) fn of(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The tag as a number.
+    pub(in crate::world) fn number(self) -> u64 {
+        self.0
+    }
+
     /// Puts it on the calling process and all it will start. Only a system call.
-    pub(super) fn put_on(self) -> io::Result<()> {
+    pub(in crate::world) fn put_on(self) -> io::Result<()> {
         let limit = Rlimit { current: Some(self.0), maximum: Some(self.0) };
         Ok(setrlimit(Resource::Locks, limit)?)
     }
@@ -145,6 +163,8 @@ Max pending signals       15000                15000                signals
         for run in [0, 1, (1 << RUN_BITS) - 1, 1 << RUN_BITS, u64::MAX] {
             let Tag(number) = Mark(5).tag(run);
             assert!(Mark(5).is_on(Worn([Some(number); 2])), "{run}");
+            let none = Mark(5).tag_of_none();
+            assert!(none > Tag(number) && Mark(5).is_on(Worn([Some(none.number()); 2])), "{run}");
         }
     }
 

@@ -3,9 +3,11 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, fchdir, getpid, getppid, getrlimit,
     set_parent_process_death_signal, setrlimit, setsid,
@@ -15,12 +17,12 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::family::Family;
-use super::image::Image;
+use super::image::{Child, Image};
 use super::keeper::Keeper;
 use super::mark::{Mark, Tag};
 use super::strays::Live;
 use super::{Processes, Start};
-use crate::world::sandbox::{self, Around, Confined};
+use crate::world::sandbox;
 
 /// How many programs may wait to be started.
 const QUEUE: usize = 64;
@@ -38,13 +40,18 @@ pub(super) struct Spawner {
     mark: Mark,
 }
 
-struct Request {
-    image: Image,
-    cwd: OwnedFd,
-    live: Live,
-    around: Option<Around>,
-    token: TaskTrackerToken,
-    reply: oneshot::Sender<io::Result<Family>>,
+enum Request {
+    Program {
+        image: Image,
+        cwd: OwnedFd,
+        live: Live,
+        token: TaskTrackerToken,
+        reply: oneshot::Sender<io::Result<Family>>,
+    },
+    /// A keeper is to be there for a program that has been started already.
+    Keeper,
+    /// What confines programs.
+    Helper { image: Image, reply: SyncSender<io::Result<Child>> },
 }
 
 impl Spawner {
@@ -54,12 +61,19 @@ impl Spawner {
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
             let mut keeper = Keeper::of(mark);
             while let Some(request) = requests.blocking_recv() {
-                let Request { image, cwd, live, around, token, reply } = request;
-                if !reply.is_closed() {
-                    // If nobody waits for it any more it is dropped here, which kills it.
-                    let family =
-                        keeper.watch().and_then(|()| spawn(&image, &cwd, live, around, token));
-                    let _ = reply.send(family);
+                let kept = keeper.watch();
+                match request {
+                    Request::Keeper => {}
+                    Request::Program { reply, .. } if reply.is_closed() => {}
+                    Request::Program { image, cwd, live, token, reply } => {
+                        // If nobody waits for it any more it is dropped here, which kills it.
+                        let family = kept.and_then(|()| spawn(&image, &cwd, live, token));
+                        let _ = reply.send(family);
+                    }
+                    Request::Helper { image, reply } => {
+                        // Who asked waits for it.
+                        let _ = reply.send(kept.and_then(|()| help(&image, mark)));
+                    }
                 }
             }
         })?;
@@ -78,44 +92,58 @@ impl Spawner {
         token: TaskTrackerToken,
     ) -> io::Result<Family> {
         let live = Live::new(self.mark);
-        let (image, cwd, around) = match start.inside {
-            Some(_) => {
-                let house = house.clone();
-                let confined = spawn_blocking(move || confined(start, &house));
-                let Confined { image, workspace, around } =
-                    confined.await.map_err(io::Error::other)??;
-                (image, workspace, Some(around))
-            }
-            None => {
-                let Start { program, args, cwd, env, stdin, bounds: _, inside: _ } = start;
-                let image = Image::new(program.path, program.name, args, env, stdin.is_some())?;
-                (image, cwd, None)
-            }
-        };
+        if start.inside.is_some() {
+            let (house, requests) = (house.clone(), self.requests.clone());
+            let confined = spawn_blocking(move || confined(start, live, &house, &requests, token));
+            return confined.await.map_err(io::Error::other)?;
+        }
+        let Start { program, args, cwd, env, stdin, bounds: _, inside: _ } = start;
+        let image = Image::new(program.path, program.name, args, env, stdin.is_some())?;
         let (reply, family) = oneshot::channel();
-        let gone = || io::Error::other("the thread that starts programs has ended");
-        let request = Request { image, cwd, live, around, token, reply };
+        let request = Request::Program { image, cwd, live, token, reply };
         self.requests.send(request).await.map_err(|_| gone())?;
         family.await.map_err(|_| gone())?
     }
 }
 
-/// What starts a program confined.
-fn confined(start: Start, house: &Processes) -> io::Result<Confined> {
-    let Start { program, args, cwd, env, stdin, bounds, inside } = start;
-    let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
-    let (is_fed, grace) = (stdin.is_some(), bounds.grace);
-    let start = sandbox::Start { program, args, cwd, env, is_fed, grace };
-    house.sandbox().confine(&inside, start, house.variables())
+fn gone() -> io::Error {
+    io::Error::other("the thread that starts programs has ended")
 }
 
-fn spawn(
-    image: &Image,
-    cwd: &OwnedFd,
+/// Starts a program confined, by a helper that the thread behind `requests` starts where none
+/// stands by.
+fn confined(
+    start: Start,
     live: Live,
-    around: Option<Around>,
+    house: &Processes,
+    requests: &mpsc::Sender<Request>,
     token: TaskTrackerToken,
 ) -> io::Result<Family> {
+    let Start { program, args, cwd, env, stdin, bounds, inside } = start;
+    let inside = inside.ok_or(io::ErrorKind::InvalidInput)?;
+    let (is_fed, grace, tag) = (stdin.is_some(), bounds.grace, live.tag());
+    let start = sandbox::Start { program, args, cwd, env, is_fed, grace, tag };
+    let begin = |image| {
+        let (reply, helper) = sync_channel(1);
+        requests.blocking_send(Request::Helper { image, reply }).map_err(|_| gone())?;
+        helper.recv().map_err(|_| gone())?
+    };
+    let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
+    // What has a namespace of its own ends with its first process.
+    if !around.is_apart {
+        requests.blocking_send(Request::Keeper).map_err(|_| gone())?;
+    }
+    Family::of(child, live, Some(around), token)
+}
+
+/// Starts a helper that confines programs: nothing of it lies in any workspace.
+fn help(image: &Image, mark: Mark) -> io::Result<Child> {
+    let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let server = getpid();
+    image.start(&|| set_apart(server, &root, mark.tag_of_none()))
+}
+
+fn spawn(image: &Image, cwd: &OwnedFd, live: Live, token: TaskTrackerToken) -> io::Result<Family> {
     let (server, tag) = (getpid(), live.tag());
     let set_apart = || set_apart(server, cwd, tag);
     // A file just written can be held open for an instant by a process just forked.
@@ -125,7 +153,7 @@ fn spawn(
                 thread::sleep(Duration::from_millis(5));
             }
             Err(err) => return Err(err),
-            Ok(child) => return Family::of(child, live, around, token),
+            Ok(child) => return Family::of(child, live, None, token),
         }
     }
     Err(io::ErrorKind::ExecutableFileBusy.into())

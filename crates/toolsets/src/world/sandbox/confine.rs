@@ -20,13 +20,13 @@ use super::layers::{self, Layers};
 use super::plan::{Becoming, Bytes, Ground, Identity, Plan, Spaces};
 use super::reserved::Reservation;
 use super::settings::{Profile, Require, Settings};
+use super::standby::{Idle, Standby, is_gone};
+use super::step::Failed;
 use super::view::{Base, Wanted, expanded};
 use super::{Beside, Inside, Sandbox, held};
 use crate::world::Root;
-use crate::world::processes::{Image, Program};
+use crate::world::processes::{Child, Image, Program, Tag};
 
-/// The helper: the server's own program.
-const HELPER_FILE: &str = "/proc/self/exe";
 /// How many files a program may have open.
 const FILES: u64 = 4096;
 /// How large a file may be that it writes.
@@ -53,15 +53,16 @@ pub(in crate::world) struct Start {
     pub(in crate::world) env: BTreeMap<OsString, OsString>,
     pub(in crate::world) is_fed: bool,
     pub(in crate::world) grace: Duration,
+    /// What all its processes bear.
+    pub(in crate::world) tag: Tag,
 }
 
-/// A program that only has to be started, by its helper.
-pub(in crate::world) struct Confined {
-    pub(in crate::world) image: Image,
-    /// Where the helper is to start.
-    pub(in crate::world) workspace: OwnedFd,
-    /// What is left of it while it runs.
-    pub(in crate::world) around: Around,
+/// What a helper is handed, but for the streams.
+struct Task {
+    plan: OwnedFd,
+    birth: OwnedFd,
+    workspace: OwnedFd,
+    is_fed: bool,
 }
 
 /// What is held for a program while it runs.
@@ -72,11 +73,18 @@ pub(in crate::world) struct Around {
     pub(in crate::world) held: Arc<Held>,
     /// Whether the helper stays beside it, and hears signals for all it starts.
     pub(in crate::world) is_apart: bool,
-    _groups: Option<Groups>,
+    helper: Option<Standby>,
+    idle: Idle,
+    is_over: bool,
     _reserved: Option<Reservation>,
 }
 
 impl Around {
+    /// Nothing is left of the program.
+    pub(in crate::world) fn is_over(&mut self) {
+        self.is_over = true;
+    }
+
     /// Why the program did not begin, once it has ended.
     pub(in crate::world) fn failure(&self) -> Option<io::Error> {
         let failed = layers::heard(&self.birth, Some(&layers::AT_ONCE)).ok()??;
@@ -84,23 +92,32 @@ impl Around {
     }
 }
 
+impl Drop for Around {
+    fn drop(&mut self) {
+        if let Some(helper) = self.helper.take()
+            && self.is_over
+        {
+            self.idle.give_back(helper);
+        }
+    }
+}
+
 impl Sandbox {
-    /// All that is needed to start `start` confined. Blocks.
+    /// Starts `start` confined, by a helper that is started by `begin` where none stands by.
+    /// Blocks.
     pub(in crate::world) fn confine(
         &self,
         inside: &Inside,
         start: Start,
         variables: &Variables,
-    ) -> io::Result<Confined> {
+        begin: impl FnOnce(Image) -> io::Result<Child>,
+    ) -> io::Result<(Child, Around)> {
         let ways = self.ways(&inside.workspace, variables)?;
         let held = ways.held(inside.profile);
         let wanted = Wanted::of(inside);
         if self.0.settings.require == Require::Strict && !held.is_whole() {
             return Err(io::Error::other(Unheld(held)));
         }
-        let groups = ways.layers.groups.then_some(ways.parents.as_ref()).flatten();
-        let groups = groups.map(Parents::make).transpose()?;
-        let doors = groups.as_ref().map(Groups::doors).unwrap_or_default();
         let folder = Folder::of(&inside.workspace, start.cwd.as_fd())?;
         let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
         let workspace = folder.workspace.try_clone()?;
@@ -110,15 +127,37 @@ impl Sandbox {
         };
         let is_fed = start.is_fed;
         let mut plan = ways.plan(&ways.layers, &wanted, folder);
-        plan.groups = doors;
         plan.runs = inside.runs.as_ref().map(|runs| runs.iter().map(Bytes::from).collect());
         plan.grace_ms = u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX);
+        plan.tag = Some(start.tag.number());
         plan.program = Some(becoming(start));
         let is_apart = plan.spaces.is_some();
-        let image = Image::helper(HELPER_FILE.into(), vec![plan.seal()?, theirs], is_fed)?;
-        let held = Arc::new(held);
-        let around = Around { birth, held, is_apart, _groups: groups, _reserved: reserved };
-        Ok(Confined { image, workspace, around })
+        let task = Task { plan: plan.seal()?, birth: theirs, workspace, is_fed };
+        let (helper, child) = self.begun(ways, &task, begin)?;
+        let (held, idle) = (Arc::new(held), self.0.idle.clone());
+        let helper = Some(helper);
+        let around =
+            Around { birth, held, is_apart, helper, idle, is_over: false, _reserved: reserved };
+        Ok((child, around))
+    }
+
+    /// The process that does `task`, and the helper that has made it.
+    fn begun(
+        &self,
+        ways: &Ways,
+        task: &Task,
+        begin: impl FnOnce(Image) -> io::Result<Child>,
+    ) -> io::Result<(Standby, Child)> {
+        while let Some(helper) = self.0.idle.take() {
+            match task.given_to(&helper) {
+                // Somebody has ended it; another does as well.
+                Err(err) if is_gone(&err) => {}
+                begun => return Ok((helper, begun?.map_err(held::refused)?)),
+            }
+        }
+        let helper = Standby::begin(ways.groups(&ways.layers)?, begin)?;
+        let child = task.given_to(&helper)?.map_err(held::refused)?;
+        Ok((helper, child))
     }
 
     /// What this system has, tried out once.
@@ -208,11 +247,8 @@ impl Ways {
         let layers = layers.try_out(|layers| {
             let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
             let handle = folder.workspace.try_clone()?;
-            let mut plan = ways.plan(layers, &Wanted::ALL, folder);
-            let groups = layers.groups.then_some(ways.parents.as_ref()).flatten();
-            let groups = groups.map(Parents::make).transpose()?;
-            plan.groups = groups.as_ref().map(Groups::doors).unwrap_or_default();
-            layers::attempt(HELPER_FILE.into(), &plan, &handle)
+            let plan = ways.plan(layers, &Wanted::ALL, folder);
+            layers::attempt(ways.groups(layers)?, &plan, &handle)
         })?;
         ways.limits = limits(&layers, room);
         ways.layers = layers;
@@ -225,6 +261,11 @@ impl Ways {
         let is_promised = |it: &&Lacking| it.layer != Layer::Network || profile != Profile::Network;
         let missing = self.layers.lacking.iter().filter(is_promised).cloned().collect();
         Held { profile, missing }
+    }
+
+    /// Groups that bound what is in them, if this system has any.
+    fn groups(&self, layers: &Layers) -> io::Result<Option<Groups>> {
+        layers.groups.then_some(self.parents.as_ref()).flatten().map(Parents::make).transpose()
     }
 
     fn plan(&self, layers: &Layers, wanted: &Wanted<'_>, folder: Folder) -> Plan {
@@ -243,13 +284,19 @@ impl Ways {
             cwd: folder.beneath.into(),
             cwd_identity: folder.cwd_identity,
             spaces,
-            groups: Vec::new(),
+            tag: None,
             limits: self.limits.clone(),
             landlock: layers.landlock.map(|abi| Ground { abi, tcp: !has_own && !shares_network }),
             runs: None,
             filters: if layers.seccomp { filters.clone() } else { Vec::new() },
             grace_ms: 0,
         }
+    }
+}
+
+impl Task {
+    fn given_to(&self, helper: &Standby) -> io::Result<Result<Child, Failed>> {
+        helper.order(&self.plan, &self.birth, &self.workspace, self.is_fed)
     }
 }
 
@@ -296,7 +343,7 @@ fn identity(handle: impl AsFd) -> io::Result<Identity> {
 }
 
 fn becoming(start: Start) -> Becoming {
-    let Start { program, args, cwd: _, env, is_fed, grace: _ } = start;
+    let Start { program, args, cwd: _, env, is_fed, grace: _, tag: _ } = start;
     let env = env.into_iter().map(|(mut name, value)| {
         name.push("=");
         name.push(value);

@@ -1,6 +1,7 @@
 //! What bounds all processes of a run together: control groups, where this system lets us have
 //! some.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::plan::Bytes;
+use rustix::process::Pid;
 
 /// What groups made here are called first.
 const NAME: &str = "toolgate-";
@@ -25,7 +26,10 @@ struct Parent {
     bounds: Vec<(&'static str, String)>,
 }
 
-/// The groups of one run, which are gone with this.
+/// The file of a group that lists its processes, and takes more.
+const PROCESSES: &str = "cgroup.procs";
+
+/// The groups of a run and those after it, which are gone with this.
 pub(crate) struct Groups(Vec<PathBuf>);
 
 /// How much a run may take.
@@ -138,8 +142,16 @@ impl Parents {
 
 impl Groups {
     /// Where a process says that it joins them.
-    pub(super) fn doors(&self) -> Vec<Bytes> {
-        self.0.iter().map(|group| group.join("cgroup.procs").into()).collect()
+    pub(super) fn doors(&self) -> Vec<OsString> {
+        self.0.iter().map(|group| group.join(PROCESSES).into()).collect()
+    }
+
+    /// Whether nothing is in them but the process `pid`.
+    pub(super) fn hold_only(&self, pid: Pid) -> bool {
+        let only = pid.as_raw_pid().to_string();
+        self.0.iter().all(|group| {
+            fs::read_to_string(group.join(PROCESSES)).is_ok_and(|pids| pids.trim_end() == only)
+        })
     }
 }
 

@@ -9,6 +9,8 @@ mod giving_up;
 mod reaper;
 mod becoming;
 
+use std::env::args_os;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
 use std::process::exit;
@@ -16,20 +18,86 @@ use std::process::exit;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{FdFlags, fcntl_setfd, write};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, getegid, geteuid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, fchdir, getegid, geteuid, getppid, set_parent_process_death_signal, setsid,
+};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::kernel;
-use super::plan::{BIRTH_FD, Identity, PLAN_FD, Plan, Spaces};
+use super::orders::{Answer, Order};
+use super::plan::{Identity, Plan, Spaces};
 use super::step::{Failed, Step};
+use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
 
 /// How many watchers of files a program may have; by default a user has 128.
 const INOTIFY_INSTANCES: &str = "48";
 
-/// Becomes the program of the plan that was left for this process; never returns.
+/// Makes a process for each program that the server orders; never returns.
 pub(super) fn enter() -> ! {
-    let Some((plan, birth)) = handed() else { exit(127) };
-    let failed = match outer(plan, &birth) {
+    let Some(line) = handed() else { exit(127) };
+    match stand_by(&line) {
+        Ok(()) => exit(0),
+        Err(failed) => {
+            // Nobody may be left to hear it.
+            let _ = Answer::Failed(failed).send(&line);
+            exit(127)
+        }
+    }
+}
+
+/// What never is.
+enum Never {}
+
+/// The line to the server, which is all that is left open.
+#[allow(unsafe_code, reason = "a descriptor is handed over by number")]
+fn handed() -> Option<OwnedFd> {
+    // SAFETY: the server has put it there, and nobody else here knows of it. Who started this by
+    // hand has none there, and is told so by the next call.
+    let line = unsafe { OwnedFd::from_raw_fd(HANDED) };
+    fcntl_setfd(&line, FdFlags::CLOEXEC).ok()?;
+    // By a handle of a folder all that follows could be gone round, whoever left it open.
+    kernel::close_from(HANDED + 1).ok()?;
+    Some(line)
+}
+
+/// Joins the groups that bound what programs take, and waits for orders.
+fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
+    Step::Plan.done(reaper::block_signals())?;
+    Step::Groups.done(join(args_os().skip(1)))?;
+    while let Some(order) = Step::Plan.done(Order::receive(line))? {
+        // The server's child, as this process is: it ends with that, and is waited for by that.
+        let answer = match Step::Spaces.done(kernel::fork_beside()) {
+            Ok(None) => fulfil(line, order),
+            Ok(Some(pid)) => Answer::Made(pid),
+            Err(failed) => Answer::Failed(failed),
+        };
+        Step::Plan.done(answer.send(line))?;
+    }
+    Ok(())
+}
+
+/// Becomes the program of `order`, in a process of its own.
+fn fulfil(line: &OwnedFd, order: Order<OwnedFd>) -> ! {
+    let Order { streams, plan, birth, workspace } = order;
+    let told = |answer: Answer| answer.send(line).is_ok();
+    let plan = match Step::Plan.done(Plan::unseal(plan)).and_then(|plan| {
+        Step::Begin.done(stand_apart(&plan, streams, &workspace))?;
+        Ok(plan)
+    }) {
+        Ok(plan) => plan,
+        Err(failed) => {
+            told(Answer::Failed(failed));
+            exit(127)
+        }
+    };
+    drop(workspace);
+    if !told(Answer::Apart) {
+        exit(127);
+    }
+    // Nobody here has more to say to the server.
+    let _ = kernel::close(line);
+    let failed = match outer(&plan, &birth) {
         Ok(never) => match never {},
         Err(failed) => failed,
     };
@@ -38,33 +106,25 @@ pub(super) fn enter() -> ! {
     exit(127)
 }
 
-/// What never is.
-enum Never {}
-
-/// The plan, and where to say what went wrong.
-#[allow(unsafe_code, reason = "descriptors are handed over by number")]
-fn handed() -> Option<(OwnedFd, OwnedFd)> {
-    // SAFETY: the server has put them there, and nobody else here knows of them. Who started this
-    // by hand has none there, and is told so by the next call.
-    let [plan, birth] = [PLAN_FD, BIRTH_FD].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    fcntl_setfd(&plan, FdFlags::CLOEXEC).ok()?;
-    fcntl_setfd(&birth, FdFlags::CLOEXEC).ok()?;
-    // By a handle of a folder all that follows could be gone round, whoever left it open.
-    kernel::close_from(BIRTH_FD + 1).ok()?;
-    Some((plan, birth))
+/// Is a process by itself: with a session, streams and a tag of its own, in the workspace.
+fn stand_apart(plan: &Plan, streams: [OwnedFd; 3], workspace: &OwnedFd) -> io::Result<()> {
+    setsid()?;
+    die_with(Pid::from_raw(plan.server))?;
+    plan.tag.map_or(Ok(()), |tag| Tag::of(tag).put_on())?;
+    let [stdin, stdout, stderr] = streams;
+    dup2_stdin(stdin)?;
+    dup2_stdout(stdout)?;
+    dup2_stderr(stderr)?;
+    Ok(fchdir(workspace)?)
 }
 
 /// In the process that the server knows as the program: makes what is around the program, and
 /// ends as that ended.
-fn outer(plan: OwnedFd, birth: &OwnedFd) -> Result<Never, Failed> {
-    let plan = Step::Plan.done(Plan::unseal(plan))?;
-    Step::Plan.done(reaper::block_signals())?;
-    Step::Groups.done(join(&plan))?;
-    Step::Spaces.done(die_with(Pid::from_raw(plan.server)))?;
+fn outer(plan: &Plan, birth: &OwnedFd) -> Result<Never, Failed> {
     let Some(spaces) = plan.spaces else {
-        let found = Found::of(&plan)?;
-        giving_up::all(&plan)?;
-        return becoming::become_it(&plan, found);
+        let found = Found::of(plan)?;
+        giving_up::all(plan)?;
+        return becoming::become_it(plan, found);
     };
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     Step::Spaces.done(kernel::unshare(flags(spaces)))?;
@@ -78,7 +138,7 @@ fn outer(plan: OwnedFd, birth: &OwnedFd) -> Result<Never, Failed> {
     match Step::Spaces.done(kernel::fork())? {
         None => {
             drop((told, alive));
-            first(&plan, spaces, birth, &status, &life)
+            first(plan, spaces, birth, &status, &life)
         }
         Some(pid) => {
             drop((status, life));
@@ -116,10 +176,10 @@ fn first(
     }
 }
 
-/// Joins the groups that bound what it takes.
-fn join(plan: &Plan) -> io::Result<()> {
-    for group in &plan.groups {
-        let procs = openat(CWD, group.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+/// Joins the groups of which these are the doors.
+fn join(doors: impl Iterator<Item = OsString>) -> io::Result<()> {
+    for door in doors {
+        let procs = openat(CWD, door, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         write(procs, b"0")?;
     }
     Ok(())

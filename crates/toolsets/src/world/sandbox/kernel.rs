@@ -6,6 +6,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use rustix::process::Pid;
+
 /// How a mount can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attr(pub(super) u64);
@@ -142,6 +144,12 @@ pub(super) fn close_from(first: RawFd) -> io::Result<()> {
     }
 }
 
+/// Closes a descriptor that nobody here uses again.
+pub(super) fn close(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: its owner never returns.
+    done(unsafe { libc::close(fd.as_fd().as_raw_fd()) }.into()).map(drop)
+}
+
 pub(super) fn unshare(flags: libc::c_int) -> io::Result<()> {
     // SAFETY: it changes what this process sees, and no memory.
     done(unsafe { libc::unshare(flags) }.into()).map(drop)
@@ -183,6 +191,16 @@ pub(super) fn fork() -> io::Result<Option<libc::pid_t>> {
     let pid = done(unsafe { libc::fork() }.into())?;
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
     Ok((pid != 0).then_some(pid))
+}
+
+/// The same, as a child of this process's own parent.
+pub(super) fn fork_beside() -> io::Result<Option<Pid>> {
+    let how = libc::CLONE_PARENT | libc::SIGCHLD;
+    let none = std::ptr::null::<u8>();
+    // SAFETY: it is the call that `fork` makes, and the helper has one thread. In no order of the
+    // last four, which systems differ in, do they mean anything.
+    let pid = done(unsafe { libc::syscall(libc::SYS_clone, how, none, none, none, none) })?;
+    Ok(Pid::from_raw(libc::pid_t::try_from(pid).map_err(io::Error::other)?))
 }
 
 /// Brings the loopback interface up, which is all that a network of one's own has.

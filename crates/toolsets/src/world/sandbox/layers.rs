@@ -2,16 +2,16 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::read;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, WaitOptions, fchdir, kill_process, setsid, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
-use super::super::processes::Image;
+use super::groups::Groups;
 use super::held::{Lacking, Layer};
 use super::plan::{Plan, Spaces};
+use super::standby::{Standby, is_gone};
 use super::step::{Failed, Step, TOLD_BYTES};
 
 /// How long trying may take before it is taken for failed.
@@ -123,29 +123,33 @@ impl Layers {
     }
 }
 
-/// Does all that `plan` says but the program, by the helper at `path`, in `workspace`.
+/// Does all that `plan` says but the program, in `groups` and in `workspace`.
 pub(super) fn attempt(
-    path: PathBuf,
+    groups: Option<Groups>,
     plan: &Plan,
     workspace: &OwnedFd,
 ) -> io::Result<Option<Failed>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
-    let image = Image::helper(path, vec![plan.seal()?, theirs], false)?;
-    let child = image.start(&|| {
-        setsid()?;
-        Ok(fchdir(workspace)?)
-    })?;
-    drop(image);
+    let helper = Standby::begin(groups, |image| image.start(&|| Ok(setsid().map(drop)?)))?;
+    let made = helper.order(&plan.seal()?, &theirs, workspace, false);
+    drop(theirs);
+    let child = match made {
+        Ok(Ok(child)) => child,
+        Ok(Err(failed)) => return Ok(Some(failed)),
+        Err(err) if is_gone(&err) => {
+            return Err(io::Error::other(
+                "the helper ended and told nothing: is `enter_if_asked` called first in main?",
+            ));
+        }
+        Err(err) => return Err(err),
+    };
     let failed = heard(&birth, Some(&PATIENCE));
     if failed.is_err() {
         kill_process(child.pid, Signal::KILL)?;
     }
     let status = ended(child.pid)?;
     match failed? {
-        None if status != 0 => Err(io::Error::other(format!(
-            "the helper ended with {status} and told nothing: is `enter_if_asked` called first in \
-             main?"
-        ))),
+        None if status != 0 => Err(io::Error::other(format!("the helper ended with {status}"))),
         failed => Ok(failed),
     }
 }

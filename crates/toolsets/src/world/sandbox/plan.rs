@@ -10,11 +10,6 @@ use std::path::Path;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use serde::{Deserialize, Serialize};
 
-/// Where the helper finds its plan.
-pub(super) const PLAN_FD: i32 = 3;
-/// Where it says why a program did not begin; closed without a word once it has.
-pub(super) const BIRTH_FD: i32 = 4;
-
 /// A file, by device and inode.
 pub(super) type Identity = (u64, u64);
 
@@ -25,7 +20,7 @@ pub(super) struct Plan {
     pub(super) server: i32,
     /// `None` only tries whether all of it can be had.
     pub(super) program: Option<Becoming>,
-    /// Where the workspace is; the helper starts in it.
+    /// Where the workspace is, of which the helper is handed a handle.
     pub(super) workspace: Bytes,
     pub(super) workspace_identity: Identity,
     /// Where the program starts, beneath the workspace.
@@ -35,8 +30,8 @@ pub(super) struct Plan {
     pub(super) spaces: Option<Spaces>,
     /// What it sees, in the order in which it is put there.
     pub(super) view: Vec<Place>,
-    /// The `cgroup.procs` of the groups that it is to join.
-    pub(super) groups: Vec<Bytes>,
+    /// What all its processes are to bear.
+    pub(super) tag: Option<u64>,
     /// Each resource's number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<Ground>,

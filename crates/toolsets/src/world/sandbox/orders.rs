@@ -1,0 +1,170 @@
+//! What passes between the server and a helper that stands by, message for message.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg,
+    send, sendmsg, socketpair,
+};
+use rustix::process::Pid;
+
+use super::step::{Failed, TOLD_BYTES};
+
+/// How many handles go with an order.
+const HANDLES: usize = 6;
+
+/// What a helper is handed for one program.
+pub(super) struct Order<H> {
+    /// The program's standard streams.
+    pub(super) streams: [H; 3],
+    /// What is to be done.
+    pub(super) plan: H,
+    /// Where is said why the program did not begin; closed without a word once it has.
+    pub(super) birth: H,
+    pub(super) workspace: H,
+}
+
+/// What a helper answers to an order: first either of the first two, then the other, unless
+/// something fails.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// There is a process for it.
+    Made(Pid),
+    /// That process is one by itself, and bears its tag.
+    Apart,
+    Failed(Failed),
+}
+
+/// A line on which each message stays one: the server's end, and the helper's.
+pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+impl<H: AsFd> Order<H> {
+    pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
+        let [stdin, stdout, stderr] = self.streams.each_ref();
+        let handles = [stdin, stdout, stderr, &self.plan, &self.birth, &self.workspace];
+        let handles: [BorrowedFd<'_>; HANDLES] = handles.map(AsFd::as_fd);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&handles));
+        sendmsg(line, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+impl Order<OwnedFd> {
+    /// The next; `None` once there will be none.
+    pub(super) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut nothing = [0];
+        let mut data = [IoSliceMut::new(&mut nothing)];
+        let got = recvmsg(line, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        if got.bytes == 0 {
+            return Ok(None);
+        }
+        let handles = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(handles) => Some(handles),
+            _ => None,
+        });
+        let handles: Vec<_> = handles.flatten().collect();
+        if got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let handles: [OwnedFd; HANDLES] =
+            handles.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+        let [stdin, stdout, stderr, plan, birth, workspace] = handles;
+        Ok(Some(Self { streams: [stdin, stdout, stderr], plan, birth, workspace }))
+    }
+}
+
+impl Answer {
+    const MADE: u8 = 0;
+    const APART: u8 = 1;
+    const FAILED: u8 = 2;
+
+    pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
+        let mut told = [0; TOLD_BYTES + 1];
+        let [kind, rest @ ..] = &mut told;
+        match self {
+            Self::Made(pid) => {
+                *kind = Self::MADE;
+                let [_, number @ ..] = rest;
+                *number = pid.as_raw_pid().to_ne_bytes();
+            }
+            Self::Apart => *kind = Self::APART,
+            Self::Failed(failed) => {
+                *kind = Self::FAILED;
+                *rest = failed.told();
+            }
+        }
+        send(line, &told, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// The next; an error of the kind `UnexpectedEof` where the helper is gone.
+    pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
+        let mut told = [0; TOLD_BYTES + 1];
+        let (got, _) = recv(line, &mut told, RecvFlags::empty())?;
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let [kind, rest @ ..] = &told;
+        let answer = match *kind {
+            Self::MADE => {
+                let number = rest.last_chunk().copied().map(i32::from_ne_bytes);
+                number.and_then(Pid::from_raw).map(Self::Made)
+            }
+            Self::APART => Some(Self::Apart),
+            Self::FAILED => Failed::heard(rest).map(Self::Failed),
+            _ => None,
+        };
+        answer.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use rustix::pipe::pipe;
+
+    use super::super::step::Step;
+    use super::*;
+
+    #[test]
+    fn what_is_sent_on_a_line_is_received() {
+        let (ours, theirs) = line().unwrap();
+        let (read, write) = pipe().unwrap();
+        let handles = || (read.as_fd(), write.as_fd());
+        let ((r, w), birth) = (handles(), write.as_fd());
+        Order { streams: [r, w, w], plan: r, birth, workspace: r }.send(&ours).unwrap();
+        let order = Order::receive(&theirs).unwrap().unwrap();
+        std::fs::File::from(order.birth).write_all(b"told").unwrap();
+        let mut told = [0; 4];
+        std::fs::File::from(order.plan).read_exact(&mut told).unwrap();
+        assert_eq!(told, *b"told");
+        Answer::Made(Pid::from_raw(0x0102_0304).unwrap()).send(&theirs).unwrap();
+        let why = io::Error::from_raw_os_error(libc::EBUSY);
+        Answer::Failed(Failed { step: Step::Groups, why }).send(&theirs).unwrap();
+        let answer = Answer::receive(&ours).unwrap();
+        assert!(matches!(answer, Answer::Made(pid) if pid.as_raw_pid() == 0x0102_0304));
+        let Answer::Failed(failed) = Answer::receive(&ours).unwrap() else { panic!() };
+        assert_eq!((failed.step, failed.why.raw_os_error()), (Step::Groups, Some(libc::EBUSY)));
+        drop(theirs);
+        assert_eq!(Answer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        drop(ours);
+    }
+
+    #[test]
+    fn a_line_that_is_let_go_has_no_more_orders() {
+        let (ours, theirs) = line().unwrap();
+        drop(ours);
+        assert!(Order::receive(&theirs).unwrap().is_none());
+    }
+}
