@@ -180,7 +180,8 @@ pub(crate) fn fuzz(bytes: &[u8]) {
         let before = &text[..text.len() - body.len()];
         assert_eq!(before.matches('\n').count() + 1, body_line, "{body:?}");
     }
-    let lines = text.matches('\n').count() + 1;
+    // To YAML, as to most editors, a carriage return alone ends a line, too.
+    let lines = text.replace("\r\n", "\n").matches(['\n', '\r']).count() + 1;
     for wrong in [
         parse::<Head>(head, &[("tags", "must be a list")]).err(),
         parse::<serde_json::Value>(head, &[]).err(),

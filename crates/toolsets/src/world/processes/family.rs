@@ -135,10 +135,11 @@ impl Family {
     }
 
     fn bury(&mut self) -> io::Result<ExitStatus> {
-        self.status = self.child.try_wait()?;
-        if let (Some(_), Some(around)) = (self.status, &mut self.around) {
-            around.is_over();
-        }
+        let ended = self.child.try_wait()?;
+        self.status = match (ended, &mut self.around) {
+            (Some(status), Some(around)) => Some(around.ended(status)),
+            (ended, _) => ended,
+        };
         self.status.ok_or_else(|| io::ErrorKind::TimedOut.into())
     }
 

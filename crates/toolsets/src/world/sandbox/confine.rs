@@ -5,12 +5,15 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::{self, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::fstat;
+use rustix::io::read;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::calls::{Sockets, filters};
@@ -20,8 +23,7 @@ use super::layers::{self, Layers};
 use super::plan::{Becoming, Bytes, Ground, Identity, Plan, Spaces};
 use super::reserved::Reservation;
 use super::settings::{Profile, Require, Settings};
-use super::standby::{Idle, Standby, is_gone};
-use super::step::Failed;
+use super::standby::{Idle, Standby, Task, is_gone};
 use super::view::{Base, Wanted, expanded};
 use super::{Beside, Inside, Sandbox, held};
 use crate::world::Root;
@@ -57,18 +59,12 @@ pub(in crate::world) struct Start {
     pub(in crate::world) tag: Tag,
 }
 
-/// What a helper is handed, but for the streams.
-struct Task {
-    plan: OwnedFd,
-    birth: OwnedFd,
-    workspace: OwnedFd,
-    is_fed: bool,
-}
-
 /// What is held for a program while it runs.
 pub(in crate::world) struct Around {
     /// Where the helper says why the program did not begin.
     birth: OwnedFd,
+    /// Where it says how the program ended, which its own process does not.
+    end: OwnedFd,
     /// How it is confined.
     pub(in crate::world) held: Arc<Held>,
     /// Whether the helper stays beside it, and hears signals for all it starts.
@@ -80,9 +76,16 @@ pub(in crate::world) struct Around {
 }
 
 impl Around {
-    /// Nothing is left of the program.
-    pub(in crate::world) fn is_over(&mut self) {
+    /// How the program ended, of which nothing is left, and whose process ended as `status` says.
+    pub(in crate::world) fn ended(&mut self, status: ExitStatus) -> ExitStatus {
         self.is_over = true;
+        let mut told = [0; 4];
+        let is_told = poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&layers::AT_ONCE));
+        match is_told.and_then(|_| read(&self.end, &mut told)) {
+            Ok(4) => ExitStatus::from_raw(i32::from_ne_bytes(told)),
+            // It was killed, could not begin, or was that process.
+            Ok(_) | Err(_) => status,
+        }
     }
 
     /// Why the program did not begin, once it has ended.
@@ -119,7 +122,8 @@ impl Sandbox {
             return Err(io::Error::other(Unheld(held)));
         }
         let folder = Folder::of(&inside.workspace, start.cwd.as_fd())?;
-        let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (end, their_end) = pipe_with(PipeFlags::CLOEXEC)?;
         let workspace = folder.workspace.try_clone()?;
         let reserved = match wanted.reserves() && ways.layers.spaces.is_some() {
             true => Some(self.reserve(ways, &folder)?),
@@ -132,12 +136,12 @@ impl Sandbox {
         plan.tag = Some(start.tag.number());
         plan.program = Some(becoming(start));
         let is_apart = plan.spaces.is_some();
-        let task = Task { plan: plan.seal()?, birth: theirs, workspace, is_fed };
+        let plan = plan.seal()?;
+        let task = Task { plan, birth: their_birth, end: their_end, workspace, is_fed };
         let (helper, child) = self.begun(ways, &task, begin)?;
         let (held, idle) = (Arc::new(held), self.0.idle.clone());
-        let helper = Some(helper);
-        let around =
-            Around { birth, held, is_apart, helper, idle, is_over: false, _reserved: reserved };
+        let (helper, is_over, _reserved) = (Some(helper), false, reserved);
+        let around = Around { birth, end, held, is_apart, helper, idle, is_over, _reserved };
         Ok((child, around))
     }
 
@@ -149,14 +153,14 @@ impl Sandbox {
         begin: impl FnOnce(Image) -> io::Result<Child>,
     ) -> io::Result<(Standby, Child)> {
         while let Some(helper) = self.0.idle.take() {
-            match task.given_to(&helper) {
+            match helper.order(task) {
                 // Somebody has ended it; another does as well.
                 Err(err) if is_gone(&err) => {}
                 begun => return Ok((helper, begun?.map_err(held::refused)?)),
             }
         }
         let helper = Standby::begin(ways.groups(&ways.layers)?, begin)?;
-        let child = task.given_to(&helper)?.map_err(held::refused)?;
+        let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
     }
 
@@ -248,7 +252,7 @@ impl Ways {
             let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
             let handle = folder.workspace.try_clone()?;
             let plan = ways.plan(layers, &Wanted::ALL, folder);
-            layers::attempt(ways.groups(layers)?, &plan, &handle)
+            layers::attempt(ways.groups(layers)?, &plan, handle)
         })?;
         ways.limits = limits(&layers, room);
         ways.layers = layers;
@@ -275,10 +279,12 @@ impl Ways {
         // Without a network of its own it must not make any socket that reaches another's.
         let [internet, none] = &self.filters;
         let filters = if has_own || shares_network { internet } else { none };
+        let (base, view) = self.base.view(&folder.path, wanted);
         Plan {
             server: i32::try_from(process::id()).unwrap_or_default(),
             program: None,
-            view: self.base.view(&folder.path, wanted),
+            base,
+            view,
             workspace: folder.path.into(),
             workspace_identity: folder.workspace_identity,
             cwd: folder.beneath.into(),
@@ -291,12 +297,6 @@ impl Ways {
             filters: if layers.seccomp { filters.clone() } else { Vec::new() },
             grace_ms: 0,
         }
-    }
-}
-
-impl Task {
-    fn given_to(&self, helper: &Standby) -> io::Result<Result<Child, Failed>> {
-        helper.order(&self.plan, &self.birth, &self.workspace, self.is_fed)
     }
 }
 

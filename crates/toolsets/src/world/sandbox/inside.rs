@@ -17,10 +17,7 @@ use std::process::exit;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{FdFlags, fcntl_setfd, write};
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, Signal, fchdir, getegid, geteuid, getppid, set_parent_process_death_signal, setsid,
-};
+use rustix::process::{Signal, fchdir, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::kernel;
@@ -29,9 +26,6 @@ use super::plan::{Identity, Plan, Spaces};
 use super::step::{Failed, Step};
 use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
-
-/// How many watchers of files a program may have; by default a user has 128.
-const INOTIFY_INSTANCES: &str = "48";
 
 /// Makes a process for each program that the server orders; never returns.
 pub(super) fn enter() -> ! {
@@ -65,105 +59,93 @@ fn handed() -> Option<OwnedFd> {
 fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     Step::Plan.done(reaper::block_signals())?;
     Step::Groups.done(join(args_os().skip(1)))?;
-    while let Some(order) = Step::Plan.done(Order::receive(line))? {
-        // The server's child, as this process is: it ends with that, and is waited for by that.
-        let answer = match Step::Spaces.done(kernel::fork_beside()) {
-            Ok(None) => fulfil(line, order),
-            Ok(Some(pid)) => Answer::Made(pid),
-            Err(failed) => Answer::Failed(failed),
+    let mut ready = None;
+    while let Some(Order { streams, plan, birth, end, workspace }) =
+        Step::Plan.done(Order::receive(line))?
+    {
+        let plan = Step::Plan.done(Plan::unseal(plan))?;
+        let flags = match plan.spaces {
+            Some(spaces) => {
+                surroundings::prepare(&mut ready, &plan, spaces)?;
+                flags(spaces)
+            }
+            None => 0,
         };
-        Step::Plan.done(answer.send(line))?;
+        // The server's child, as this process is: it ends with that, and is waited for by that.
+        match Step::Spaces.done(kernel::fork_beside(flags))? {
+            Some(pid) => Step::Plan.done(Answer::Made(pid).send(line))?,
+            None => fulfil(line, &plan, streams, &birth, &end, workspace),
+        }
     }
     Ok(())
 }
 
-/// Becomes the program of `order`, in a process of its own.
-fn fulfil(line: &OwnedFd, order: Order<OwnedFd>) -> ! {
-    let Order { streams, plan, birth, workspace } = order;
-    let told = |answer: Answer| answer.send(line).is_ok();
-    let plan = match Step::Plan.done(Plan::unseal(plan)).and_then(|plan| {
-        Step::Begin.done(stand_apart(&plan, streams, &workspace))?;
-        Ok(plan)
-    }) {
-        Ok(plan) => plan,
-        Err(failed) => {
-            told(Answer::Failed(failed));
-            exit(127)
-        }
-    };
+/// In the process that the server knows as the program: makes what is around that, and becomes it
+/// or stays beside it.
+fn fulfil(
+    line: &OwnedFd,
+    plan: &Plan,
+    streams: [OwnedFd; 3],
+    birth: &OwnedFd,
+    end: &OwnedFd,
+    workspace: OwnedFd,
+) -> ! {
+    let apart = Step::Begin.done(stand_apart(plan, streams, &workspace));
     drop(workspace);
-    if !told(Answer::Apart) {
+    let is_apart = apart.is_ok();
+    // Nobody is left to hear it, where it cannot be told.
+    if Answer::of(apart).send(line).is_err() || !is_apart {
         exit(127);
     }
-    // Nobody here has more to say to the server.
-    let _ = kernel::close(line);
-    let failed = match outer(&plan, &birth) {
+    let done = match plan.spaces {
+        Some(spaces) => first(plan, spaces, birth, end, line),
+        None => alone(plan),
+    };
+    let failed = match done {
         Ok(never) => match never {},
         Err(failed) => failed,
     };
-    // Nobody may be left to hear it.
-    let _ = write(&birth, &failed.told());
+    let _ = write(birth, &failed.told());
     exit(127)
 }
 
-/// Is a process by itself: with a session, streams and a tag of its own, in the workspace.
+/// Is a process by itself: with a session, streams and a tag of its own; and in the workspace,
+/// where it sees all that the server does.
 fn stand_apart(plan: &Plan, streams: [OwnedFd; 3], workspace: &OwnedFd) -> io::Result<()> {
     setsid()?;
-    die_with(Pid::from_raw(plan.server))?;
+    die_with_server(None)?;
     plan.tag.map_or(Ok(()), |tag| Tag::of(tag).put_on())?;
     let [stdin, stdout, stderr] = streams;
     dup2_stdin(stdin)?;
     dup2_stdout(stdout)?;
     dup2_stderr(stderr)?;
-    Ok(fchdir(workspace)?)
+    if plan.spaces.is_none() { Ok(fchdir(workspace)?) } else { Ok(()) }
 }
 
-/// In the process that the server knows as the program: makes what is around the program, and
-/// ends as that ended.
-fn outer(plan: &Plan, birth: &OwnedFd) -> Result<Never, Failed> {
-    let Some(spaces) = plan.spaces else {
-        let found = Found::of(plan)?;
-        giving_up::all(plan)?;
-        return becoming::become_it(plan, found);
-    };
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    Step::Spaces.done(kernel::unshare(flags(spaces)))?;
-    if spaces.user {
-        Step::Ids.done(keep_ids(user, group))?;
-    }
-    // Gone with the rights that were given up, on some kernels.
-    Step::Spaces.done(die_with(Pid::from_raw(plan.server)))?;
-    let (told, status) = Step::Spaces.done(pipe_with(PipeFlags::CLOEXEC))?;
-    let (life, alive) = Step::Spaces.done(pipe_with(PipeFlags::CLOEXEC))?;
-    match Step::Spaces.done(kernel::fork())? {
-        None => {
-            drop((told, alive));
-            first(plan, spaces, birth, &status, &life)
-        }
-        Some(pid) => {
-            drop((status, life));
-            reaper::end_as(pid, &told, birth)
-        }
-    }
+/// Becomes the program in the server's own surroundings.
+fn alone(plan: &Plan) -> Result<Never, Failed> {
+    let found = Found::of(plan)?;
+    giving_up::all(plan)?;
+    becoming::become_it(plan, found)
 }
 
-/// In the first process of the new namespaces: puts everything in its place, gives up all rights,
-/// and starts the program.
+/// In the first process of new namespaces: puts everything in its place, gives up all rights, and
+/// starts the program.
 fn first(
     plan: &Plan,
     spaces: Spaces,
     birth: &OwnedFd,
-    status: &OwnedFd,
-    life: &OwnedFd,
+    end: &OwnedFd,
+    line: &OwnedFd,
 ) -> Result<Never, Failed> {
-    Step::Spaces.done(die_with_outer(life))?;
     if spaces.net {
         Step::Network.done(kernel::loopback_up())?;
     }
     surroundings::make(plan, spaces)?;
     let found = Found::of(plan)?;
     giving_up::all(plan)?;
-    Step::Rights.done(die_with_outer(life))?;
+    // Gone with the rights that were given up, on some kernels.
+    Step::Rights.done(die_with_server(Some(line)))?;
     match Step::Begin.done(kernel::fork())? {
         None => {
             Step::Begin.done(becoming::stand_alone())?;
@@ -171,7 +153,9 @@ fn first(
         }
         Some(pid) => {
             drop(found);
-            reaper::reap(pid, plan.grace_ms, status, birth)
+            // Nobody here has more to say to the server by it.
+            let _ = kernel::close(line);
+            reaper::reap(pid, plan.grace_ms, end, birth)
         }
     }
 }
@@ -185,51 +169,33 @@ fn join(doors: impl Iterator<Item = OsString>) -> io::Result<()> {
     Ok(())
 }
 
-/// Dies when `parent` does, which must not have happened yet.
-fn die_with(parent: Option<Pid>) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
-}
-
-/// Dies when the process does that this one was made by, which has no number in here.
-fn die_with_outer(life: &OwnedFd) -> io::Result<()> {
+/// Dies when the server does, which must not have happened yet: who held the other end of `line`.
+fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut asked = [PollFd::new(life, PollFlags::IN)];
+    let Some(line) = line else { return Ok(()) };
+    let mut asked = [PollFd::new(line, PollFlags::empty())];
     match poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
         0 => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
     }
 }
 
-fn flags(Spaces { user, net, proc: _ }: Spaces) -> libc::c_int {
+/// The namespaces that each program has of its own; that of users is its helper's.
+fn flags(Spaces { user: _, net, proc: _ }: Spaces) -> libc::c_int {
     let always = libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS
         | libc::CLONE_NEWCGROUP;
-    let user = if user { libc::CLONE_NEWUSER } else { 0 };
     let net = if net { libc::CLONE_NEWNET } else { 0 };
-    always | user | net
+    always | net
 }
 
-/// Is inside who it is outside, and nobody else: its `user` and `group` from before.
-fn keep_ids(user: u32, group: u32) -> io::Result<()> {
-    let put = |file: &str, text: &str| {
-        let file = openat(CWD, file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-        write(file, text.as_bytes()).map(drop)
-    };
-    put("/proc/self/setgroups", "deny")?;
-    put("/proc/self/uid_map", &format!("{user} {user} 1"))?;
-    put("/proc/self/gid_map", &format!("{group} {group} 1"))?;
-    // They are counted for the user outside, who would have none left. Not every kernel tells.
-    let _ = put("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
-    Ok(())
-}
-
-/// Which file `fd` is.
-fn identity(fd: impl AsFd) -> io::Result<Identity> {
-    let stat = rustix::fs::fstat(fd)?;
-    Ok((stat.st_dev, stat.st_ino))
+/// An error unless `file` is the one that is meant.
+fn is(file: impl AsFd, meant: Identity) -> io::Result<()> {
+    let stat = rustix::fs::fstat(file)?;
+    let is_it = (stat.st_dev, stat.st_ino) == meant;
+    if is_it { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
 }

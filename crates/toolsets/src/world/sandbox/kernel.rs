@@ -117,10 +117,21 @@ pub(super) fn filesystem(
     }
 }
 
-/// Lets no mount made here be seen outside, nor the other way round.
-pub(super) fn keep_mounts_apart() -> io::Result<()> {
+/// Which mounts that are made in another namespace are seen in this one, or the other way round.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Seen {
+    /// Those of the namespace this one is a copy of.
+    Theirs,
+    None,
+}
+
+/// Lets no mount made here be seen outside.
+pub(super) fn keep_mounts_apart(seen: Seen) -> io::Result<()> {
     let none = std::ptr::null();
-    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    let flags = match seen {
+        Seen::Theirs => libc::MS_REC | libc::MS_SLAVE,
+        Seen::None => libc::MS_REC | libc::MS_PRIVATE,
+    };
     // SAFETY: the path is a string that ends, the others may be missing.
     done(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) }.into()).map(drop)
 }
@@ -133,6 +144,12 @@ pub(super) fn turn_root() -> io::Result<()> {
         done(libc::umount2(c".".as_ptr(), libc::MNT_DETACH).into())?;
     }
     Ok(())
+}
+
+/// Takes the mount away that is the working directory, with all in it.
+pub(super) fn take_away() -> io::Result<()> {
+    // SAFETY: the path is a string that ends.
+    done(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }.into()).map(drop)
 }
 
 /// Closes every descriptor from `first` on.
@@ -193,9 +210,9 @@ pub(super) fn fork() -> io::Result<Option<libc::pid_t>> {
     Ok((pid != 0).then_some(pid))
 }
 
-/// The same, as a child of this process's own parent.
-pub(super) fn fork_beside() -> io::Result<Option<Pid>> {
-    let how = libc::CLONE_PARENT | libc::SIGCHLD;
+/// The same, as a child of this process's own parent, in new namespaces as `flags` say.
+pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
+    let how = flags | libc::CLONE_PARENT | libc::SIGCHLD;
     let none = std::ptr::null::<u8>();
     // SAFETY: it is the call that `fork` makes, and the helper has one thread. In no order of the
     // last four, which systems differ in, do they mean anything.

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 use super::groups::Groups;
 use super::held::{Lacking, Layer};
 use super::plan::{Plan, Spaces};
-use super::standby::{Standby, is_gone};
+use super::standby::{Standby, Task, is_gone};
 use super::step::{Failed, Step, TOLD_BYTES};
 
 /// How long trying may take before it is taken for failed.
@@ -127,12 +127,14 @@ impl Layers {
 pub(super) fn attempt(
     groups: Option<Groups>,
     plan: &Plan,
-    workspace: &OwnedFd,
+    workspace: OwnedFd,
 ) -> io::Result<Option<Failed>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
     let helper = Standby::begin(groups, |image| image.start(&|| Ok(setsid().map(drop)?)))?;
-    let made = helper.order(&plan.seal()?, &theirs, workspace, false);
-    drop(theirs);
+    let task = Task { plan: plan.seal()?, birth: theirs, end, workspace, is_fed: false };
+    let made = helper.order(&task);
+    drop(task);
     let child = match made {
         Ok(Ok(child)) => child,
         Ok(Err(failed)) => return Ok(Some(failed)),

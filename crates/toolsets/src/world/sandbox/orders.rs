@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use super::step::{Failed, TOLD_BYTES};
 
 /// How many handles go with an order.
-const HANDLES: usize = 6;
+const HANDLES: usize = 7;
 
 /// What a helper is handed for one program.
 pub(super) struct Order<H> {
@@ -24,6 +24,8 @@ pub(super) struct Order<H> {
     pub(super) plan: H,
     /// Where is said why the program did not begin; closed without a word once it has.
     pub(super) birth: H,
+    /// Where is said how it ended, if another process stays beside it.
+    pub(super) end: H,
     pub(super) workspace: H,
 }
 
@@ -47,7 +49,7 @@ pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
 impl<H: AsFd> Order<H> {
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
         let [stdin, stdout, stderr] = self.streams.each_ref();
-        let handles = [stdin, stdout, stderr, &self.plan, &self.birth, &self.workspace];
+        let handles = [stdin, stdout, stderr, &self.plan, &self.birth, &self.end, &self.workspace];
         let handles: [BorrowedFd<'_>; HANDLES] = handles.map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -78,8 +80,8 @@ impl Order<OwnedFd> {
         }
         let handles: [OwnedFd; HANDLES] =
             handles.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
-        let [stdin, stdout, stderr, plan, birth, workspace] = handles;
-        Ok(Some(Self { streams: [stdin, stdout, stderr], plan, birth, workspace }))
+        let [stdin, stdout, stderr, plan, birth, end, workspace] = handles;
+        Ok(Some(Self { streams: [stdin, stdout, stderr], plan, birth, end, workspace }))
     }
 }
 
@@ -87,6 +89,11 @@ impl Answer {
     const MADE: u8 = 0;
     const APART: u8 = 1;
     const FAILED: u8 = 2;
+
+    /// What is told of having become a process by itself.
+    pub(super) fn of(apart: Result<(), Failed>) -> Self {
+        apart.map_or_else(Self::Failed, |()| Self::Apart)
+    }
 
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
         let mut told = [0; TOLD_BYTES + 1];
@@ -143,7 +150,7 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let handles = || (read.as_fd(), write.as_fd());
         let ((r, w), birth) = (handles(), write.as_fd());
-        Order { streams: [r, w, w], plan: r, birth, workspace: r }.send(&ours).unwrap();
+        Order { streams: [r, w, w], plan: r, birth, end: w, workspace: r }.send(&ours).unwrap();
         let order = Order::receive(&theirs).unwrap().unwrap();
         std::fs::File::from(order.birth).write_all(b"told").unwrap();
         let mut told = [0; 4];

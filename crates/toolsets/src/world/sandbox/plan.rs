@@ -28,7 +28,9 @@ pub(super) struct Plan {
     pub(super) cwd_identity: Identity,
     /// The namespaces that are its own; without, it sees what the server sees.
     pub(super) spaces: Option<Spaces>,
-    /// What it sees, in the order in which it is put there.
+    /// What all programs see, which may be there before one is to begin.
+    pub(super) base: Vec<Place>,
+    /// What it sees beside that, in the order in which it is put there.
     pub(super) view: Vec<Place>,
     /// What all its processes are to bear.
     pub(super) tag: Option<u64>,

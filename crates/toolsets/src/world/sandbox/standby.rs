@@ -31,6 +31,16 @@ pub(super) struct Standby {
     groups: Option<Groups>,
 }
 
+/// What a helper is to do, with its ends of what it says.
+pub(super) struct Task {
+    /// Sealed.
+    pub(super) plan: OwnedFd,
+    pub(super) birth: OwnedFd,
+    pub(super) end: OwnedFd,
+    pub(super) workspace: OwnedFd,
+    pub(super) is_fed: bool,
+}
+
 /// Those that have nothing to do.
 #[derive(Clone, Default)]
 pub(super) struct Idle(Arc<Mutex<Waiting>>);
@@ -61,19 +71,14 @@ impl Standby {
         poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(&at_once)) == Ok(0)
     }
 
-    /// Has it make a process, which becomes the program of `plan`. Blocks until there is one that
-    /// can be ended by its number.
-    pub(super) fn order(
-        &self,
-        plan: &OwnedFd,
-        birth: &OwnedFd,
-        workspace: &OwnedFd,
-        is_fed: bool,
-    ) -> io::Result<Result<Child, Failed>> {
-        let streams = Streams::new(is_fed)?;
+    /// Has it make a process, which does what is planned. Blocks until there is one that can be
+    /// ended by its number.
+    pub(super) fn order(&self, task: &Task) -> io::Result<Result<Child, Failed>> {
+        let streams = Streams::new(task.is_fed)?;
         let theirs = streams.theirs.each_ref().map(AsFd::as_fd);
-        let [plan, birth, workspace] = [plan, birth, workspace].map(AsFd::as_fd);
-        let sent = Order { streams: theirs, plan, birth, workspace }.send(&self.line);
+        let Task { plan, birth, end, workspace, is_fed: _ } = task;
+        let [plan, birth, end, workspace] = [plan, birth, end, workspace].map(AsFd::as_fd);
+        let sent = Order { streams: theirs, plan, birth, end, workspace }.send(&self.line);
         let (mut made, mut is_apart) = (None, false);
         let failed = loop {
             match self.answer() {

@@ -204,30 +204,51 @@ impl Base {
         }
     }
 
-    /// The view of a program in `workspace`, in the order in which it is made.
-    pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<Place> {
+    /// What a program in `workspace` sees: of what all see the places around which nothing of its
+    /// own lies, and the others, both in the order in which they are made.
+    pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> (Vec<Place>, Vec<Place>) {
+        let mut own: Vec<Place> = Vec::new();
+        let (mut base, made) = (Vec::new(), self.made(workspace, wanted));
+        for (place, is_common) in made {
+            let path = at(&place, workspace);
+            if is_common && !own.iter().any(|it| path.starts_with(at(it, workspace))) {
+                base.push(place);
+            } else {
+                own.push(place);
+            }
+        }
+        (base, own)
+    }
+
+    /// All that a program in `workspace` sees, what is around first, and whether all see it.
+    fn made(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<(Place, bool)> {
         let how = wanted.how();
         let git = if wanted.repository.is_some() { &self.git[..] } else { &[] };
         let write = self.write.iter().map(|at| Place::Same { at: at.into(), how });
         let seen = wanted.seen.iter().map(|at| Place::Same { at: at.into(), how: How::Read });
-        let mut places: Vec<_> = self.places.iter().chain(git).cloned().collect();
-        places.extend(write.chain(seen));
+        let common = self.places.iter().cloned().map(|place| {
+            let is_common = !matches!(place, Place::Fresh { .. });
+            (place, is_common)
+        });
+        let mut places: Vec<_> = common.collect();
+        let own = |place| (place, false);
+        places.extend(git.iter().cloned().chain(write).chain(seen).map(own));
         // What lies in the workspace is seen there, and is what that is.
-        places.retain(|place| !at(place, workspace).starts_with(workspace));
-        places.push(Place::Workspace { how });
+        places.retain(|(place, _)| !at(place, workspace).starts_with(workspace));
+        places.push(own(Place::Workspace { how }));
         if how == How::Write {
-            places.extend(self.guards.places(workspace, wanted.repository));
+            places.extend(self.guards.places(workspace, wanted.repository).into_iter().map(own));
         }
         let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
         let hidden: Vec<_> = hidden.cloned().collect();
         let empty = |at: &Path| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
-        places.extend(held(workspace, &hidden, empty));
+        places.extend(held(workspace, &hidden, empty).into_iter().map(own));
         // What is around comes first; of two at one place the one that was named later hides.
-        places.sort_by_key(|place| at(place, workspace).components().count());
-        let mut made: Vec<Place> = Vec::with_capacity(places.len());
-        for place in places {
+        places.sort_by_cached_key(|(place, _)| at(place, workspace).components().count());
+        let mut made: Vec<(Place, bool)> = Vec::with_capacity(places.len());
+        for (place, is_common) in places {
             if !is_seen_by(&made, &place, workspace) {
-                made.push(place);
+                made.push((place, is_common));
             }
         }
         made
@@ -245,7 +266,7 @@ impl Base {
         // ask could have put a link on its way.
         let turns_back = named.components().any(|it| it == Component::ParentDir);
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
-        self.view(workspace, wanted).iter().any(|place| match place {
+        self.made(workspace, wanted).iter().any(|(place, _)| match place {
             Place::Workspace { .. } => real.starts_with(workspace),
             Place::Same { at, how: How::Write } => real.starts_with(at.path()),
             Place::Same { at, .. } => real.starts_with(at.path()) || is_called(at.path()),
@@ -273,9 +294,10 @@ fn at<'p>(place: &'p Place, workspace: &'p Path) -> &'p Path {
 }
 
 /// Whether what is `made` shows `place` as it is already.
-fn is_seen_by(made: &[Place], place: &Place, workspace: &Path) -> bool {
+fn is_seen_by(made: &[(Place, bool)], place: &Place, workspace: &Path) -> bool {
     let own = at(place, workspace);
-    let around = made.iter().rev().find(|it| own.starts_with(at(it, workspace)));
+    let made = made.iter().rev().map(|(place, _)| place);
+    let around = made.into_iter().find(|it| own.starts_with(at(it, workspace)));
     match (around, place) {
         (Some(Place::Same { how: How::Read, .. }), Place::Same { how: How::Read, .. }) => true,
         (Some(one), other) => one == other,
@@ -440,7 +462,8 @@ mod tests {
         let variable = |name: &str| (name == "HOME").then_some(home);
         let base =
             Base::look(&settings, &Beside::default(), Path::new(WORKSPACE), ["/usr/bin"], variable);
-        base.view(Path::new(WORKSPACE), &Wanted { profile, ..Wanted::ALL })
+        let (all, own) = base.view(Path::new(WORKSPACE), &Wanted { profile, ..Wanted::ALL });
+        [all, own].concat()
     }
 
     #[test]

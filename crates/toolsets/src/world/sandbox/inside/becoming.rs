@@ -5,7 +5,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::thread;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use rustix::io::pread;
 use rustix::process::{fchdir, setsid};
 use rustix::stdio::dup2_stdin;
 
-use super::super::plan::{Becoming, Bytes, Identity, Plan};
+use super::super::plan::{Becoming, Bytes, Plan};
 use super::super::step::{Failed, Step};
-use super::{Never, identity};
+use super::{Never, is};
 
 /// What runs what is no program but the text of one.
 const SHELL: &CStr = c"/bin/sh";
@@ -76,10 +76,6 @@ fn go_to_folder(plan: &Plan) -> io::Result<()> {
 fn read_nothing() -> io::Result<()> {
     let nothing = openat(CWD, c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(dup2_stdin(nothing)?)
-}
-
-fn is(file: impl AsFd, meant: Identity) -> io::Result<()> {
-    if identity(file)? == meant { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESTALE)) }
 }
 
 /// Has a session of its own, as a program has that is not confined.

@@ -1,5 +1,5 @@
-//! The two processes that stay beside a program: one in its namespaces, which passes signals on
-//! and buries, and one outside, which ends as the program did.
+//! The process that stays beside a program: the first of its namespaces, which passes signals on
+//! and buries, and tells how the program ended.
 
 #![allow(
     unsafe_code,
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use rustix::io::{read, write};
+use rustix::io::write;
 
 use super::super::step::Failed;
 use super::Never;
@@ -35,27 +35,6 @@ fn all() -> MaybeUninit<libc::sigset_t> {
     all
 }
 
-/// Waits for the first process of the namespaces, and ends as the program did, which that one
-/// tells by `told`.
-pub(super) fn end_as(first: libc::pid_t, told: &OwnedFd, birth: &OwnedFd) -> ! {
-    let_go(birth);
-    let mut ended = 0;
-    // SAFETY: it fills `ended`.
-    while unsafe { libc::waitpid(first, &raw mut ended, 0) } < 0
-        && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-    {}
-    let mut status = [0; 4];
-    let status = match read(told, &mut status) {
-        Ok(4) => i32::from_ne_bytes(status),
-        // It was killed, or could not begin.
-        Ok(_) | Err(_) => ended,
-    };
-    if libc::WIFSIGNALED(status) {
-        die_by(libc::WTERMSIG(status));
-    }
-    exit_at_once(libc::WEXITSTATUS(status))
-}
-
 /// Starts nothing any more, and holds nothing of the program's.
 fn let_go(birth: &OwnedFd) {
     use std::os::fd::AsRawFd;
@@ -68,19 +47,6 @@ fn let_go(birth: &OwnedFd) {
     }
 }
 
-fn die_by(signal: libc::c_int) {
-    // SAFETY: it ends this process, which has nothing left to do.
-    unsafe {
-        libc::signal(signal, libc::SIG_DFL);
-        let mut only = MaybeUninit::uninit();
-        libc::sigemptyset(only.as_mut_ptr());
-        libc::sigaddset(only.as_mut_ptr(), signal);
-        libc::sigprocmask(libc::SIG_UNBLOCK, only.as_ptr(), ptr::null_mut());
-        libc::kill(libc::getpid(), signal);
-    }
-    exit_at_once(128 + signal)
-}
-
 fn exit_at_once(code: libc::c_int) -> ! {
     // SAFETY: nothing here is to be done at the end.
     unsafe { libc::_exit(code) }
@@ -91,7 +57,7 @@ fn exit_at_once(code: libc::c_int) -> ! {
 pub(super) fn reap(
     program: libc::pid_t,
     grace_ms: u64,
-    status: &OwnedFd,
+    end: &OwnedFd,
     birth: &OwnedFd,
 ) -> Result<Never, Failed> {
     let_go(birth);
@@ -99,7 +65,7 @@ pub(super) fn reap(
     loop {
         let left = bury(program, |ended| {
             // Who waits for it may be gone.
-            let _ = write(status, &ended.to_ne_bytes());
+            let _ = write(end, &ended.to_ne_bytes());
             kill_from = Some(Instant::now() + Duration::from_millis(grace_ms));
         });
         if !left {

@@ -1,4 +1,7 @@
 //! All that a program sees: a root of its own, with in it what the plan names and nothing else.
+//!
+//! What all programs see the helper has ready, in a namespace that each program's is a copy of:
+//! mounted over the root that it sees itself, which hides nothing from what has that for its root.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -7,14 +10,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{
-    CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, statat,
+    symlinkat,
 };
-use rustix::io::Errno;
-use rustix::process::{chdir, fchdir};
+use rustix::io::{Errno, write};
+use rustix::process::{Signal, chdir, fchdir, getegid, geteuid, set_parent_process_death_signal};
 
-use super::super::kernel::{self, Attr};
-use super::super::plan::{Bytes, How, Place, Plan, Spaces};
+use super::super::kernel::{self, Attr, Seen};
+use super::super::plan::{Bytes, How, Identity, Place, Plan, Spaces};
 use super::super::step::{Failed, Step};
+use super::is;
+
+/// How many watchers of files a program may have; by default a user has 128.
+const INOTIFY_INSTANCES: &str = "48";
 
 /// The devices that programs need.
 const DEVICES: [&CStr; 6] =
@@ -58,35 +66,116 @@ enum Source<'p> {
     Guard(&'p Path, u64),
 }
 
-/// Makes what the program sees, and goes there. All handles from before are useless then, or
-/// closed.
-pub(super) fn make(plan: &Plan, spaces: Spaces) -> Result<(), Failed> {
-    Step::Sources.done(kernel::keep_mounts_apart())?;
-    let sources = Step::Sources.done(sources(plan))?;
+/// What a helper has ready: namespaces of users and of mounts, and its working directory the root
+/// of what all programs see.
+pub(super) struct Ready {
+    base: Vec<Place>,
+    /// No program is to see the folders that led to another's workspace.
+    workspace: Bytes,
+    /// What was found at each place.
+    found: Vec<Option<Identity>>,
+}
+
+/// Makes ready what programs see of `plan`, if that is not so yet.
+pub(super) fn prepare(
+    ready: &mut Option<Ready>,
+    plan: &Plan,
+    spaces: Spaces,
+) -> Result<(), Failed> {
+    match ready.take() {
+        Some(as_before) if as_before.fits(plan) => {
+            *ready = Some(as_before);
+            return Ok(());
+        }
+        Some(_) => Step::Root.done(kernel::take_away())?,
+        None => own_spaces(spaces)?,
+    }
+    let (base, workspace) = (plan.base.clone(), plan.workspace.clone());
+    let made = Ready { found: base.iter().map(found).collect(), base, workspace };
+    let sources = Step::Sources.done(sources(plan, &plan.base))?;
     let devices = Step::Sources.done(devices())?;
     let root = Step::Root.done(bare())?;
     for source in &sources {
         Step::Root.done(put(root.as_fd(), source))?;
     }
     Step::Root.done(put_devices(&root, &devices))?;
+    Step::Root.done(fchdir(root))?;
+    *ready = Some(made);
+    Ok(())
+}
+
+impl Ready {
+    /// Whether it is what `plan` asks for, and what is there now.
+    fn fits(&self, plan: &Plan) -> bool {
+        self.base == plan.base
+            && self.workspace == plan.workspace
+            && self.base.iter().map(found).eq(self.found.iter().copied())
+    }
+}
+
+/// What is at `place`, wherever that leads.
+fn found(place: &Place) -> Option<Identity> {
+    let Place::Same { at, .. } = place else { return None };
+    let stat = statat(CWD, at.path(), AtFlags::empty()).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Has the namespaces that programs share with the helper, or have copies of.
+fn own_spaces(spaces: Spaces) -> Result<(), Failed> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let users = if spaces.user { libc::CLONE_NEWUSER } else { 0 };
+    Step::Spaces.done(kernel::unshare(libc::CLONE_NEWNS | users))?;
+    if spaces.user {
+        Step::Ids.done(keep_ids(user, group))?;
+    }
+    // Gone with the rights that were given up, on some kernels.
+    Step::Spaces.done(set_parent_process_death_signal(Some(Signal::KILL)))?;
+    // What is mounted later in the machine may be what programs are to see.
+    Step::Sources.done(kernel::keep_mounts_apart(Seen::Theirs))
+}
+
+/// Is inside who it is outside, and nobody else: its `user` and `group` from before.
+fn keep_ids(user: u32, group: u32) -> io::Result<()> {
+    let put = |file: &str, text: &str| {
+        let file = openat(CWD, file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        write(file, text.as_bytes()).map(drop)
+    };
+    put("/proc/self/setgroups", "deny")?;
+    put("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+    put("/proc/self/gid_map", &format!("{group} {group} 1"))?;
+    // They are counted for the user outside, who would have none left. Not every kernel tells.
+    let _ = put("/proc/sys/user/max_inotify_instances", INOTIFY_INSTANCES);
+    Ok(())
+}
+
+/// Makes what the program sees, and goes there. All handles from before are useless then, or
+/// closed.
+pub(super) fn make(plan: &Plan, spaces: Spaces) -> Result<(), Failed> {
+    Step::Sources.done(kernel::keep_mounts_apart(Seen::None))?;
+    let root = Step::Root.done(step(CWD, Path::new("."), OFlags::DIRECTORY))?;
+    let sources = Step::Sources.done(sources(plan, &plan.view))?;
+    for source in &sources {
+        Step::Root.done(put(root.as_fd(), source))?;
+    }
+    Step::Root.done(put_own_devices(&root))?;
     if spaces.proc {
-        Step::Proc.done(put_proc(&root, &devices))?;
+        Step::Proc.done(put_proc(&root))?;
     }
     Step::Enter.done(enter(&root))
 }
 
-/// Opens all that is to be seen; what is not there is not seen.
-fn sources(plan: &Plan) -> io::Result<Vec<Source<'_>>> {
-    let mut sources = Vec::with_capacity(plan.view.len());
-    for place in &plan.view {
+/// Opens those of `places` that are to be seen; what is not there is not seen.
+fn sources<'p>(plan: &'p Plan, places: &'p [Place]) -> io::Result<Vec<Source<'p>>> {
+    let mut sources = Vec::with_capacity(places.len());
+    for place in places {
         let source = match place {
             Place::Link { at, to } => Source::Link(at.path(), to.path()),
             Place::Held { at } => Source::Guard(at.path(), 0),
             Place::Guarded { at } => Source::Guard(at.path(), Attr::READ_ONLY),
             Place::Fresh { at, bytes, mode } => Source::Mount(at.path(), fresh(*bytes, *mode)?),
-            // The kernel carries nothing else over from the namespace before: a handle that was
-            // opened there can be bound no more, and a path could lead elsewhere by now.
-            Place::Workspace { how } => Source::Mount(plan.workspace.path(), bound(c".", *how)?),
+            Place::Workspace { how } => {
+                Source::Mount(plan.workspace.path(), workspace(plan, *how)?)
+            }
             Place::Same { at, how } => match same(plan, at, *how) {
                 Ok(mount) => Source::Mount(at.path(), mount),
                 Err(err) if is_not_there(&err) => continue,
@@ -111,6 +200,15 @@ fn same(plan: &Plan, at: &Bytes, how: How) -> io::Result<OwnedFd> {
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = openat2(CWD, at.path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    restricted(kernel::tree_of(&found)?, how)
+}
+
+/// The workspace, which is what the server has open, wherever its path may lead by now: a handle
+/// from another namespace cannot be bound.
+fn workspace(plan: &Plan, how: How) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let found = openat(CWD, plan.workspace.path(), flags, Mode::empty())?;
+    is(&found, plan.workspace_identity)?;
     restricted(kernel::tree_of(&found)?, how)
 }
 
@@ -159,13 +257,11 @@ fn devices() -> io::Result<Vec<(&'static CStr, OwnedFd)>> {
     Ok(devices)
 }
 
-/// The new root, empty, on some folder of the old one: all that is needed of that is open.
+/// The new root, empty, over the old one, which stays what paths begin at.
 fn bare() -> io::Result<OwnedFd> {
     let root = memory(BARE_BYTES, c"755", c"8192")?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = openat(CWD, c"/tmp", flags, Mode::empty())
-        .or_else(|_| openat(CWD, c"/usr", flags, Mode::empty()))?;
-    kernel::attach(&root, folder)?;
+    kernel::attach(&root, openat(CWD, c"/", flags, Mode::empty())?)?;
     Ok(root)
 }
 
@@ -218,6 +314,11 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
     for (at, to) in LINKS {
         symlinkat(to, root, at)?;
     }
+    Ok(())
+}
+
+/// What of `/dev` each program has for itself.
+fn put_own_devices(root: &OwnedFd) -> io::Result<()> {
     let shared = memory(c"256m", c"1777", c"65536")?;
     kernel::attach(shared, folder(root, Path::new("dev/shm"))?)?;
     let pts = [(c"newinstance", None), (c"ptmxmode", Some(c"0666")), (c"mode", Some(c"0600"))];
@@ -231,17 +332,16 @@ fn put_devices(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
 
 /// Puts a `/proc` of this namespace's own there, which nothing is written to: who is root outside
 /// owns the machine's settings in it.
-fn put_proc(root: &OwnedFd, devices: &[(&CStr, OwnedFd)]) -> io::Result<()> {
+fn put_proc(root: &OwnedFd) -> io::Result<()> {
     let attr = Attr::READ_ONLY | Attr::NO_SET_ID | Attr::NO_DEVICES | Attr::NO_EXEC;
     let proc = kernel::filesystem(c"proc", &[], Attr(attr))?;
     kernel::attach(proc, folder(root, Path::new("proc"))?)?;
-    if devices.is_empty() {
-        return Ok(());
-    }
+    // As it is there already, restricted.
+    let Ok(nothing) = step(root, Path::new("dev/null"), OFlags::empty()) else { return Ok(()) };
     for at in HIDDEN {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(target) = openat(root, at, flags, Mode::empty()) else { continue };
-        kernel::attach(bound(c"/dev/null", How::Device)?, target)?;
+        kernel::attach(kernel::tree_of(&nothing)?, target)?;
     }
     Ok(())
 }
@@ -258,6 +358,12 @@ fn enter(root: &OwnedFd) -> io::Result<()> {
 ///
 /// No symlink is followed: what is there may have been put there by a program.
 fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    let whole = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    match step(root.as_fd(), whole, OFlags::DIRECTORY) {
+        Err(Errno::NOENT) => {}
+        opened => return Ok(opened?),
+    }
     let mut folder = step(root.as_fd(), Path::new("."), OFlags::DIRECTORY)?;
     for part in path.components() {
         let Component::Normal(part) = part else { continue };
@@ -300,7 +406,7 @@ fn step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result<Owne
 /// What of the view is a folder or file that is there, by its path: for rules about it.
 pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&Bytes, How)> {
     let is_own = plan.spaces.is_some();
-    plan.view.iter().filter_map(move |place| match place {
+    plan.base.iter().chain(&plan.view).filter_map(move |place| match place {
         Place::Same { at, how } => Some((at, *how)),
         // What would be fresh is the machine's, where no view is made.
         Place::Fresh { at, .. } => is_own.then_some((at, How::Write)),
