@@ -3,6 +3,7 @@
 mod files;
 mod git;
 mod places;
+mod standby;
 mod kernel;
 mod network;
 mod processes;

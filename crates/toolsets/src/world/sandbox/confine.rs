@@ -23,7 +23,7 @@ use super::layers::{self, Layers};
 use super::plan::{Becoming, Bytes, Ground, Identity, Plan, Spaces};
 use super::reserved::Reservation;
 use super::settings::{Profile, Require, Settings};
-use super::standby::{Idle, Standby, Task, is_gone};
+use super::standby::{Idle, Likeness, Standby, Task, is_gone};
 use super::view::{Base, Wanted, expanded};
 use super::{Beside, Inside, Sandbox, held};
 use crate::world::Root;
@@ -70,6 +70,7 @@ pub(in crate::world) struct Around {
     /// Whether the helper stays beside it, and hears signals for all it starts.
     pub(in crate::world) is_apart: bool,
     helper: Option<Standby>,
+    like: Likeness,
     idle: Idle,
     is_over: bool,
     _reserved: Option<Reservation>,
@@ -100,7 +101,7 @@ impl Drop for Around {
         if let Some(helper) = self.helper.take()
             && self.is_over
         {
-            self.idle.give_back(helper);
+            self.idle.give_back(helper, self.like.clone());
         }
     }
 }
@@ -136,12 +137,13 @@ impl Sandbox {
         plan.tag = Some(start.tag.number());
         plan.program = Some(becoming(start));
         let is_apart = plan.spaces.is_some();
+        let like = Likeness { workspace: plan.workspace.path().to_owned(), spaces: plan.spaces };
         let plan = plan.seal()?;
         let task = Task { plan, birth: their_birth, end: their_end, workspace, is_fed };
-        let (helper, child) = self.begun(ways, &task, begin)?;
+        let (helper, child) = self.begun(ways, &task, &like, begin)?;
         let (held, idle) = (Arc::new(held), self.0.idle.clone());
         let (helper, is_over, _reserved) = (Some(helper), false, reserved);
-        let around = Around { birth, end, held, is_apart, helper, idle, is_over, _reserved };
+        let around = Around { birth, end, held, is_apart, helper, like, idle, is_over, _reserved };
         Ok((child, around))
     }
 
@@ -150,16 +152,17 @@ impl Sandbox {
         &self,
         ways: &Ways,
         task: &Task,
+        like: &Likeness,
         begin: impl FnOnce(Image) -> io::Result<Child>,
     ) -> io::Result<(Standby, Child)> {
-        while let Some(helper) = self.0.idle.take() {
+        while let Some(mut helper) = self.0.idle.take(like) {
             match helper.order(task) {
-                // Somebody has ended it; another does as well.
+                // Somebody has ended it, or it had other things ready; another does as well.
                 Err(err) if is_gone(&err) => {}
                 begun => return Ok((helper, begun?.map_err(held::refused)?)),
             }
         }
-        let helper = Standby::begin(ways.groups(&ways.layers)?, begin)?;
+        let mut helper = Standby::begin(ways.groups(&ways.layers)?, task, begin)?;
         let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
     }

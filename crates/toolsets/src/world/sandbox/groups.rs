@@ -146,11 +146,12 @@ impl Groups {
         self.0.iter().map(|group| group.join(PROCESSES).into()).collect()
     }
 
-    /// Whether nothing is in them but the process `pid`.
-    pub(super) fn hold_only(&self, pid: Pid) -> bool {
-        let only = pid.as_raw_pid().to_string();
-        self.0.iter().all(|group| {
-            fs::read_to_string(group.join(PROCESSES)).is_ok_and(|pids| pids.trim_end() == only)
+    /// Whether nothing is in them but the processes `only`.
+    pub(super) fn hold_only(&self, only: &[Pid]) -> bool {
+        let is_known = |pid: &str| only.iter().any(|it| pid.parse() == Ok(it.as_raw_pid()));
+        // No process leaves one of them.
+        self.0.first().is_none_or(|group| {
+            fs::read_to_string(group.join(PROCESSES)).is_ok_and(|pids| pids.lines().all(is_known))
         })
     }
 }

@@ -16,7 +16,8 @@ use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
 use std::process::exit;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::{FdFlags, fcntl_setfd, write};
+use rustix::io::{FdFlags, fcntl_setfd, read, write};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, fchdir, set_parent_process_death_signal, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
@@ -26,6 +27,7 @@ use super::plan::{Identity, Plan, Spaces};
 use super::step::{Failed, Step};
 use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
+use surroundings::Ready;
 
 /// Makes a process for each program that the server orders; never returns.
 pub(super) fn enter() -> ! {
@@ -55,65 +57,87 @@ fn handed() -> Option<OwnedFd> {
     Some(line)
 }
 
-/// Joins the groups that bound what programs take, and waits for orders.
+/// Joins the groups that bound what programs take, makes ready what an order like the first needs,
+/// and has one process after another wait for its order.
 fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     Step::Plan.done(reaper::block_signals())?;
     Step::Groups.done(join(args_os().skip(1)))?;
-    let mut ready = None;
-    while let Some(Order { streams, plan, birth, end, workspace }) =
-        Step::Plan.done(Order::receive(line))?
-    {
-        let plan = Step::Plan.done(Plan::unseal(plan))?;
-        let flags = match plan.spaces {
-            Some(spaces) => {
-                surroundings::prepare(&mut ready, &plan, spaces)?;
-                flags(spaces)
-            }
-            None => 0,
-        };
+    let Some(like) = Step::Plan.done(Order::receive(line))? else { return Ok(()) };
+    let plan = Step::Plan.done(Plan::unseal(like.plan.as_fd()))?;
+    drop(like);
+    let flags = plan.spaces.map_or(0, flags);
+    let ready = plan.spaces.map(|spaces| Ready::make(plan, spaces)).transpose()?;
+    loop {
+        let (taken, take) = Step::Spaces.done(pipe_with(PipeFlags::CLOEXEC))?;
         // The server's child, as this process is: it ends with that, and is waited for by that.
         match Step::Spaces.done(kernel::fork_beside(flags))? {
-            Some(pid) => Step::Plan.done(Answer::Made(pid).send(line))?,
-            None => fulfil(line, &plan, streams, &birth, &end, workspace),
+            None => {
+                drop(taken);
+                wait_for_order(line, ready.as_ref(), &take)
+            }
+            Some(pid) => {
+                drop(take);
+                Step::Plan.done(Answer::Made(pid).send(line))?;
+                // It had no order, or one for others.
+                if read(&taken, &mut [0]) != Ok(1) {
+                    return Ok(());
+                }
+            }
         }
     }
-    Ok(())
 }
 
-/// In the process that the server knows as the program: makes what is around that, and becomes it
-/// or stays beside it.
-fn fulfil(
-    line: &OwnedFd,
-    plan: &Plan,
-    streams: [OwnedFd; 3],
-    birth: &OwnedFd,
-    end: &OwnedFd,
-    workspace: OwnedFd,
-) -> ! {
-    let apart = Step::Begin.done(stand_apart(plan, streams, &workspace));
-    drop(workspace);
-    let is_apart = apart.is_ok();
+/// In the process that the server knows as the program: makes what is around that as far as all
+/// orders are alike, waits for its own, and becomes the program or stays beside it.
+fn wait_for_order(line: &OwnedFd, ready: Option<&Ready>, take: &OwnedFd) -> ! {
+    let ordered = begin(ready).and_then(|()| Step::Plan.done(Order::receive(line)));
+    let taken = ordered.and_then(|order| {
+        let Some(order) = order else { exit(0) };
+        let plan = Step::Plan.done(Plan::unseal(order.plan.as_fd()))?;
+        if ready.is_some_and(|ready| !ready.fits(&plan)) || ready.is_none() != plan.spaces.is_none()
+        {
+            exit(0);
+        }
+        let Order { streams, birth, end, workspace, plan: _ } = order;
+        Step::Begin.done(stand_apart(&plan, streams, &workspace))?;
+        Ok((plan, birth, end))
+    });
+    let (told, taken) = match taken {
+        Ok(taken) => (Answer::Apart, Some(taken)),
+        Err(failed) => (Answer::Failed(failed), None),
+    };
     // Nobody is left to hear it, where it cannot be told.
-    if Answer::of(apart).send(line).is_err() || !is_apart {
-        exit(127);
-    }
-    let done = match plan.spaces {
-        Some(spaces) => first(plan, spaces, birth, end, line),
-        None => alone(plan),
+    let (Ok(()), Some((plan, birth, end))) = (told.send(line), taken) else { exit(127) };
+    // The next process is made when this one has all processors it can use behind it.
+    let make_next = || {
+        let _ = write(take, &[0]);
+    };
+    let done = match ready {
+        Some(_) => first(&plan, &birth, &end, line, make_next),
+        None => {
+            make_next();
+            alone(&plan)
+        }
     };
     let failed = match done {
         Ok(never) => match never {},
         Err(failed) => failed,
     };
-    let _ = write(birth, &failed.told());
+    let _ = write(&birth, &failed.told());
+    make_next();
     exit(127)
 }
 
-/// Is a process by itself: with a session, streams and a tag of its own; and in the workspace,
-/// where it sees all that the server does.
+/// Is a process with a session of its own, and what all orders need around it.
+fn begin(ready: Option<&Ready>) -> Result<(), Failed> {
+    Step::Begin.done(setsid())?;
+    Step::Begin.done(die_with_server(None))?;
+    ready.map_or(Ok(()), Ready::begin)
+}
+
+/// Has streams and a tag of its own, and is in the workspace where it sees all that the server
+/// does.
 fn stand_apart(plan: &Plan, streams: [OwnedFd; 3], workspace: &OwnedFd) -> io::Result<()> {
-    setsid()?;
-    die_with_server(None)?;
     plan.tag.map_or(Ok(()), |tag| Tag::of(tag).put_on())?;
     let [stdin, stdout, stderr] = streams;
     dup2_stdin(stdin)?;
@@ -133,15 +157,12 @@ fn alone(plan: &Plan) -> Result<Never, Failed> {
 /// starts the program.
 fn first(
     plan: &Plan,
-    spaces: Spaces,
     birth: &OwnedFd,
     end: &OwnedFd,
     line: &OwnedFd,
+    make_next: impl Fn(),
 ) -> Result<Never, Failed> {
-    if spaces.net {
-        Step::Network.done(kernel::loopback_up())?;
-    }
-    surroundings::make(plan, spaces)?;
+    surroundings::make(plan)?;
     let found = Found::of(plan)?;
     giving_up::all(plan)?;
     // Gone with the rights that were given up, on some kernels.
@@ -153,6 +174,7 @@ fn first(
         }
         Some(pid) => {
             drop(found);
+            make_next();
             // Nobody here has more to say to the server by it.
             let _ = kernel::close(line);
             reaper::reap(pid, plan.grace_ms, end, birth)

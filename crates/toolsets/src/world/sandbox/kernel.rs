@@ -146,12 +146,6 @@ pub(super) fn turn_root() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the mount away that is the working directory, with all in it.
-pub(super) fn take_away() -> io::Result<()> {
-    // SAFETY: the path is a string that ends.
-    done(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }.into()).map(drop)
-}
-
 /// Closes every descriptor from `first` on.
 pub(super) fn close_from(first: RawFd) -> io::Result<()> {
     // SAFETY: the helper has just begun, and owns none of these.

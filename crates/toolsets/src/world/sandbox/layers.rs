@@ -8,6 +8,7 @@ use rustix::io::read;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
+use super::super::processes::Image;
 use super::groups::Groups;
 use super::held::{Lacking, Layer};
 use super::plan::{Plan, Spaces};
@@ -131,8 +132,9 @@ pub(super) fn attempt(
 ) -> io::Result<Option<Failed>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let helper = Standby::begin(groups, |image| image.start(&|| Ok(setsid().map(drop)?)))?;
     let task = Task { plan: plan.seal()?, birth: theirs, end, workspace, is_fed: false };
+    let start = |image: Image| image.start(&|| Ok(setsid().map(drop)?));
+    let mut helper = Standby::begin(groups, &task, start)?;
     let made = helper.order(&task);
     drop(task);
     let child = match made {

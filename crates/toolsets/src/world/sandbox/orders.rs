@@ -29,13 +29,12 @@ pub(super) struct Order<H> {
     pub(super) workspace: H,
 }
 
-/// What a helper answers to an order: first either of the first two, then the other, unless
-/// something fails.
+/// What a helper tells.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// There is a process for it.
+    /// There is a process for the next order.
     Made(Pid),
-    /// That process is one by itself, and bears its tag.
+    /// It has its order, and bears its tag.
     Apart,
     Failed(Failed),
 }
@@ -89,11 +88,6 @@ impl Answer {
     const MADE: u8 = 0;
     const APART: u8 = 1;
     const FAILED: u8 = 2;
-
-    /// What is told of having become a process by itself.
-    pub(super) fn of(apart: Result<(), Failed>) -> Self {
-        apart.map_or_else(Self::Failed, |()| Self::Apart)
-    }
 
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
         let mut told = [0; TOLD_BYTES + 1];

@@ -2,12 +2,13 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, Write};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
+use rustix::io::pread;
 use serde::{Deserialize, Serialize};
 
 /// A file, by device and inode.
@@ -119,19 +120,19 @@ impl Plan {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
         file.write_all(&serde_json::to_vec(self)?)?;
-        file.rewind()?;
         fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
         Ok(file.into())
     }
 
     /// What [`seal`](Self::seal) made.
-    pub(super) fn unseal(plan: OwnedFd) -> io::Result<Self> {
-        if !fcntl_get_seals(&plan)?.contains(SealFlags::WRITE) {
+    pub(super) fn unseal(plan: BorrowedFd<'_>) -> io::Result<Self> {
+        if !fcntl_get_seals(plan)?.contains(SealFlags::WRITE) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut text = Vec::new();
-        File::from(plan).read_to_end(&mut text)?;
-        Ok(serde_json::from_slice(&text)?)
+        // More than one process may read it, whose place in it is one.
+        let mut text = vec![0; usize::try_from(fstat(plan)?.st_size).map_err(io::Error::other)?];
+        let read = pread(plan, &mut text, 0)?;
+        Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
     }
 }
 

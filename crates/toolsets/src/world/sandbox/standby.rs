@@ -3,15 +3,20 @@
 //! groups, takes longer than all that is around a program.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::runtime::Handle;
 
 use super::groups::Groups;
+use super::layers::AT_ONCE;
 use super::orders::{Answer, Order, line};
+use super::plan::Spaces;
 use super::step::Failed;
 use crate::world::processes::{Child, Image, Streams};
 
@@ -28,6 +33,8 @@ const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 pub(super) struct Standby {
     line: OwnedFd,
     helper: Child,
+    /// The process for the next task, once it is known.
+    next: Option<Pid>,
     groups: Option<Groups>,
 }
 
@@ -41,78 +48,120 @@ pub(super) struct Task {
     pub(super) is_fed: bool,
 }
 
+/// For which tasks a helper is: in one workspace, and in such namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Likeness {
+    pub(super) workspace: PathBuf,
+    pub(super) spaces: Option<Spaces>,
+}
+
 /// Those that have nothing to do.
 #[derive(Clone, Default)]
 pub(super) struct Idle(Arc<Mutex<Waiting>>);
 
 #[derive(Default)]
 struct Waiting {
-    helpers: Vec<(Instant, Standby)>,
+    helpers: Vec<(Instant, Likeness, Standby)>,
     is_watched: bool,
     is_closed: bool,
 }
 
 impl Standby {
-    /// One that is in `groups`, started by `start`. Blocks.
+    /// One that is in `groups`, started by `start`, and makes ready what a task like `task` needs.
+    /// Blocks.
     pub(super) fn begin(
         groups: Option<Groups>,
+        task: &Task,
         start: impl FnOnce(Image) -> io::Result<Child>,
     ) -> io::Result<Self> {
         let (line, theirs) = line()?;
         let doors = groups.as_ref().map(Groups::doors).unwrap_or_default();
         let image = Image::helper(HELPER_FILE.into(), doors, &theirs)?;
-        Ok(Self { line, helper: start(image)?, groups })
+        task.send(&line, Streams::new(false)?.theirs.each_ref().map(AsFd::as_fd))?;
+        Ok(Self { line, helper: start(image)?, next: None, groups })
     }
 
     /// Whether it is still there.
     pub(super) fn is_there(&self) -> bool {
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // It says nothing by itself: what can be read is its end.
-        poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(&at_once)) == Ok(0)
+        poll(&mut [PollFd::new(&self.line, PollFlags::empty())], Some(&AT_ONCE)) == Ok(0)
     }
 
-    /// Has it make a process, which does what is planned. Blocks until there is one that can be
-    /// ended by its number.
-    pub(super) fn order(&self, task: &Task) -> io::Result<Result<Child, Failed>> {
+    /// Has it do `task`, in a process that can be ended by its number. Blocks until there is one.
+    pub(super) fn order(&mut self, task: &Task) -> io::Result<Result<Child, Failed>> {
         let streams = Streams::new(task.is_fed)?;
-        let theirs = streams.theirs.each_ref().map(AsFd::as_fd);
-        let Task { plan, birth, end, workspace, is_fed: _ } = task;
-        let [plan, birth, end, workspace] = [plan, birth, end, workspace].map(AsFd::as_fd);
-        let sent = Order { streams: theirs, plan, birth, end, workspace }.send(&self.line);
-        let (mut made, mut is_apart) = (None, false);
+        let sent = task.send(&self.line, streams.theirs.each_ref().map(AsFd::as_fd));
+        // The process may be faster to tell that it has its order than its helper that it is made.
+        let mut is_apart = false;
         let failed = loop {
-            match self.answer() {
-                Ok(Answer::Made(pid)) => made = Some(pid),
+            match self.told(&PATIENCE) {
+                Ok(Answer::Made(pid)) => self.next = Some(pid),
                 Ok(Answer::Apart) => is_apart = true,
                 Ok(Answer::Failed(failed)) => break Ok(Err(failed)),
                 // Who could not be told has said why before, if it could.
                 Err(err) => break Err(sent.err().unwrap_or(err)),
             }
-            if let (Some(pid), true) = (made, is_apart) {
+            if let (true, Some(pid)) = (is_apart, self.next) {
+                self.next = None;
                 return Ok(Ok(Child::of(pid, streams)));
             }
         };
-        made.map_or(Ok(()), |pid| Child::of(pid, streams).end())?;
+        self.end_next();
         failed
     }
 
-    fn answer(&self) -> io::Result<Answer> {
-        match poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(&PATIENCE))? {
-            0 => Err(io::Error::other("the helper that confines programs does not answer")),
+    fn told(&self, patience: &Timespec) -> io::Result<Answer> {
+        match poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(patience))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
             _ => Answer::receive(&self.line),
         }
     }
 
-    /// Whether nothing but itself is left in its groups.
-    fn is_alone(&self) -> bool {
-        self.groups.as_ref().is_none_or(|groups| groups.hold_only(self.helper.pid))
+    /// Whether it has a process for the next task, beside which nothing is left in its groups but
+    /// itself. Blocks.
+    fn is_alone(&mut self) -> bool {
+        if let (None, Ok(Answer::Made(pid))) = (self.next, self.told(&PATIENCE)) {
+            self.next = Some(pid);
+        }
+        let Some(next) = self.next else { return false };
+        let pids = [self.helper.pid, next];
+        self.groups.as_ref().is_none_or(|groups| groups.hold_only(&pids))
+    }
+
+    fn end_next(&mut self) {
+        if let Some(next) = self.next.take() {
+            // It may have ended by itself.
+            let _ = end(next);
+        }
     }
 }
 
 impl Drop for Standby {
+    /// Has no more orders for it, upon which it and the process for the next one end.
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.helper.end();
+        let _ = shutdown(&self.line, Shutdown::Write);
+        // What it has made it tells before it ends.
+        while let Ok(answer) = self.told(&PATIENCE) {
+            if let Answer::Made(pid) = answer {
+                self.end_next();
+                self.next = Some(pid);
+            }
+        }
+        self.end_next();
+        let _ = end(self.helper.pid);
+    }
+}
+
+fn end(pid: Pid) -> io::Result<()> {
+    kill_process(pid, Signal::KILL)?;
+    waitpid(Some(pid), WaitOptions::empty())?;
+    Ok(())
+}
+
+impl Task {
+    fn send(&self, line: &OwnedFd, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+        let Self { plan, birth, end, workspace, is_fed: _ } = self;
+        let [plan, birth, end, workspace] = [plan, birth, end, workspace].map(AsFd::as_fd);
+        Order { streams, plan, birth, end, workspace }.send(line)
     }
 }
 
@@ -123,29 +172,35 @@ pub(super) fn is_gone(err: &io::Error) -> bool {
 }
 
 impl Idle {
-    /// One that stands by, if any does.
-    pub(super) fn take(&self) -> Option<Standby> {
+    /// One that stands by for what is `like` that, if any does. Blocks.
+    pub(super) fn take(&self, like: &Likeness) -> Option<Standby> {
         let mut waiting = self.waiting();
         loop {
-            let (_, standby) = waiting.helpers.pop()?;
-            if standby.is_there() {
+            let at = waiting.helpers.iter().rposition(|(_, it, _)| it == like)?;
+            let (_, _, mut standby) = waiting.helpers.remove(at);
+            drop(waiting);
+            if standby.is_there() && standby.is_alone() {
                 return Some(standby);
             }
+            waiting = self.waiting();
         }
     }
 
-    /// Lets `standby`, of whose program nothing is left, stand by for another.
-    pub(super) fn give_back(&self, standby: Standby) {
-        let (Ok(runtime), true) = (Handle::try_current(), standby.is_alone()) else { return };
+    /// Lets `standby`, of whose program nothing is left, stand by for what is `like` that.
+    pub(super) fn give_back(&self, standby: Standby, like: Likeness) {
+        let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.waiting();
-        if waiting.is_closed || waiting.helpers.len() >= IDLE_MAX {
+        if waiting.is_closed {
             return;
         }
-        waiting.helpers.push((Instant::now(), standby));
+        waiting.helpers.push((Instant::now(), like, standby));
+        let too_many = (waiting.helpers.len() > IDLE_MAX).then(|| waiting.helpers.remove(0));
         if !waiting.is_watched {
             waiting.is_watched = true;
             runtime.spawn(end_idle(Arc::downgrade(&self.0)));
         }
+        drop(waiting);
+        drop(too_many);
     }
 
     /// Ends all, and keeps none any more.
@@ -173,7 +228,7 @@ async fn end_idle(waiting: Weak<Mutex<Waiting>>) {
         let Some(waiting) = waiting.upgrade() else { return };
         let mut waiting = lock(&waiting);
         let ended: Vec<_> =
-            waiting.helpers.extract_if(.., |(since, _)| since.elapsed() >= IDLE).collect();
+            waiting.helpers.extract_if(.., |(since, _, _)| since.elapsed() >= IDLE).collect();
         waiting.is_watched = !waiting.helpers.is_empty();
         let is_over = !waiting.is_watched;
         drop(waiting);

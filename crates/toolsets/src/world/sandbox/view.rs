@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -207,34 +208,39 @@ impl Base {
     /// What a program in `workspace` sees: of what all see the places around which nothing of its
     /// own lies, and the others, both in the order in which they are made.
     pub(super) fn view(&self, workspace: &Path, wanted: &Wanted<'_>) -> (Vec<Place>, Vec<Place>) {
-        let mut own: Vec<Place> = Vec::new();
-        let (mut base, made) = (Vec::new(), self.made(workspace, wanted));
-        for (place, is_common) in made {
-            let path = at(&place, workspace);
-            if is_common && !own.iter().any(|it| path.starts_with(at(it, workspace))) {
+        let (mut base, mut own) = (Vec::new(), Vec::new());
+        let mut owned: Vec<Spelled> = Vec::new();
+        for Made { spelled, place, is_common } in self.made(workspace, wanted) {
+            if is_common && !owned.iter().any(|around| spelled.lies_in(around)) {
                 base.push(place);
             } else {
+                owned.push(spelled);
                 own.push(place);
             }
         }
         (base, own)
     }
 
-    /// All that a program in `workspace` sees, what is around first, and whether all see it.
-    fn made(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<(Place, bool)> {
+    /// All that a program in `workspace` sees, what is around first.
+    fn made(&self, workspace: &Path, wanted: &Wanted<'_>) -> Vec<Made> {
         let how = wanted.how();
         let git = if wanted.repository.is_some() { &self.git[..] } else { &[] };
         let write = self.write.iter().map(|at| Place::Same { at: at.into(), how });
         let seen = wanted.seen.iter().map(|at| Place::Same { at: at.into(), how: How::Read });
+        let made = |place: Place, is_common| {
+            let spelled = Spelled::of(at(&place, workspace));
+            Made { spelled, place, is_common }
+        };
         let common = self.places.iter().cloned().map(|place| {
             let is_common = !matches!(place, Place::Fresh { .. });
-            (place, is_common)
+            made(place, is_common)
         });
         let mut places: Vec<_> = common.collect();
-        let own = |place| (place, false);
+        let own = |place| made(place, false);
         places.extend(git.iter().cloned().chain(write).chain(seen).map(own));
         // What lies in the workspace is seen there, and is what that is.
-        places.retain(|(place, _)| !at(place, workspace).starts_with(workspace));
+        let around = Spelled::of(workspace);
+        places.retain(|it| !it.spelled.lies_in(&around));
         places.push(own(Place::Workspace { how }));
         if how == How::Write {
             places.extend(self.guards.places(workspace, wanted.repository).into_iter().map(own));
@@ -244,11 +250,11 @@ impl Base {
         let empty = |at: &Path| Place::Fresh { at: at.into(), bytes: 4096, mode: 0o555 };
         places.extend(held(workspace, &hidden, empty).into_iter().map(own));
         // What is around comes first; of two at one place the one that was named later hides.
-        places.sort_by_cached_key(|(place, _)| at(place, workspace).components().count());
-        let mut made: Vec<(Place, bool)> = Vec::with_capacity(places.len());
-        for (place, is_common) in places {
-            if !is_seen_by(&made, &place, workspace) {
-                made.push((place, is_common));
+        places.sort_by_key(|it| it.spelled.depth());
+        let mut made: Vec<Made> = Vec::with_capacity(places.len());
+        for place in places {
+            if !is_seen_by(&made, &place) {
+                made.push(place);
             }
         }
         made
@@ -266,7 +272,7 @@ impl Base {
         // ask could have put a link on its way.
         let turns_back = named.components().any(|it| it == Component::ParentDir);
         let is_called = |at: &Path| !turns_back && named.starts_with(at);
-        self.made(workspace, wanted).iter().any(|(place, _)| match place {
+        self.made(workspace, wanted).iter().any(|it| match &it.place {
             Place::Workspace { .. } => real.starts_with(workspace),
             Place::Same { at, how: How::Write } => real.starts_with(at.path()),
             Place::Same { at, .. } => real.starts_with(at.path()) || is_called(at.path()),
@@ -293,12 +299,43 @@ fn at<'p>(place: &'p Place, workspace: &'p Path) -> &'p Path {
     }
 }
 
-/// Whether what is `made` shows `place` as it is already.
-fn is_seen_by(made: &[(Place, bool)], place: &Place, workspace: &Path) -> bool {
-    let own = at(place, workspace);
-    let made = made.iter().rev().map(|(place, _)| place);
-    let around = made.into_iter().find(|it| own.starts_with(at(it, workspace)));
-    match (around, place) {
+/// A place of a view.
+struct Made {
+    spelled: Spelled,
+    place: Place,
+    /// Whether all programs see it.
+    is_common: bool,
+}
+
+/// A path with one slash after each of its parts: paths are slow to compare, and here each is with
+/// most others for each program.
+struct Spelled(Vec<u8>);
+
+impl Spelled {
+    fn of(path: &Path) -> Self {
+        let mut spelled = Vec::with_capacity(path.as_os_str().len() + 1);
+        for part in path.components() {
+            if part != Component::RootDir {
+                spelled.extend_from_slice(part.as_os_str().as_bytes());
+            }
+            spelled.push(b'/');
+        }
+        Self(spelled)
+    }
+
+    fn lies_in(&self, around: &Self) -> bool {
+        self.0.starts_with(&around.0)
+    }
+
+    fn depth(&self) -> usize {
+        self.0.iter().filter(|byte| **byte == b'/').count()
+    }
+}
+
+/// Whether what is `made` shows a place as it is already.
+fn is_seen_by(made: &[Made], Made { spelled, place, .. }: &Made) -> bool {
+    let around = made.iter().rev().find(|it| spelled.lies_in(&it.spelled));
+    match (around.map(|it| &it.place), place) {
         (Some(Place::Same { how: How::Read, .. }), Place::Same { how: How::Read, .. }) => true,
         (Some(one), other) => one == other,
         (None, _) => false,

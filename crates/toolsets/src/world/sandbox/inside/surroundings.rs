@@ -69,47 +69,53 @@ enum Source<'p> {
 /// What a helper has ready: namespaces of users and of mounts, and its working directory the root
 /// of what all programs see.
 pub(super) struct Ready {
-    base: Vec<Place>,
-    /// No program is to see the folders that led to another's workspace.
-    workspace: Bytes,
+    /// The plan for which it was made.
+    plan: Plan,
+    spaces: Spaces,
     /// What was found at each place.
     found: Vec<Option<Identity>>,
 }
 
-/// Makes ready what programs see of `plan`, if that is not so yet.
-pub(super) fn prepare(
-    ready: &mut Option<Ready>,
-    plan: &Plan,
-    spaces: Spaces,
-) -> Result<(), Failed> {
-    match ready.take() {
-        Some(as_before) if as_before.fits(plan) => {
-            *ready = Some(as_before);
-            return Ok(());
-        }
-        Some(_) => Step::Root.done(kernel::take_away())?,
-        None => own_spaces(spaces)?,
-    }
-    let (base, workspace) = (plan.base.clone(), plan.workspace.clone());
-    let made = Ready { found: base.iter().map(found).collect(), base, workspace };
-    let sources = Step::Sources.done(sources(plan, &plan.base))?;
-    let devices = Step::Sources.done(devices())?;
-    let root = Step::Root.done(bare())?;
-    for source in &sources {
-        Step::Root.done(put(root.as_fd(), source))?;
-    }
-    Step::Root.done(put_devices(&root, &devices))?;
-    Step::Root.done(fchdir(root))?;
-    *ready = Some(made);
-    Ok(())
-}
-
 impl Ready {
+    /// Makes ready what all programs see that are ordered as `plan` is, in `spaces`.
+    pub(super) fn make(plan: Plan, spaces: Spaces) -> Result<Self, Failed> {
+        own_spaces(spaces)?;
+        let found = plan.base.iter().map(found).collect();
+        let sources = Step::Sources.done(sources(&plan, &plan.base))?;
+        let devices = Step::Sources.done(devices())?;
+        let root = Step::Root.done(bare())?;
+        for source in &sources {
+            Step::Root.done(put(root.as_fd(), source))?;
+        }
+        drop(sources);
+        Step::Root.done(put_devices(&root, &devices))?;
+        Step::Root.done(fchdir(root))?;
+        // What one program is told is no other's to find here.
+        let plan = Plan { program: None, view: Vec::new(), ..plan };
+        Ok(Self { plan, spaces, found })
+    }
+
+    /// In namespaces that are one program's: makes what each has for itself.
+    pub(super) fn begin(&self) -> Result<(), Failed> {
+        if self.spaces.net {
+            Step::Network.done(kernel::loopback_up())?;
+        }
+        let root = Step::Root.done(root())?;
+        Step::Root.done(put_own_devices(&root))?;
+        if self.spaces.proc {
+            Step::Proc.done(put_proc(&root))?;
+        }
+        Ok(())
+    }
+
     /// Whether it is what `plan` asks for, and what is there now.
-    fn fits(&self, plan: &Plan) -> bool {
-        self.base == plan.base
-            && self.workspace == plan.workspace
-            && self.base.iter().map(found).eq(self.found.iter().copied())
+    ///
+    /// For another workspace it is not: no program is to see the folders that led to that.
+    pub(super) fn fits(&self, plan: &Plan) -> bool {
+        Some(self.spaces) == plan.spaces
+            && self.plan.base == plan.base
+            && self.plan.workspace == plan.workspace
+            && self.plan.base.iter().map(found).eq(self.found.iter().copied())
     }
 }
 
@@ -150,18 +156,19 @@ fn keep_ids(user: u32, group: u32) -> io::Result<()> {
 
 /// Makes what the program sees, and goes there. All handles from before are useless then, or
 /// closed.
-pub(super) fn make(plan: &Plan, spaces: Spaces) -> Result<(), Failed> {
+pub(super) fn make(plan: &Plan) -> Result<(), Failed> {
     Step::Sources.done(kernel::keep_mounts_apart(Seen::None))?;
-    let root = Step::Root.done(step(CWD, Path::new("."), OFlags::DIRECTORY))?;
+    let root = Step::Root.done(root())?;
     let sources = Step::Sources.done(sources(plan, &plan.view))?;
     for source in &sources {
         Step::Root.done(put(root.as_fd(), source))?;
     }
-    Step::Root.done(put_own_devices(&root))?;
-    if spaces.proc {
-        Step::Proc.done(put_proc(&root))?;
-    }
     Step::Enter.done(enter(&root))
+}
+
+/// The new root.
+fn root() -> io::Result<OwnedFd> {
+    Ok(step(CWD, Path::new("."), OFlags::DIRECTORY)?)
 }
 
 /// Opens those of `places` that are to be seen; what is not there is not seen.

@@ -1,0 +1,118 @@
+//! Helpers that stand by: what one has ready is what there is when a program is to begin, and of
+//! none anything is left.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::support::{Stdio, Wire};
+
+/// The helpers of the server that `client` talks to, by their numbers; the processes that wait for
+/// the next order are among them.
+fn helpers(server: u32) -> Vec<i32> {
+    let is_ours = |pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent == Some(&*server.to_string()) && line.starts_with("toolgate-sandbox")
+    };
+    let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    pids.filter(|pid| is_ours(*pid)).collect()
+}
+
+/// The connection of a client that speaks to a server of its own.
+fn stdio(client: &mut Client) -> &mut Stdio {
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio
+}
+
+#[test]
+fn a_program_after_the_first_sees_what_is_there_when_it_begins() {
+    let (workspace, read) = (Workspace::new(), TempDir::new().unwrap());
+    let shared = read.path().join("shared");
+    let put = |text: &str| {
+        fs::create_dir(&shared).unwrap();
+        fs::write(shared.join("file"), text).unwrap();
+    };
+    put("first");
+    let launch = Launch::over(&workspace).set("sandbox_read", shared.display());
+    let mut client = Client::stdio(launch, MODERN);
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let script = format!("cat {}", shared.join("file").display());
+    assert_eq!(sh(&mut client, &script).stdout, "first");
+    fs::write(shared.join("file"), "changed").unwrap();
+    assert_eq!(sh(&mut client, &script).stdout, "changed");
+    // Another folder of that name, too, and none.
+    fs::rename(&shared, read.path().join("away")).unwrap();
+    put("another");
+    assert_eq!(sh(&mut client, &script).stdout, "another");
+    fs::remove_dir_all(&shared).unwrap();
+    assert_ne!(sh(&mut client, &script).code, 0);
+    put("again");
+    assert_eq!(sh(&mut client, &script).stdout, "again");
+}
+
+#[test]
+fn a_helper_that_is_killed_is_followed_by_another_and_none_is_left_of_a_server() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let server = stdio(&mut client).take_child(|child| child.id());
+    assert_eq!(sh(&mut client, "echo one").stdout, "one\n");
+    let first = helpers(server);
+    assert!(!first.is_empty(), "none stands by");
+    for pid in &first {
+        let pid = rustix::process::Pid::from_raw(*pid).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+    assert_eq!(sh(&mut client, "echo two").stdout, "two\n");
+    let then = helpers(server);
+    assert!(!then.is_empty() && then.iter().all(|pid| !first.contains(pid)), "{first:?} {then:?}");
+    drop(client);
+    wait_until("no helper is left", || {
+        then.iter().all(|pid| !fs::exists(format!("/proc/{pid}")).unwrap())
+    });
+}
+
+#[test]
+fn programs_at_once_have_a_helper_each_and_see_nothing_of_another() {
+    let workspace = Workspace::new();
+    let mut client = confined(&workspace, "workspace");
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let calls = ["one", "two", "three"].map(|own| {
+        let script = format!("echo {own} >> /tmp/own; sleep 0.3; cat /tmp/own");
+        let arguments = json!({ "command": "sh", "args": ["-c", script] });
+        (own, client.request("tools/call", json!({ "name": "exec_run", "arguments": arguments })))
+    });
+    let stdio = stdio(&mut client);
+    calls.iter().for_each(|(_, call)| stdio.send(call));
+    for (own, call) in calls {
+        let answer = stdio.answer(call["id"].clone());
+        assert_eq!(answer["result"]["structuredContent"]["stdout"], format!("{own}\n"), "{answer}");
+    }
+}
+
+#[test]
+fn a_workspace_in_shared_memory_is_seen_beside_a_program_s_own() {
+    let workspace = TempDir::with_prefix_in("toolgate-it-", "/dev/shm").unwrap();
+    fs::write(workspace.path().join("file"), "kept").unwrap();
+    let mut client = Client::stdio(Launch::at(workspace.path()), MODERN);
+    if !holds(&mut client, "view") {
+        return;
+    }
+    let ran = sh(&mut client, "cat file; echo x > /dev/shm/other && ls /dev/shm; echo y > new");
+    let name = workspace.path().file_name().unwrap().to_str().unwrap();
+    let mut seen: Vec<_> = ran.stdout.strip_prefix("kept").unwrap_or_default().lines().collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ["other", name], "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(workspace.path().join("new")).unwrap(), "y\n");
+    assert!(!fs::exists("/dev/shm/other").unwrap());
+}
