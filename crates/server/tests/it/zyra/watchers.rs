@@ -38,7 +38,8 @@ fn who_watches_without_reading_is_dropped_and_the_job_goes_on_for_all_others() {
         launch.set("limits_message_bytes", 65_536).set("jobs_output_bytes", 2 * MUCH).served();
     let marker = Marker::new();
     let script =
-        "until [ -e go ]; do sleep 0.02; done; head -c $2 /dev/zero | tr '\\0' x; exec sleep $1";
+        "touch begun; until [ -e go ]; do sleep 0.02; done; head -c $2 /dev/zero | tr '\\0' x; \
+         exec sleep $1";
     let args = [marker.0.clone(), MUCH.to_string()];
     let arguments = json!({ "command": script, "shell": true, "args": args });
     let id = served.begin("exec-run", arguments);
@@ -49,6 +50,8 @@ fn who_watches_without_reading_is_dropped_and_the_job_goes_on_for_all_others() {
         let targets = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
         targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
     };
+    // Programs are started by a socket, too.
+    wait_until("it runs", || workspace.path("begun").exists());
     let with_slow = sockets();
     go(&workspace);
     let program = marker.started();

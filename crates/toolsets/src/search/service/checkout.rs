@@ -29,7 +29,7 @@ const FILES_BYTES_MAX: u64 = 128 << 20;
 
 /// Git moves `HEAD` so soon after it has replaced its list of files: in half a millisecond mostly,
 /// in some on a machine that is busy.
-const MOVES_WITHIN: Duration = Duration::from_millis(50);
+const MOVES_WITHIN: Duration = Duration::from_millis(150);
 /// How often it is looked whether it has.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 

@@ -67,7 +67,7 @@ pub(in crate::world) struct Around {
     end: OwnedFd,
     /// How it is confined.
     pub(in crate::world) held: Arc<Held>,
-    /// Whether the helper stays beside it, and hears signals for all it starts.
+    /// Whether another process stays beside it, and hears signals for all it starts.
     pub(in crate::world) is_apart: bool,
     helper: Option<Standby>,
     like: Likeness,
