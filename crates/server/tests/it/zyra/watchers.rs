@@ -37,9 +37,8 @@ fn who_watches_without_reading_is_dropped_and_the_job_goes_on_for_all_others() {
     let served =
         launch.set("limits_message_bytes", 65_536).set("jobs_output_bytes", 2 * MUCH).served();
     let marker = Marker::new();
-    let script =
-        "touch begun; until [ -e go ]; do sleep 0.02; done; head -c $2 /dev/zero | tr '\\0' x; \
-         exec sleep $1";
+    let wait = "touch begun; until [ -e go ]; do sleep 0.02; done";
+    let script = format!("{wait}; head -c $2 /dev/zero | tr '\\0' x; exec sleep $1");
     let args = [marker.0.clone(), MUCH.to_string()];
     let arguments = json!({ "command": script, "shell": true, "args": args });
     let id = served.begin("exec-run", arguments);
