@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -94,7 +95,13 @@ impl Spawner {
         let live = Live::new(self.mark);
         if start.inside.is_some() {
             let (house, requests) = (house.clone(), self.requests.clone());
-            let confined = spawn_blocking(move || confined(start, live, &house, &requests, token));
+            let wanted = Arc::new(());
+            let is_wanted = Arc::downgrade(&wanted);
+            let confined = spawn_blocking(move || match is_wanted.upgrade() {
+                // Its place came when nobody waited for it any more.
+                None => Err(io::ErrorKind::Interrupted.into()),
+                Some(_) => confined(start, live, &house, &requests, token),
+            });
             return confined.await.map_err(io::Error::other)?;
         }
         let Start { program, args, cwd, env, stdin, bounds: _, inside: _ } = start;

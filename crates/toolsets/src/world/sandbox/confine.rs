@@ -79,13 +79,18 @@ pub(in crate::world) struct Around {
 impl Around {
     /// How the program ended, of which nothing is left, and whose process ended as `status` says.
     pub(in crate::world) fn ended(&mut self, status: ExitStatus) -> ExitStatus {
-        self.is_over = true;
         let mut told = [0; 4];
         let is_told = poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&layers::AT_ONCE));
         match is_told.and_then(|_| read(&self.end, &mut told)) {
-            Ok(4) => ExitStatus::from_raw(i32::from_ne_bytes(told)),
+            Ok(4) => {
+                self.is_over = true;
+                ExitStatus::from_raw(i32::from_ne_bytes(told))
+            }
             // It was killed, could not begin, or was that process.
-            Ok(_) | Err(_) => status,
+            Ok(_) | Err(_) => {
+                self.is_over = !self.is_apart;
+                status
+            }
         }
     }
 
@@ -137,10 +142,12 @@ impl Sandbox {
         plan.tag = Some(start.tag.number());
         plan.program = Some(becoming(start));
         let is_apart = plan.spaces.is_some();
-        let like = Likeness { workspace: plan.workspace.path().to_owned(), spaces: plan.spaces };
-        let plan = plan.seal()?;
-        let task = Task { plan, birth: their_birth, end: their_end, workspace, is_fed };
-        let (helper, child) = self.begun(ways, &task, &like, begin)?;
+        let sealed = plan.seal()?;
+        let plan = Plan { program: None, ..plan };
+        let (spaces, view) = (plan.spaces, plan.view.clone());
+        let like = Likeness { workspace: plan.workspace.clone(), spaces, view };
+        let task = Task { plan: sealed, birth: their_birth, end: their_end, workspace, is_fed };
+        let (helper, child) = self.begun(ways, &task, plan, &like, begin)?;
         let (held, idle) = (Arc::new(held), self.0.idle.clone());
         let (helper, is_over, _reserved) = (Some(helper), false, reserved);
         let around = Around { birth, end, held, is_apart, helper, like, idle, is_over, _reserved };
@@ -152,6 +159,7 @@ impl Sandbox {
         &self,
         ways: &Ways,
         task: &Task,
+        plan: Plan,
         like: &Likeness,
         begin: impl FnOnce(Image) -> io::Result<Child>,
     ) -> io::Result<(Standby, Child)> {
@@ -162,7 +170,7 @@ impl Sandbox {
                 begun => return Ok((helper, begun?.map_err(held::refused)?)),
             }
         }
-        let mut helper = Standby::begin(ways.groups(&ways.layers)?, task, begin)?;
+        let mut helper = Standby::begin(ways.groups(&ways.layers)?, plan, task, begin)?;
         let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
     }
@@ -255,7 +263,7 @@ impl Ways {
             let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
             let handle = folder.workspace.try_clone()?;
             let plan = ways.plan(layers, &Wanted::ALL, folder);
-            layers::attempt(ways.groups(layers)?, &plan, handle)
+            layers::attempt(ways.groups(layers)?, plan, handle)
         })?;
         ways.limits = limits(&layers, room);
         ways.layers = layers;
@@ -293,6 +301,7 @@ impl Ways {
             cwd: folder.beneath.into(),
             cwd_identity: folder.cwd_identity,
             spaces,
+            groups: Vec::new(),
             tag: None,
             limits: self.limits.clone(),
             landlock: layers.landlock.map(|abi| Ground { abi, tcp: !has_own && !shares_network }),

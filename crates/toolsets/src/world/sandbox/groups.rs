@@ -1,7 +1,6 @@
 //! What bounds all processes of a run together: control groups, where this system lets us have
 //! some.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Pid;
+
+use super::plan::Bytes;
 
 /// What groups made here are called first.
 const NAME: &str = "toolgate-";
@@ -142,7 +143,7 @@ impl Parents {
 
 impl Groups {
     /// Where a process says that it joins them.
-    pub(super) fn doors(&self) -> Vec<OsString> {
+    pub(super) fn doors(&self) -> Vec<Bytes> {
         self.0.iter().map(|group| group.join(PROCESSES).into()).collect()
     }
 

@@ -9,8 +9,6 @@ mod giving_up;
 mod reaper;
 mod becoming;
 
-use std::env::args_os;
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
 use std::process::exit;
@@ -23,7 +21,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::kernel;
 use super::orders::{Answer, Order};
-use super::plan::{Identity, Plan, Spaces};
+use super::plan::{Bytes, Identity, Plan, Spaces};
 use super::step::{Failed, Step};
 use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
@@ -61,10 +59,10 @@ fn handed() -> Option<OwnedFd> {
 /// and has one process after another wait for its order.
 fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     Step::Plan.done(reaper::block_signals())?;
-    Step::Groups.done(join(args_os().skip(1)))?;
     let Some(like) = Step::Plan.done(Order::receive(line))? else { return Ok(()) };
     let plan = Step::Plan.done(Plan::unseal(like.plan.as_fd()))?;
     drop(like);
+    Step::Groups.done(join(&plan.groups))?;
     let flags = plan.spaces.map_or(0, flags);
     let ready = plan.spaces.map(|spaces| Ready::make(plan, spaces)).transpose()?;
     loop {
@@ -116,7 +114,7 @@ fn wait_for_order(line: &OwnedFd, ready: Option<&Ready>, take: &OwnedFd) -> ! {
         Some(_) => first(&plan, &birth, &end, line, make_next),
         None => {
             make_next();
-            alone(&plan)
+            alone(&plan, line)
         }
     };
     let failed = match done {
@@ -147,9 +145,10 @@ fn stand_apart(plan: &Plan, streams: [OwnedFd; 3], workspace: &OwnedFd) -> io::R
 }
 
 /// Becomes the program in the server's own surroundings.
-fn alone(plan: &Plan) -> Result<Never, Failed> {
+fn alone(plan: &Plan, line: &OwnedFd) -> Result<Never, Failed> {
     let found = Found::of(plan)?;
     giving_up::all(plan)?;
+    Step::Rights.done(die_with_server(Some(line)))?;
     becoming::become_it(plan, found)
 }
 
@@ -183,9 +182,9 @@ fn first(
 }
 
 /// Joins the groups of which these are the doors.
-fn join(doors: impl Iterator<Item = OsString>) -> io::Result<()> {
+fn join(doors: &[Bytes]) -> io::Result<()> {
     for door in doors {
-        let procs = openat(CWD, door, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let procs = openat(CWD, door.path(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         write(procs, b"0")?;
     }
     Ok(())

@@ -65,7 +65,9 @@ pub(super) fn tree_of(place: impl AsFd) -> io::Result<OwnedFd> {
 
 /// Lets a mount, and all beneath it, be used as `attr` says at most.
 pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::Result<()> {
-    let asked = MountAttr { set: attr.0, clear: 0, propagation: 0, userns: 0 };
+    // What is mounted beneath it later, elsewhere, would not be used as is said here.
+    let propagation = if is_recursive { libc::MS_PRIVATE } else { 0 };
+    let asked = MountAttr { set: attr.0, clear: 0, propagation, userns: 0 };
     let recursive = if is_recursive { AT_RECURSIVE } else { 0 };
     let flags = libc::AT_EMPTY_PATH | recursive;
     let fd = mount.as_fd().as_raw_fd();

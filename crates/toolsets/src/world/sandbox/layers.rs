@@ -127,14 +127,14 @@ impl Layers {
 /// Does all that `plan` says but the program, in `groups` and in `workspace`.
 pub(super) fn attempt(
     groups: Option<Groups>,
-    plan: &Plan,
+    plan: Plan,
     workspace: OwnedFd,
 ) -> io::Result<Option<Failed>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
     let task = Task { plan: plan.seal()?, birth: theirs, end, workspace, is_fed: false };
     let start = |image: Image| image.start(&|| Ok(setsid().map(drop)?));
-    let mut helper = Standby::begin(groups, &task, start)?;
+    let mut helper = Standby::begin(groups, plan, &task, start)?;
     let made = helper.order(&task);
     drop(task);
     let child = match made {

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg,
@@ -111,7 +112,15 @@ impl Answer {
     /// The next; an error of the kind `UnexpectedEof` where the helper is gone.
     pub(super) fn receive(line: impl AsFd) -> io::Result<Self> {
         let mut told = [0; TOLD_BYTES + 1];
-        let (got, _) = recv(line, &mut told, RecvFlags::empty())?;
+        let mut was_reset = false;
+        let got = loop {
+            match recv(&line, &mut told, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                // Who leaves an order unread has that said first, and then what it told.
+                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
+                got => break got?.0,
+            }
+        };
         if got == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -160,6 +169,24 @@ mod tests {
         drop(theirs);
         assert_eq!(Answer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         drop(ours);
+    }
+
+    #[test]
+    fn what_was_told_by_who_left_an_order_unread_is_heard() {
+        let (ours, theirs) = line().unwrap();
+        let handle = theirs.as_fd();
+        let order = Order {
+            streams: [handle; 3],
+            plan: handle,
+            birth: handle,
+            end: handle,
+            workspace: handle,
+        };
+        order.send(&ours).unwrap();
+        Answer::Apart.send(&theirs).unwrap();
+        drop(theirs);
+        assert!(matches!(Answer::receive(&ours), Ok(Answer::Apart)));
+        assert_eq!(Answer::receive(&ours).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

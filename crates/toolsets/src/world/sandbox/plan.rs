@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) base: Vec<Place>,
     /// What it sees beside that, in the order in which it is put there.
     pub(super) view: Vec<Place>,
+    /// The `cgroup.procs` of the groups that a helper is to join.
+    pub(super) groups: Vec<Bytes>,
     /// What all its processes are to bear.
     pub(super) tag: Option<u64>,
     /// Each resource's number and its limit.

@@ -4,26 +4,27 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 
 use super::groups::Groups;
 use super::layers::AT_ONCE;
 use super::orders::{Answer, Order, line};
-use super::plan::Spaces;
+use super::plan::{Bytes, Place, Plan, Spaces};
 use super::step::Failed;
 use crate::world::processes::{Child, Image, Streams};
 
 /// The helper: the server's own program.
 const HELPER_FILE: &str = "/proc/self/exe";
 /// How many stand by with nothing to do.
-const IDLE_MAX: usize = 4;
+const IDLE_MAX: usize = 6;
 /// How long one does.
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a helper may take to have a process made.
@@ -35,6 +36,7 @@ pub(super) struct Standby {
     helper: Child,
     /// The process for the next task, once it is known.
     next: Option<Pid>,
+    has_failed: bool,
     groups: Option<Groups>,
 }
 
@@ -48,11 +50,13 @@ pub(super) struct Task {
     pub(super) is_fed: bool,
 }
 
-/// For which tasks a helper is: in one workspace, and in such namespaces.
+/// For which tasks a helper is: in one workspace, in such namespaces, and with such a view, since
+/// names of what one program saw beside the others stay in what the next sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Likeness {
-    pub(super) workspace: PathBuf,
+    pub(super) workspace: Bytes,
     pub(super) spaces: Option<Spaces>,
+    pub(super) view: Vec<Place>,
 }
 
 /// Those that have nothing to do.
@@ -67,18 +71,20 @@ struct Waiting {
 }
 
 impl Standby {
-    /// One that is in `groups`, started by `start`, and makes ready what a task like `task` needs.
-    /// Blocks.
+    /// One that is in `groups`, started by `start`, and makes ready what plans like `plan` need,
+    /// which names no program: nothing of one is to lie in what another is started by. Blocks.
     pub(super) fn begin(
         groups: Option<Groups>,
+        mut plan: Plan,
         task: &Task,
         start: impl FnOnce(Image) -> io::Result<Child>,
     ) -> io::Result<Self> {
         let (line, theirs) = line()?;
-        let doors = groups.as_ref().map(Groups::doors).unwrap_or_default();
-        let image = Image::helper(HELPER_FILE.into(), doors, &theirs)?;
-        task.send(&line, Streams::new(false)?.theirs.each_ref().map(AsFd::as_fd))?;
-        Ok(Self { line, helper: start(image)?, next: None, groups })
+        plan.groups = groups.as_ref().map(Groups::doors).unwrap_or_default();
+        let image = Image::helper(HELPER_FILE.into(), Vec::new(), &theirs)?;
+        let streams = Streams::new(false)?;
+        task.send(&line, plan.seal()?.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd))?;
+        Ok(Self { line, helper: start(image)?, next: None, has_failed: false, groups })
     }
 
     /// Whether it is still there.
@@ -89,7 +95,8 @@ impl Standby {
     /// Has it do `task`, in a process that can be ended by its number. Blocks until there is one.
     pub(super) fn order(&mut self, task: &Task) -> io::Result<Result<Child, Failed>> {
         let streams = Streams::new(task.is_fed)?;
-        let sent = task.send(&self.line, streams.theirs.each_ref().map(AsFd::as_fd));
+        let sent =
+            task.send(&self.line, task.plan.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd));
         // The process may be faster to tell that it has its order than its helper that it is made.
         let mut is_apart = false;
         let failed = loop {
@@ -105,12 +112,13 @@ impl Standby {
                 return Ok(Ok(Child::of(pid, streams)));
             }
         };
-        self.end_next();
+        self.has_failed = true;
         failed
     }
 
     fn told(&self, patience: &Timespec) -> io::Result<Answer> {
-        match poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(patience))? {
+        let ready = || poll(&mut [PollFd::new(&self.line, PollFlags::IN)], Some(patience));
+        match retry_on_intr(ready)? {
             0 => Err(io::ErrorKind::TimedOut.into()),
             _ => Answer::receive(&self.line),
         }
@@ -139,6 +147,11 @@ impl Drop for Standby {
     /// Has no more orders for it, upon which it and the process for the next one end.
     fn drop(&mut self) {
         let _ = shutdown(&self.line, Shutdown::Write);
+        if self.has_failed {
+            // An order that it did not do in time is not to be done later.
+            let _ = kill_process(self.helper.pid, Signal::KILL);
+            self.end_next();
+        }
         // What it has made it tells before it ends.
         while let Ok(answer) = self.told(&PATIENCE) {
             if let Answer::Made(pid) = answer {
@@ -158,9 +171,14 @@ fn end(pid: Pid) -> io::Result<()> {
 }
 
 impl Task {
-    fn send(&self, line: &OwnedFd, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
-        let Self { plan, birth, end, workspace, is_fed: _ } = self;
-        let [plan, birth, end, workspace] = [plan, birth, end, workspace].map(AsFd::as_fd);
+    fn send(
+        &self,
+        line: &OwnedFd,
+        plan: BorrowedFd<'_>,
+        streams: [BorrowedFd<'_>; 3],
+    ) -> io::Result<()> {
+        let Self { birth, end, workspace, plan: _, is_fed: _ } = self;
+        let [birth, end, workspace] = [birth, end, workspace].map(AsFd::as_fd);
         Order { streams, plan, birth, end, workspace }.send(line)
     }
 }
@@ -200,7 +218,9 @@ impl Idle {
             runtime.spawn(end_idle(Arc::downgrade(&self.0)));
         }
         drop(waiting);
-        drop(too_many);
+        if let Some(too_many) = too_many {
+            runtime.spawn_blocking(move || drop(too_many));
+        }
     }
 
     /// Ends all, and keeps none any more.
@@ -232,8 +252,7 @@ async fn end_idle(waiting: Weak<Mutex<Waiting>>) {
         waiting.is_watched = !waiting.helpers.is_empty();
         let is_over = !waiting.is_watched;
         drop(waiting);
-        // It takes a moment, in which the others may be taken.
-        drop(ended);
+        spawn_blocking(move || drop(ended));
         if is_over {
             return;
         }
