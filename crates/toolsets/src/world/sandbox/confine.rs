@@ -119,7 +119,7 @@ impl Sandbox {
         inside: &Inside,
         start: Start,
         variables: &Variables,
-        begin: impl FnOnce(Image) -> io::Result<Child>,
+        begin: impl Fn(Image) -> io::Result<Child>,
     ) -> io::Result<(Child, Around)> {
         let ways = self.ways(&inside.workspace, variables)?;
         let held = ways.held(inside.profile);
@@ -161,7 +161,7 @@ impl Sandbox {
         task: &Task,
         plan: Plan,
         like: &Likeness,
-        begin: impl FnOnce(Image) -> io::Result<Child>,
+        begin: impl Fn(Image) -> io::Result<Child>,
     ) -> io::Result<(Standby, Child)> {
         while let Some(mut helper) = self.0.idle.take(like) {
             match helper.order(task) {
@@ -170,7 +170,13 @@ impl Sandbox {
                 begun => return Ok((helper, begun?.map_err(held::refused)?)),
             }
         }
-        let mut helper = Standby::begin(ways.groups(&ways.layers)?, plan, task, begin)?;
+        // What all see may be another by the time it is asked for: then the second fits.
+        let mut first = Standby::begin(ways.groups(&ways.layers)?, plan.clone(), task, &begin)?;
+        match first.order(task) {
+            Err(err) if is_gone(&err) => drop(first),
+            begun => return Ok((first, begun?.map_err(held::refused)?)),
+        }
+        let mut helper = Standby::begin(ways.groups(&ways.layers)?, plan, task, &begin)?;
         let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub(super) type Identity = (u64, u64);
 
 /// All that the helper needs to know.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Plan {
     /// The server's own number: who else is the parent means that the server is gone.
     pub(super) server: i32,
@@ -49,7 +49,7 @@ pub(super) struct Plan {
 }
 
 /// The program to become.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Becoming {
     /// Its file: absolute, or relative to where it starts.
     pub(super) path: Bytes,
