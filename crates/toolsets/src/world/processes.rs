@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::Stream;
 
-pub(super) use image::{Child, HANDED, HELPER, Image, Streams};
+pub(super) use image::{Child, HANDED, HELPER, Image, Streams, end};
 
 pub use captured::{Captured, Piece};
 pub use environment::refused_variable;

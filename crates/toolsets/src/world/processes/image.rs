@@ -91,15 +91,11 @@ impl Image {
         })
     }
 
-    /// The helper at `path` that confines programs, told `args` and by `handle` what more. Of the
-    /// server's environment it has nothing, nor of a program's: it runs before that is confined.
-    pub(in crate::world) fn helper(
-        path: PathBuf,
-        args: Vec<OsString>,
-        handle: &OwnedFd,
-    ) -> io::Result<Self> {
+    /// The helper at `path` that confines programs, told what by `handle`. Of the server's
+    /// environment it has nothing, nor of a program's: it runs before that is confined.
+    pub(in crate::world) fn helper(path: PathBuf, handle: &OwnedFd) -> io::Result<Self> {
         let handle = fcntl_dupfd_cloexec(handle, HANDED_MIN)?;
-        let image = Self::new(path, HELPER.to_owned(), args, [], false)?;
+        let image = Self::new(path, HELPER.to_owned(), Vec::new(), [], false)?;
         Ok(Self { handle: Some(handle), ..image })
     }
 
@@ -289,11 +285,16 @@ impl Child {
     }
 
     /// Kills it and waits for its end.
-    pub(in crate::world) fn end(&self) -> io::Result<()> {
-        kill_process(self.pid, Signal::KILL)?;
-        waitpid(Some(self.pid), WaitOptions::empty())?;
-        Ok(())
+    pub(super) fn end(&self) -> io::Result<()> {
+        end(self.pid)
     }
+}
+
+/// Kills the child `pid` and waits for its end.
+pub(in crate::world) fn end(pid: Pid) -> io::Result<()> {
+    kill_process(pid, Signal::KILL)?;
+    waitpid(Some(pid), WaitOptions::empty())?;
+    Ok(())
 }
 
 #[cfg(test)]

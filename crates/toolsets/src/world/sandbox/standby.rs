@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
@@ -19,7 +19,7 @@ use super::layers::AT_ONCE;
 use super::orders::{Answer, Order, line};
 use super::plan::{Bytes, Place, Plan, Spaces};
 use super::step::Failed;
-use crate::world::processes::{Child, Image, Streams};
+use crate::world::processes::{Child, Image, Streams, end};
 
 /// The helper: the server's own program.
 const HELPER_FILE: &str = "/proc/self/exe";
@@ -81,7 +81,7 @@ impl Standby {
     ) -> io::Result<Self> {
         let (line, theirs) = line()?;
         plan.groups = groups.as_ref().map(Groups::doors).unwrap_or_default();
-        let image = Image::helper(HELPER_FILE.into(), Vec::new(), &theirs)?;
+        let image = Image::helper(HELPER_FILE.into(), &theirs)?;
         let streams = Streams::new(false)?;
         task.send(&line, plan.seal()?.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd))?;
         Ok(Self { line, helper: start(image)?, next: None, has_failed: false, groups })
@@ -162,12 +162,6 @@ impl Drop for Standby {
         self.end_next();
         let _ = end(self.helper.pid);
     }
-}
-
-fn end(pid: Pid) -> io::Result<()> {
-    kill_process(pid, Signal::KILL)?;
-    waitpid(Some(pid), WaitOptions::empty())?;
-    Ok(())
 }
 
 impl Task {

@@ -69,8 +69,8 @@ enum Source<'p> {
 /// What a helper has ready: namespaces of users and of mounts, and its working directory the root
 /// of what all programs see.
 pub(super) struct Ready {
-    /// The plan for which it was made.
-    plan: Plan,
+    base: Vec<Place>,
+    workspace: Bytes,
     spaces: Spaces,
     /// What was found at each place.
     found: Vec<Option<Identity>>,
@@ -90,9 +90,7 @@ impl Ready {
         drop(sources);
         Step::Root.done(put_devices(&root, &devices))?;
         Step::Root.done(fchdir(root))?;
-        // What one program is told is no other's to find here.
-        let plan = Plan { program: None, view: Vec::new(), ..plan };
-        Ok(Self { plan, spaces, found })
+        Ok(Self { base: plan.base, workspace: plan.workspace, spaces, found })
     }
 
     /// In namespaces that are one program's: makes what each has for itself.
@@ -113,9 +111,9 @@ impl Ready {
     /// For another workspace it is not: no program is to see the folders that led to that.
     pub(super) fn fits(&self, plan: &Plan) -> bool {
         Some(self.spaces) == plan.spaces
-            && self.plan.base == plan.base
-            && self.plan.workspace == plan.workspace
-            && self.plan.base.iter().map(found).eq(self.found.iter().copied())
+            && self.base == plan.base
+            && self.workspace == plan.workspace
+            && self.base.iter().map(found).eq(self.found.iter().copied())
     }
 }
 
