@@ -23,6 +23,7 @@ mod plan;
 mod step;
 mod inside;
 mod kernel;
+mod ways;
 mod confine;
 mod outside;
 mod own;
@@ -47,10 +48,10 @@ pub(crate) use step::{Failed, Step};
 
 use super::Root;
 use super::processes::HELPER;
-use confine::Ways;
 use outside::Outside;
 use reserved::Reserved;
 use standby::Idle;
+use ways::Ways;
 
 /// How programs are confined. Cheap to clone.
 #[derive(Clone)]

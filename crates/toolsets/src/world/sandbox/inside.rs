@@ -4,6 +4,7 @@
 //! anything; what it gives up it gives up before it becomes the program; and no handle from before
 //! goes with the program, since by one all mounts can be gone round.
 
+mod ready;
 mod surroundings;
 mod giving_up;
 mod reaper;
@@ -25,7 +26,7 @@ use super::plan::{Bytes, Identity, Plan, Spaces};
 use super::step::{Failed, Step};
 use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
-use surroundings::Ready;
+use ready::Ready;
 
 /// Makes a process for each program that the server orders; never returns.
 pub(super) fn enter() -> ! {

@@ -138,6 +138,20 @@ impl Plan {
     }
 }
 
+impl Place {
+    /// Where it is, for a program in `workspace`.
+    pub(super) fn at<'p>(&'p self, workspace: &'p Path) -> &'p Path {
+        match self {
+            Self::Same { at, .. }
+            | Self::Link { at, .. }
+            | Self::Fresh { at, .. }
+            | Self::Held { at }
+            | Self::Guarded { at } => at.path(),
+            Self::Workspace { .. } => workspace,
+        }
+    }
+}
+
 impl Bytes {
     pub(super) fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.bytes()))

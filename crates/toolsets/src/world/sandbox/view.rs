@@ -1,116 +1,17 @@
 //! What a program sees: the system's programs, the toolchains in its `PATH`, the workspace, and
 //! empty folders where it may leave what nobody keeps.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::io::Read;
+mod found;
+
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
+pub(super) use self::found::{ETC, SYSTEM};
+use self::found::{Found, Homes};
 use super::guards::{Guards, held};
 use super::plan::{How, Place};
 use super::settings::{GitFolder, Profile, Settings};
 use super::{Beside, Inside};
-
-/// Where the system keeps its programs and what they need.
-pub(super) const SYSTEM: [&str; 9] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store"];
-
-/// What of `/etc` programs need, and no more of it: the rest may be secret.
-pub(super) const ETC: &[&str] = &[
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "ld.so.preload",
-    "passwd",
-    "group",
-    "nsswitch.conf",
-    "hosts",
-    "host.conf",
-    "hostname",
-    "resolv.conf",
-    "gai.conf",
-    "localtime",
-    "timezone",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "ca-certificates",
-    "pki/tls/certs",
-    "pki/ca-trust/extracted",
-    "alternatives",
-    "services",
-    "protocols",
-    "os-release",
-    "debian_version",
-    "lsb-release",
-    "mime.types",
-    "magic",
-    "terminfo",
-    "inputrc",
-    "fonts",
-    "java",
-    "java-17-openjdk",
-    "java-21-openjdk",
-    "python3",
-    "perl",
-    "gitconfig",
-    "gitattributes",
-    "crypto-policies",
-    "npmrc",
-    "login.defs",
-    "shells",
-    "profile",
-    "bash.bashrc",
-];
-
-/// What the folder around a folder of programs has that these need; beside may lie anything.
-const PREFIX: &[&str] = &[
-    "bin",
-    "sbin",
-    "shims",
-    "lib",
-    "lib32",
-    "lib64",
-    "libexec",
-    "include",
-    "share",
-    "versions",
-    "version",
-    "plugins",
-    "pyenv.d",
-    "completions",
-    "conda-meta",
-    "pyvenv.cfg",
-    "jmods",
-    "conf",
-    "release",
-    "pkg",
-    "node_modules",
-];
-
-/// What of cargo's home builds need: not the tokens.
-const CARGO: &[&str] =
-    &["bin", "env", "config", "config.toml", "registry", "git", ".crates.toml", ".crates2.json"];
-
-/// Variables that name a folder which is a toolchain or its cache, and nothing else.
-const HOMES: &[&str] =
-    &["RUSTUP_HOME", "JAVA_HOME", "DOTNET_ROOT", "GOROOT", "GOMODCACHE", "NUGET_PACKAGES"];
-
-/// Variables that name a folder as [`PREFIX`] knows it.
-const PREFIXES: &[&str] = &["VIRTUAL_ENV", "PYENV_ROOT"];
-
-/// Variables that name a folder for what can be made again.
-const CACHES: &[&str] = &["TMPDIR", "XDG_CACHE_HOME", "GOCACHE"];
-
-/// How much is read of what says where a virtual environment's interpreter is.
-const PYVENV_BYTES: u64 = 64 << 10;
-
-/// What an installation of Python is made of.
-const PYTHON: &[&str] = &["bin", "lib", "lib64", "include", "share"];
-
-const TMP_BYTES: u64 = 1 << 30;
-const HOME_BYTES: u64 = 512 << 20;
 
 /// What there is on this machine, looked at once.
 #[derive(Debug, Clone)]
@@ -157,45 +58,23 @@ impl<'i> Wanted<'i> {
 impl Base {
     /// What programs in `workspace` see that are sought in `paths`, by a server with the
     /// `variable`s.
-    pub(super) fn look<'p, 'v>(
+    pub(super) fn look<'p>(
         settings: &Settings,
         beside: &Beside,
         workspace: &Path,
         paths: impl IntoIterator<Item = &'p str>,
-        variable: impl Fn(&str) -> Option<&'v OsStr>,
+        variable: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Self {
-        let folder = |name: &str| variable(name).map(PathBuf::from).filter(|it| it.is_absolute());
-        let home = folder("HOME").filter(|home| home.parent().is_some());
-        let at_home = |name: &str| home.as_ref().map(|home| home.join(name));
-        let write = settings.write.iter().map(|path| expanded(path, home.as_deref()));
-        let write: Vec<_> = write.collect();
-        let written = || write.iter().cloned().chain([workspace.to_owned()]).collect();
-        let mut found = Found { places: Vec::new(), written: written() };
-        SYSTEM.iter().for_each(|at| found.seen(Path::new(at)));
-        ETC.iter().for_each(|name| found.seen(&Path::new("/etc").join(name)));
-        found.fresh(Path::new("/tmp"), TMP_BYTES, 0o1777);
-        found.fresh(Path::new("/var/tmp"), HOME_BYTES, 0o1777);
-        home.iter().for_each(|home| found.fresh(home, HOME_BYTES, 0o755));
-        for cache in CACHES.iter().filter_map(|name| folder(name)) {
-            found.fresh(&cache, HOME_BYTES, 0o755);
-        }
-        let cargo = folder("CARGO_HOME").or_else(|| at_home(".cargo"));
-        found.parts(cargo.as_deref(), CARGO);
-        found.parts(folder("RUSTUP_HOME").or_else(|| at_home(".rustup")).as_deref(), &[""]);
-        found.parts(folder("GOPATH").or_else(|| at_home("go")).as_deref(), &["bin", "pkg"]);
-        HOMES.iter().for_each(|name| found.parts(folder(name).as_deref(), &[""]));
-        PREFIXES.iter().for_each(|name| found.prefix(folder(name).as_deref(), home.as_deref()));
-        let folders = paths.into_iter().flat_map(|path| path.split(':')).map(Path::new);
-        for folder in folders.filter(|folder| folder.is_absolute()) {
-            found.programs(folder, home.as_deref(), cargo.as_deref());
-        }
-        for path in &settings.read {
-            found.named(&expanded(path, home.as_deref()));
-        }
-        let mut git = Found { places: Vec::new(), written: written() };
-        git.parts(home.as_deref(), &[".gitconfig"]);
-        let configuration = folder("XDG_CONFIG_HOME").or_else(|| at_home(".config"));
-        configuration.iter().for_each(|folder| git.but_secrets(&folder.join("git")));
+        let homes = Homes::of(variable);
+        let home = homes.home.as_deref();
+        let write: Vec<_> = settings.write.iter().map(|path| expanded(path, home)).collect();
+        let written: Vec<_> = write.iter().cloned().chain([workspace.to_owned()]).collect();
+        let mut found = Found::none(written.clone());
+        found.system(&homes);
+        found.toolchains(&homes, paths);
+        settings.read.iter().for_each(|path| found.named(&expanded(path, home)));
+        let mut git = Found::none(written);
+        git.git(&homes);
         Self {
             places: found.places,
             git: git.places,
@@ -228,7 +107,7 @@ impl Base {
         let write = self.write.iter().map(|at| Place::Same { at: at.into(), how });
         let seen = wanted.seen.iter().map(|at| Place::Same { at: at.into(), how: How::Read });
         let made = |place: Place, is_common| {
-            let spelled = Spelled::of(at(&place, workspace));
+            let spelled = Spelled::of(place.at(workspace));
             Made { spelled, place, is_common }
         };
         let common = self.places.iter().cloned().map(|place| {
@@ -287,18 +166,6 @@ impl Base {
     }
 }
 
-/// Where `place` is.
-fn at<'p>(place: &'p Place, workspace: &'p Path) -> &'p Path {
-    match place {
-        Place::Same { at, .. }
-        | Place::Link { at, .. }
-        | Place::Fresh { at, .. }
-        | Place::Held { at }
-        | Place::Guarded { at } => at.path(),
-        Place::Workspace { .. } => workspace,
-    }
-}
-
 /// A place of a view.
 struct Made {
     spelled: Spelled,
@@ -350,143 +217,6 @@ pub(super) fn expanded(path: &str, home: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The places that were found so far.
-struct Found {
-    places: Vec<Place>,
-    /// What programs write: where that leads is theirs to say, and nothing to be looked for.
-    written: Vec<PathBuf>,
-}
-
-impl Found {
-    fn is_written(&self, at: &Path) -> bool {
-        self.written.iter().any(|written| at.starts_with(written))
-    }
-
-    /// What is at `at`, to be seen and run, unless programs decide what that is.
-    fn seen(&mut self, at: &Path) {
-        if !self.is_written(at) {
-            self.named(at);
-        }
-    }
-
-    /// What is at `at`, which somebody has named. A symlink into the system's own stays one.
-    fn named(&mut self, at: &Path) {
-        let Ok(found) = fs::symlink_metadata(at) else { return };
-        let place = if found.is_symlink() {
-            let Ok(real) = fs::canonicalize(at) else { return };
-            let is_system = SYSTEM.iter().any(|system| real.starts_with(system));
-            match fs::read_link(at) {
-                Ok(to) if is_system => Place::Link { at: at.into(), to: to.into() },
-                _ => Place::Same { at: at.into(), how: How::Read },
-            }
-        } else {
-            Place::Same { at: at.into(), how: How::Read }
-        };
-        if !self.places.contains(&place) {
-            self.places.push(place);
-        }
-    }
-
-    /// What is in `folder`, but for what may hold passwords.
-    fn but_secrets(&mut self, folder: &Path) {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        for entry in entries {
-            let name = entry.file_name().to_string_lossy().to_lowercase();
-            if !name.contains("credential") && !name.contains("cookie") {
-                self.seen(&entry.path());
-            }
-        }
-    }
-
-    fn fresh(&mut self, at: &Path, bytes: u64, mode: u32) {
-        let is_there = self.places.iter().any(|it| super::view::at(it, at) == at);
-        // In what cannot be written no folder can be made to put it on.
-        let fits = fs::metadata(at).is_ok_and(|it| it.is_dir()) || !is_system(at);
-        if !is_there && fits {
-            self.places.push(Place::Fresh { at: at.into(), bytes, mode });
-        }
-    }
-
-    fn parts(&mut self, folder: Option<&Path>, parts: &[&str]) {
-        let Some(folder) = folder else { return };
-        for part in parts {
-            let at = if part.is_empty() { folder.to_owned() } else { folder.join(part) };
-            self.seen(&at);
-        }
-    }
-
-    /// What programs need that lie in a folder of `prefix`.
-    fn prefix(&mut self, prefix: Option<&Path>, home: Option<&Path>) {
-        let Some(prefix) = prefix else { return };
-        if is_of_people(prefix, home) || is_system(prefix) {
-            return;
-        }
-        self.parts(Some(prefix), PREFIX);
-        // Its own interpreter is another's.
-        if let Some(base) = interpreter_of(prefix).filter(|base| !is_of_people(base, home)) {
-            self.parts(Some(&base), PYTHON);
-        }
-    }
-
-    /// The programs in a folder of `PATH`, and what lies around it for them.
-    fn programs(&mut self, folder: &Path, home: Option<&Path>, cargo: Option<&Path>) {
-        let real = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-        // What is written is seen as that, and leads nowhere else.
-        let folders = if self.is_written(folder) { [folder, folder] } else { [folder, &real] };
-        for folder in folders {
-            // A home is no toolchain, whoever put it there.
-            if is_system(folder) || home.is_some_and(|home| home.starts_with(folder)) {
-                return;
-            }
-            self.seen(folder);
-            let is_bin = folder.file_name().is_some_and(|name| name == "bin" || name == "shims");
-            let prefix = folder
-                .parent()
-                .filter(|prefix| is_bin && Some(*prefix) != cargo && !prefix.ends_with(".local"));
-            let is_prefix = |prefix: &&Path| {
-                ["lib", "lib64", "libexec", "pyvenv.cfg"].iter().any(|it| prefix.join(it).exists())
-            };
-            self.prefix(prefix.filter(is_prefix), home);
-        }
-    }
-}
-
-/// Whether in `folder` there is more than an installation of something.
-fn is_of_people(folder: &Path, home: Option<&Path>) -> bool {
-    folder.parent().is_none()
-        || folder.ends_with(".local")
-        || home.is_some_and(|it| it.starts_with(folder))
-}
-
-/// The installation of Python that the virtual environment `prefix` says it is made of, if it is
-/// one: a program may have written what says so.
-fn interpreter_of(prefix: &Path) -> Option<PathBuf> {
-    let mut file = fs::OpenOptions::new();
-    // Not to wait for what is no file.
-    file.read(true).custom_flags(libc::O_NONBLOCK);
-    let file = file.open(prefix.join("pyvenv.cfg")).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut told = String::new();
-    file.take(PYVENV_BYTES).read_to_string(&mut told).ok()?;
-    let programs = told.lines().find_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        (name.trim() == "home").then(|| PathBuf::from(value.trim()))
-    })?;
-    let programs = fs::canonicalize(programs).ok().filter(|it| it.ends_with("bin"))?;
-    let base = programs.parent()?.to_owned();
-    let libraries = fs::read_dir(base.join("lib")).ok()?;
-    let has_library = libraries
-        .flatten()
-        .any(|it| it.file_name().as_encoded_bytes().starts_with(b"python3") && it.path().is_dir());
-    (has_library && programs.join("python3").is_file()).then_some(base)
-}
-
-fn is_system(path: &Path) -> bool {
-    SYSTEM.iter().any(|system| path.starts_with(system))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,10 +225,9 @@ mod tests {
 
     fn view(profile: Profile) -> Vec<Place> {
         let settings = Settings { write: vec!["~/shared".to_owned()], ..Settings::default() };
-        let home = OsStr::new("/root");
-        let variable = |name: &str| (name == "HOME").then_some(home);
-        let base =
-            Base::look(&settings, &Beside::default(), Path::new(WORKSPACE), ["/usr/bin"], variable);
+        let variable = |name: &str| (name == "HOME").then(|| "/root".into());
+        let beside = Beside::default();
+        let base = Base::look(&settings, &beside, Path::new(WORKSPACE), ["/usr/bin"], &variable);
         let (all, own) = base.view(Path::new(WORKSPACE), &Wanted { profile, ..Wanted::ALL });
         [all, own].concat()
     }
@@ -508,7 +237,7 @@ mod tests {
         let view = view(Profile::Workspace);
         let workspace = Path::new(WORKSPACE);
         let position = |path: &str| {
-            view.iter().position(|place| at(place, workspace) == Path::new(path)).unwrap()
+            view.iter().position(|place| place.at(workspace) == Path::new(path)).unwrap()
         };
         assert!(position("/root") < position(WORKSPACE));
         assert!(position("/root") < position("/root/shared"));
@@ -532,7 +261,7 @@ mod tests {
     fn of_etc_nothing_is_seen_that_is_secret() {
         let secret = ["/etc/shadow", "/etc/ssl/private", "/etc/ssl", "/etc"];
         for place in view(Profile::Network) {
-            let at = at(&place, Path::new(WORKSPACE)).to_owned();
+            let at = place.at(Path::new(WORKSPACE)).to_owned();
             assert!(!secret.contains(&at.to_str().unwrap()), "{at:?}");
         }
     }
