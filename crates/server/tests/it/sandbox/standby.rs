@@ -1,7 +1,9 @@
 //! Helpers that stand by: what one has ready is what there is when a program is to begin, and of
 //! none anything is left.
 
+use std::env::temp_dir;
 use std::fs;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
@@ -30,7 +32,15 @@ fn stdio(client: &mut Client) -> &mut Stdio {
 
 #[test]
 fn a_program_after_the_first_sees_what_is_there_when_it_begins() {
-    let (workspace, read) = (Workspace::new(), TempDir::new().unwrap());
+    // What lies in `/tmp` each program has for itself, and what lies elsewhere its helper has ready.
+    for around in [temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))] {
+        fs::create_dir_all(&around).unwrap();
+        is_seen_as_it_is(&TempDir::with_prefix_in("toolgate-it-", around).unwrap());
+    }
+}
+
+fn is_seen_as_it_is(read: &TempDir) {
+    let workspace = Workspace::new();
     let shared = read.path().join("shared");
     let put = |text: &str| {
         fs::create_dir(&shared).unwrap();
