@@ -12,6 +12,8 @@ use super::spoken::{Dialect, Said};
 /// How much of what a call may be answered with: four times the most that a tool gives at once,
 /// since a wire may say it twice and escape it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// What is said first of an answer that took too long.
+pub(super) const LATE: &str = "it took";
 
 /// Gives each of `came` the outcome of its record.
 pub(super) fn with_records(play: &Play, came: &mut [Came]) {
@@ -290,7 +292,7 @@ fn answer(play: &Play, assert: &Assert, came: &Came) -> Option<String> {
             (!statuses.contains(&said.status)).then(|| format!("status {}: {}", said.status, shown))
         }
         Assert::MaxMs(most) => (came.took.as_millis() > *most)
-            .then(|| format!("it took {} ms, more than {most}", came.took.as_millis())),
+            .then(|| format!("{LATE} {} ms, more than {most}", came.took.as_millis())),
         Assert::MaxBytes => (said.raw.len() > ANSWER_BYTES_MAX)
             .then(|| format!("{} bytes were answered", said.raw.len())),
         Assert::Truncated => {
