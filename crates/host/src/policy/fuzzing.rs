@@ -1,7 +1,6 @@
 //! What fuzzing calls: expressions, paths and patterns, as whoever writes rules and whoever calls
 //! may write them. Parts are parted by the byte 0x1f.
 
-use globset::Glob;
 use serde_json::{Value, json};
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold};
 
@@ -83,13 +82,10 @@ pub(crate) fn patterns(bytes: &[u8]) {
         let _ = found.check(&[id]);
     }
     if let Ok(found) = Name::new(pattern) {
-        let is = found.matches(name);
-        if is_simple(pattern) && !name.contains('/') {
-            let model = matches(&letters(pattern), &letters(name));
-            assert_eq!(is, model, "{pattern:?} of {name:?}");
-        }
+        let model = matches(&letters(pattern), &letters(name));
+        assert_eq!(found.matches(name), model, "{pattern:?} of {name:?}");
     } else {
-        assert!(Glob::new(pattern).is_err());
+        assert!(pattern.len() > 1000 || pattern.contains(['[', ']', '{', '}', '\\']));
     }
 }
 

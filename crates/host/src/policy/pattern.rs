@@ -1,6 +1,7 @@
 //! Patterns over tools and over names, and why one cannot be meant.
 
 use globset::{Glob, GlobMatcher};
+use regex::Regex;
 use toolgate_contract::{ToolId, ToolSpec, fold};
 
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
@@ -64,7 +65,7 @@ impl Pattern {
 
     /// Whether it matches the tool `id`.
     pub(crate) fn matches(&self, id: &ToolId) -> bool {
-        self.folded.is_match(fold(id.as_str()))
+        self.folded.is_match(&*fold(id.as_str()))
     }
 
     /// Refuses it if it matches none of `tools`.
@@ -80,25 +81,42 @@ impl Pattern {
     }
 }
 
-/// A pattern over names of callers and of roles: most are a name alone.
+/// A pattern over names of callers and of roles, in which `*` is anything and `?` one character:
+/// most are a name alone.
 pub(super) enum Name {
     Exact(Box<str>),
-    Like(GlobMatcher),
+    Like(Regex),
 }
 
 impl Name {
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
-        if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+        if let Some(sign) = pattern.chars().find(|letter| r"[]{}\".contains(*letter)) {
+            return Err(format!(
+                "`{pattern}`: a pattern over names has no `{sign}`; `*` is anything in it and `?` \
+                 one character"
+            ));
+        }
+        if !pattern.contains(['*', '?']) {
             return Ok(Self::Exact(pattern.into()));
         }
-        let glob = Glob::new(pattern).map_err(|err| format!("`{pattern}`: {}", err.kind()))?;
-        Ok(Self::Like(glob.compile_matcher()))
+        let like = Regex::new(&expression(pattern)).map_err(|err| format!("`{pattern}`: {err}"))?;
+        Ok(Self::Like(like))
     }
 
     pub(super) fn matches(&self, name: &str) -> bool {
         match self {
             Self::Exact(exact) => **exact == *name,
-            Self::Like(glob) => glob.is_match(name),
+            Self::Like(like) => like.is_match(name),
         }
     }
+}
+
+/// What matches what `pattern` does, a character at a time.
+fn expression(pattern: &str) -> String {
+    let letter = |letter: char| match letter {
+        '*' => ".*".to_owned(),
+        '?' => ".".to_owned(),
+        letter => regex::escape(letter.encode_utf8(&mut [0; 4])),
+    };
+    format!(r"(?s)\A{}\z", pattern.chars().map(letter).collect::<String>())
 }

@@ -4,13 +4,14 @@ use proptest::prelude::*;
 use serde_json::json;
 use toolgate_contract::{CallError, CallerKind};
 
+use super::pattern::Name;
 use super::*;
 
 fn spec(id: &str, effects: Effects) -> ToolSpec {
     let properties = json!({ "path": { "type": "string", "default": "." } });
     ToolSpec {
         paths: ["path", "paths"].map(str::to_owned).to_vec(),
-        input_schema: json!({ "type": "object", "properties": properties }),
+        input_schema: json!({ "type": "object", "properties": properties }).into(),
         ..ToolSpec::new(ToolId::new(id).expect("an id"), "", "", effects)
     }
 }
@@ -99,6 +100,27 @@ fn what_restricts_a_tool_restricts_what_is_ruled_as_it_and_what_allows_it_allows
     }
     let policy = policy(&[rule("r", Effect::Allow, &["exec.run"], None)], Effect::Deny);
     assert_eq!(decided(&policy, &ruled, &json!({})).0, Decision::Denied);
+}
+
+#[test]
+fn a_name_is_matched_by_the_character() {
+    let of = |pattern: &str| Name::new(pattern).expect("a pattern");
+    for (pattern, name, is) in [
+        ("ci", "ci", true),
+        ("ci", "ci2", false),
+        ("okta:*", "okta:ada", true),
+        ("*", "", true),
+        ("J?rg", "J\u{f6}rg", true),
+        ("J??rg", "J\u{f6}rg", false),
+        ("a.c", "abc", false),
+        ("a?c", "a\nc", true),
+    ] {
+        assert_eq!(of(pattern).matches(name), is, "{pattern} of {name}");
+    }
+    for pattern in ["{a,b}", "[ab]", "a]", r"\*"] {
+        let why = Name::new(pattern).err().expect("no pattern");
+        assert!(why.contains("`*` is anything"), "{why}");
+    }
 }
 
 #[test]

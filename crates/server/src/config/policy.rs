@@ -32,7 +32,8 @@ pub struct Rule {
     pub name: String,
     /// What comes of it: `allow`, `deny` or `confirm`, which has a person agree first.
     pub effect: Effect,
-    /// Patterns over names of callers, of which one must match, e.g. `ci` or `okta:*`.
+    /// Patterns over names of callers, of which one must match, e.g. `ci` or `okta:*`: `*` is
+    /// anything, `?` one character.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
     /// Patterns over roles, of which one must match one of the caller's.
