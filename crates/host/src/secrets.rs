@@ -115,7 +115,7 @@ impl Secrets {
 
     /// `text` without secrets.
     pub fn redacted<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.names.without(without_forms(without_values(&self.values, text)))
+        self.names.without(shapes::without(&FORMS, without_values(&self.values, text)))
     }
 
     /// What of `input` is a secret by its name, to be remembered while the call goes on.
@@ -143,7 +143,7 @@ impl Secrets {
             if of_call.too_many {
                 return instead.to_owned();
             }
-            match self.names.without(without_forms(without_values(&values, &text))) {
+            match self.names.without(shapes::without(&FORMS, without_values(&values, &text))) {
                 Cow::Borrowed(_) => text,
                 Cow::Owned(clean) => clean,
             }
@@ -321,16 +321,6 @@ fn without_values<'t>(values: &[impl AsRef<str>], text: &'t str) -> Cow<'t, str>
         let value = value.as_ref();
         if text.contains(value) {
             text = Cow::Owned(text.replace(value, REDACTED));
-        }
-    }
-    text
-}
-
-/// `text` without what looks like a secret.
-fn without_forms(mut text: Cow<'_, str>) -> Cow<'_, str> {
-    for (form, instead) in FORMS.iter() {
-        if form.is_match(&text) {
-            text = Cow::Owned(form.replace_all(&text, *instead).into_owned());
         }
     }
     text

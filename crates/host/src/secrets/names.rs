@@ -2,16 +2,14 @@
 
 use std::borrow::Cow;
 
-use regex::Regex;
-
-use super::shapes::{NAME_BYTES_MAX, named_forms, names_a_secret};
+use super::shapes::{self, Form, NAME_BYTES_MAX, named_forms, names_a_secret};
 
 /// Names of secrets, as whoever runs the server says them.
 #[derive(Default)]
 pub(super) struct Names {
     /// Their letters and digits, small.
     folded: Vec<String>,
-    forms: Vec<(Regex, &'static str)>,
+    forms: Vec<Form>,
 }
 
 impl Names {
@@ -27,7 +25,7 @@ impl Names {
             letters.join("[_.-]?")
         };
         let any = folded.iter().map(spelled).collect::<Vec<_>>().join("|");
-        Self { forms: named_forms(r"\b", &format!("(?:{any})")), folded }
+        Self { forms: named_forms(&[], r"\b", &format!("(?:{any})")).into(), folded }
     }
 
     /// Whether what is called `name` is a secret.
@@ -40,13 +38,8 @@ impl Names {
     }
 
     /// `text` without what it says is called so.
-    pub(super) fn without<'t>(&self, mut text: Cow<'t, str>) -> Cow<'t, str> {
-        for (form, instead) in &self.forms {
-            if form.is_match(&text) {
-                text = Cow::Owned(form.replace_all(&text, *instead).into_owned());
-            }
-        }
-        text
+    pub(super) fn without<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        shapes::without(&self.forms, text)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What secrets are called and what they look like.
 
-use std::sync::LazyLock;
+use std::borrow::Cow;
+use std::sync::{LazyLock, OnceLock};
 
 use regex::Regex;
 
@@ -54,38 +55,137 @@ pub(super) fn names_a_secret(name: &str) -> bool {
     NAMES.iter().any(ends) && !COUNTS.iter().any(ends)
 }
 
-/// What secrets look like, each with what is left of it. Made when the first text is looked at.
-pub(super) static FORMS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
-    let named = r"(?:token|secret|password|passwd|passphrase|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key|credentials?)";
-    let forms = [
-        (r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)".to_owned(), "[redacted]"),
-        // OpenAI's, Anthropic's and their like; Stripe's; GitHub's; GitLab's; AWS's; Slack's; Google's.
-        (r"\b(?:sk-[A-Za-z0-9_-]*[A-Za-z0-9]{20}[A-Za-z0-9_-]*|[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,})".to_owned(), "[redacted]"),
-        (r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*".to_owned(), "[redacted]"),
-        (r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{6,}=*".to_owned(), "$1 [redacted]"),
-        (r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@".to_owned(), "$1:[redacted]@"),
-        (r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])".to_owned(), "$1:[redacted]@$2"),
-    ];
-    compiled(forms).chain(named_forms("[A-Za-z0-9_.-]*", named)).collect()
-});
-
-/// What is said of what is called `named`, with `before` it.
-pub(super) fn named_forms(before: &str, named: &str) -> Vec<(Regex, &'static str)> {
-    let forms = [
-        // `NAME=value`, `--name=value`, in quotation marks or not.
-        (format!(r#"(?i)({before}{named}=["']?)[^\s"'&;,\[]+"#), "$1[redacted]"),
-        // `--name value`.
-        (format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{before}{named}\s+)[^\s\[-]\S*"), "$1$2[redacted]"),
-        // `"name":"value"`.
-        (format!(r#"(?i)("{before}{named}"\s*:\s*")[^"\[]+"#), "$1[redacted]"),
-    ];
-    compiled(forms).collect()
+/// What a secret looks like.
+pub(super) struct Form {
+    /// One of these is in whatever it matches, in small letters; where there are none, anything may
+    /// be. To look for them takes no time beside making the pattern.
+    words: &'static [&'static str],
+    /// And this.
+    sign: &'static str,
+    pattern: String,
+    made: OnceLock<Regex>,
+    /// What is left of what it matches.
+    left: &'static str,
 }
 
-fn compiled<const N: usize>(
-    forms: [(String, &'static str); N],
-) -> impl Iterator<Item = (Regex, &'static str)> {
-    forms.into_iter().map(|(form, left)| (Regex::new(&form).expect("a pattern"), left))
+impl Form {
+    fn new(
+        words: &'static [&'static str],
+        sign: &'static str,
+        pattern: impl Into<String>,
+        left: &'static str,
+    ) -> Self {
+        Self { words, sign, pattern: pattern.into(), made: OnceLock::new(), left }
+    }
+
+    /// `text`, which is `small` in small letters, without what looks so.
+    fn without<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
+        let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
+        if !has_word || !small.contains(self.sign) {
+            return text;
+        }
+        let form = self.made();
+        if form.is_match(&text) {
+            return Cow::Owned(form.replace_all(&text, self.left).into_owned());
+        }
+        text
+    }
+
+    fn made(&self) -> &Regex {
+        self.made.get_or_init(|| Regex::new(&self.pattern).expect("a pattern"))
+    }
+
+    /// `text` without what looks so, though nothing says that it is there.
+    #[cfg(test)]
+    pub(super) fn anyway(&self, text: &str) -> String {
+        self.made().replace_all(text, self.left).into_owned()
+    }
+}
+
+/// `text` without what looks like one of `forms`.
+pub(super) fn without<'t>(forms: &[Form], text: Cow<'t, str>) -> Cow<'t, str> {
+    if forms.is_empty() {
+        return text;
+    }
+    // What is left of a form has no words that were not there.
+    let small = text.to_ascii_lowercase();
+    forms.iter().fold(text, |text, form| form.without(text, &small))
+}
+
+/// What secrets look like.
+pub(super) static FORMS: LazyLock<Vec<Form>> = LazyLock::new(|| {
+    // OpenAI's, Anthropic's and their like; Stripe's; GitHub's; GitLab's; AWS's; Slack's; Google's.
+    let keys = &[
+        "sk-",
+        "k_live_",
+        "k_test_",
+        "gh",
+        "github_pat_",
+        "glpat-",
+        "akia",
+        "asia",
+        "xox",
+        "aiza",
+    ];
+    let named = r"(?:token|secret|password|passwd|passphrase|api[_-]?key|access[_-]?key(?:[_-]?id)?|secret[_-]?key|private[_-]?key|credentials?)";
+    let names = &["token", "secret", "passw", "passphrase", "key", "credential"];
+    let mut forms = vec![
+        Form::new(
+            &[],
+            "private key-----",
+            r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
+            "[redacted]",
+        ),
+        Form::new(
+            keys,
+            "",
+            r"\b(?:sk-[A-Za-z0-9_-]*[A-Za-z0-9]{20}[A-Za-z0-9_-]*|[sr]k_(?:live|test)_[A-Za-z0-9]{10,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[a-z]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,})",
+            "[redacted]",
+        ),
+        Form::new(
+            &[],
+            "eyj",
+            r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+            "[redacted]",
+        ),
+        Form::new(
+            &["bearer", "basic"],
+            "",
+            r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/-]{6,}=*",
+            "$1 [redacted]",
+        ),
+        Form::new(&[], "@", r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", "$1:[redacted]@"),
+        Form::new(&[], "@", r"\b([A-Za-z0-9._-]+):[^\s/:@]+@([A-Za-z0-9.-])", "$1:[redacted]@$2"),
+    ];
+    forms.extend(named_forms(names, "[A-Za-z0-9_.-]*", named));
+    forms
+});
+
+/// What is said of what is called `named`, with `before` it, in which one of `words` is.
+pub(super) fn named_forms(words: &'static [&'static str], before: &str, named: &str) -> [Form; 3] {
+    [
+        // `NAME=value`, `--name=value`, in quotation marks or not.
+        Form::new(
+            words,
+            "=",
+            format!(r#"(?i)({before}{named}=["']?)[^\s"'&;,\[]+"#),
+            "$1[redacted]",
+        ),
+        // `--name value`.
+        Form::new(
+            words,
+            "-",
+            format!(r"(?i)(\s|^)(--?[A-Za-z0-9_.-]*{before}{named}\s+)[^\s\[-]\S*"),
+            "$1$2[redacted]",
+        ),
+        // `"name":"value"`.
+        Form::new(
+            words,
+            "\"",
+            format!(r#"(?i)("{before}{named}"\s*:\s*")[^"\[]+"#),
+            "$1[redacted]",
+        ),
+    ]
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What is known for a secret, and what is not.
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -165,6 +166,29 @@ fn what_has_no_secret_stays_as_it_is() {
             "{text}: {}",
             nothing().redacted(text)
         );
+    }
+}
+
+proptest! {
+    /// What a form is not looked for by the words in it, it would not have matched.
+    #[test]
+    fn a_text_is_cleaned_of_each_form_whether_it_was_looked_for_or_not(
+        parts in proptest::collection::vec(
+            prop_oneof![
+                "[ -~]{0,6}",
+                proptest::sample::select(vec![
+                    "sk-", "github_pat_", "AKIA", "eyJ", "Bearer ", "BASIC ", "://", "@", "=", "--", "\": \"", "_key",
+                    "Token", "API-KEY", "passwd", "passphrase", "credential", "access_key_id", "\n",
+                    "-----BEGIN PRIVATE KEY-----", "abcdefghij0123456789ABCDEFGHIJ",
+                ])
+                .prop_map(str::to_owned),
+            ],
+            0..8,
+        ),
+    ) {
+        let text = parts.concat();
+        let all = FORMS.iter().fold(text.clone(), |text, form| form.anyway(&text));
+        prop_assert_eq!(nothing().redacted(&text), all);
     }
 }
 
