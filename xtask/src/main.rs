@@ -15,6 +15,7 @@ mod bench;
 mod attack;
 mod chaos;
 mod conformance;
+mod count;
 mod contracts;
 mod demo;
 mod eval;
@@ -32,6 +33,8 @@ cargo xtask WORD
   setup                install what the tests need, into .tools
   bench [--quick]      measure against the floors, in one run, print the table and keep it
                        in docs/reference (not with --quick)
+  count [--keep]       count the instructions of a request between its bytes and the answer's,
+                       and fail where they are 5 % more than is kept; --keep keeps them
   chaos [--kills N] [--seed S] [--debug | --server FILE]
                        kill the server N times, at every bad moment, while jobs come in, and
                        see that none is lost, none runs twice and nothing is left running
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Some("test") => test::everything(flag("--quick")),
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
+        Some("count") => count::count(flag("--keep")),
         Some("chaos") => chaos::from_words(&words[1..]),
         Some("attack") => attack::from_words(&words[1..]),
         Some("fuzz") => fuzz::from_words(&words[1..]),

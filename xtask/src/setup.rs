@@ -14,6 +14,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     // libFuzzer is C++.
     debian("g++", &["--version"], &["g++"])?;
+    valgrind()?;
     python()?;
     judges()?;
     oauth()?;
@@ -36,6 +37,11 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
         run(&cargo(), &["install", "--locked", "cargo-nextest"])?;
     }
     Ok(())
+}
+
+/// What counts instructions.
+pub(crate) fn valgrind() -> anyhow::Result<()> {
+    debian("valgrind", &["--version"], &["valgrind"])
 }
 
 /// The Python clients, in an environment of their own.

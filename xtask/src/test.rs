@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::shell::{cargo, checkout, run, run_with};
-use crate::{attack, chaos, codegen, conformance, contracts, fuzz, setup, tidy};
+use crate::{attack, chaos, codegen, conformance, contracts, count, fuzz, setup, tidy};
 
 /// How often the server is killed; more often with `cargo xtask chaos`.
 const KILLS: usize = 5;
@@ -51,6 +51,7 @@ fn all(quick: bool) -> anyhow::Result<()> {
     run_with(&cargo, &with(&["doc", "--no-deps", "--quiet"], &[]), &strict)?;
     codegen::pages(true)?;
     if !quick {
+        count::count(false)?;
         // Last: it builds our crates once more, with coverage, and the rest is there already.
         fuzz::fuzz(&fuzz::Wanted::all(FUZZ_SECONDS, of))?;
     }

@@ -1,0 +1,245 @@
+//! A request between its bytes and the answer's: read by its dialect, passed through the gate,
+//! spelled again. No wire, no session and no work, so that what is measured is toolgate's own.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use toolgate_contract::{
+    AnyTool, Body, BoxFuture, Caller, Ctx, Effects, Frame, Output as Given, Reply, Text, Tool,
+    ToolError, ToolId, ToolSpec, erase,
+};
+use toolgate_dialects::mcp::Mcp;
+use toolgate_dialects::{Conversation, Dialect, Facts, Reading};
+use toolgate_host::{
+    Asked, Audit, AuditDestination, AuditFile, Catalog, Gate, Host, Limits, Policy, PolicyEffect,
+    PolicyRule, Rate, Settings,
+};
+
+/// What is asked, again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// A call in a session of 2025-11-25.
+    Call,
+    /// A call of 2026-07-28, which brings all that it needs.
+    Stateless,
+    /// The list of fifty tools.
+    List,
+}
+
+impl Case {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Call, Self::Stateless, Self::List];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Stateless => "stateless",
+            Self::List => "list",
+        }
+    }
+
+    fn request(self) -> &'static str {
+        match self {
+            Self::Call => {
+                r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bench_echo","arguments":{"text":"hello"}}}"#
+            }
+            Self::Stateless => {
+                r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"0"}},"name":"bench_echo","arguments":{"text":"hello"}}}"#
+            }
+            Self::List => r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#,
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Call | Self::Stateless => r#""structuredContent":{"text":"hello"}"#,
+            Self::List => "\"name\":\"bench_49\"",
+        }
+    }
+}
+
+/// A host with all that the gate can be given to do for a call, and one client of it.
+pub struct Bench {
+    runtime: Runtime,
+    host: Host,
+    conversation: Box<dyn Conversation>,
+    request: Bytes,
+    expected: &'static str,
+}
+
+impl Bench {
+    /// One that is asked `case`.
+    ///
+    /// # Panics
+    /// When what is written here is not sound.
+    pub fn of(case: Case) -> Self {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let host = Host::new(gate(), None);
+        let mut conversation = Mcp::new(facts().into()).converse();
+        if case != Case::Stateless {
+            let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
+            let read = conversation.read(&Frame::line(hello.as_bytes().to_vec()));
+            assert!(matches!(read, Reading::Opened(_)), "the session is not open");
+        }
+        let request = Bytes::from_static(case.request().as_bytes());
+        Self { runtime, host, conversation, request, expected: case.expected() }
+    }
+
+    /// Asks once.
+    ///
+    /// # Panics
+    /// When the answer is another than it should be.
+    pub fn ask(&mut self) -> Bytes {
+        let Reading::Ask(ask) = self.conversation.read(&Frame::line(self.request.clone())) else {
+            panic!("it is no request");
+        };
+        let asked = Asked {
+            beside: ask.beside,
+            within: ask.within,
+            ..Asked::plain(ask.request, Caller::local(), "mcp")
+        };
+        let outcome = self.runtime.block_on(self.host.answer(asked));
+        let Some(Reply { body: Body::Json(answer), .. }) = ask.ticket.reply(outcome) else {
+            panic!("it is not answered");
+        };
+        answer
+    }
+
+    /// Asks once, and sees whether the answer is what it should be.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn check(&mut self) {
+        let answer = self.ask();
+        let answer = str::from_utf8(&answer).expect("it is JSON");
+        assert!(answer.contains(self.expected), "a wrong answer: {answer}");
+    }
+}
+
+/// Says back what it is told.
+struct Echo;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    /// What to say back.
+    text: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// What was said.
+    text: String,
+}
+
+impl Tool for Echo {
+    const NAME: &'static str = "bench.echo";
+    const TITLE: &'static str = "Echo";
+    const ABOUT: &'static str = "Says back what it is told.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = Input;
+    type Output = Output;
+
+    async fn run(&self, _ctx: &Ctx, input: Input) -> Result<Output, ToolError> {
+        Ok(Output { text: input.text })
+    }
+
+    fn text(output: &Output) -> Text {
+        Text::body(&output.text)
+    }
+}
+
+/// The same by another name.
+struct Other {
+    spec: ToolSpec,
+    echo: Arc<dyn AnyTool>,
+}
+
+impl AnyTool for Other {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Given, ToolError>> {
+        self.echo.run(ctx, input)
+    }
+}
+
+fn gate() -> Gate {
+    let echo = erase(Echo);
+    let mut tools = vec![echo.clone()];
+    for at in 1..50 {
+        let id = ToolId::new(&format!("bench.{at}")).expect("an id");
+        let spec = ToolSpec { id, ..echo.spec().clone() };
+        tools.push(Arc::new(Other { spec, echo: echo.clone() }));
+    }
+    let rules = [
+        rule("no-infra", PolicyEffect::Deny, Some(r#"input.text.startsWith("infra/")"#)),
+        rule("nobody-else", PolicyEffect::Deny, Some(r#"caller.name != "local""#)),
+        rule("reads", PolicyEffect::Allow, None),
+    ];
+    let policy = Policy::new(&["*".to_owned()], &[], Effects::Runs).expect("sound rules");
+    let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
+    let often = NonZeroU32::new(1_000_000_000).expect("some");
+    let rate =
+        Rate { tools: "*".to_owned(), calls: often, per: Duration::from_secs(1), burst: often };
+    let limits = Limits::new(64, 8, 64, Duration::from_secs(1)).with_rates(&[rate]);
+    let limits = limits.expect("sound rates");
+    let null = AuditFile::at("/dev/null".into(), "/nowhere".as_ref());
+    let audit = Audit::open(&AuditDestination::File(null), false).expect("a log");
+    let catalog = Catalog::new(tools).expect("sound tools");
+    Gate::new(catalog, policy, limits, audit, Settings::default())
+}
+
+fn rule(name: &str, effect: PolicyEffect, when: Option<&str>) -> PolicyRule {
+    PolicyRule {
+        name: name.to_owned(),
+        effect,
+        callers: Vec::new(),
+        roles: Vec::new(),
+        tools: Vec::new(),
+        tags: Vec::new(),
+        effects: Vec::new(),
+        when: when.map(str::to_owned),
+        message: None,
+    }
+}
+
+fn facts() -> Facts {
+    Facts {
+        name: "bench".to_owned(),
+        title: "Bench".to_owned(),
+        version: "0".to_owned(),
+        about: String::new(),
+        instructions: String::new(),
+        jobs: false,
+        resources: false,
+        prompts: false,
+        skills: false,
+        http_sse: false,
+        card: None,
+        zyra_body_bytes_max: None,
+        keys: false,
+        tls: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_is_answered_as_it_should_be() {
+        for case in Case::ALL {
+            Bench::of(case).check();
+        }
+    }
+}
