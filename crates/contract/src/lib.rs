@@ -3,6 +3,7 @@
 //! Nothing here does IO and nothing here knows a protocol, so every other crate
 //! can depend on this one and none on another.
 
+mod schema;
 mod tool;
 mod content;
 mod resource;
@@ -47,9 +48,10 @@ pub use resource::{
     COMPLETIONS_MAX, Completing, CompletingOf, Completion, Contents, Held, Hold, ResourceSpec,
     ResourceTemplate, Resources,
 };
+pub use schema::{Schema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, Skills};
 pub use spent::{Purse, Spent};
 pub use tool::{
     AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId, ToolSpec,
-    erase, fold, schema_of, with_icons,
+    erase, fold, with_icons,
 };

@@ -1,18 +1,17 @@
 //! What a tool is: typed as its author writes it, erased as the host runs it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::generate::SchemaSettings;
-use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Content, Ctx, Icon, Output, Text, ToolError};
+use crate::{Content, Ctx, Icon, Output, Schema, Text, ToolError, schema_of};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -87,7 +86,7 @@ pub trait Tool: Send + Sync + 'static {
 /// What a typed tool can give back.
 pub trait Outcome: Send + 'static {
     /// JSON Schema of the structured result, if there is one.
-    fn schema() -> Option<Value>;
+    fn schema() -> Option<Schema>;
     /// The structured result.
     ///
     /// # Errors
@@ -100,8 +99,8 @@ pub trait Outcome: Send + 'static {
 }
 
 impl<T: Serialize + JsonSchema + Send + 'static> Outcome for T {
-    fn schema() -> Option<Value> {
-        Some(schema_of::<T>())
+    fn schema() -> Option<Schema> {
+        Some(Schema::of::<T>())
     }
 
     fn value(&self) -> Result<Value, serde_json::Error> {
@@ -129,7 +128,7 @@ impl Shown {
 }
 
 impl Outcome for Shown {
-    fn schema() -> Option<Value> {
+    fn schema() -> Option<Schema> {
         None
     }
 
@@ -225,8 +224,13 @@ impl fmt::Display for ToolId {
 ///
 /// `files.read`, `files/read`, `files-read` and `files_read` fold to the same
 /// string; the catalog refuses two tools that do.
-pub fn fold(name: &str) -> String {
-    name.chars().map(|c| if matches!(c, '.' | '/' | '-' | ':' | ' ') { '_' } else { c }).collect()
+pub fn fold(name: &str) -> Cow<'_, str> {
+    const SEPARATORS: [char; 5] = ['.', '/', '-', ':', ' '];
+    // Each call is found by its name, which most often is folded already.
+    match name.contains(SEPARATORS) {
+        true => name.replace(SEPARATORS, "_").into(),
+        false => name.into(),
+    }
 }
 
 /// What the host and the dialects know of a tool without running it.
@@ -255,9 +259,9 @@ pub struct ToolSpec {
     /// Which of the jobs that wait goes first: the higher.
     pub priority: i32,
     /// JSON Schema 2020-12 of the arguments; its root is an object.
-    pub input_schema: Value,
+    pub input_schema: Schema,
     /// JSON Schema 2020-12 of the structured result, if it has one.
-    pub output_schema: Option<Value>,
+    pub output_schema: Option<Schema>,
     /// Whether a call of it may or must be a job.
     pub job: AsJob,
     /// What stands for it.
@@ -284,7 +288,7 @@ impl ToolSpec {
             deadline: None,
             at_once: None,
             priority: 0,
-            input_schema: serde_json::json!({ "type": "object" }),
+            input_schema: serde_json::json!({ "type": "object" }).into(),
             output_schema: None,
             job: AsJob::May,
             icons: Vec::new(),
@@ -371,7 +375,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         deadline: T::DEADLINE,
         at_once: None,
         priority: 0,
-        input_schema: T::input_schema(),
+        input_schema: Schema::later(T::input_schema),
         output_schema: T::Output::schema(),
         job: T::JOB,
         icons: Vec::new(),
@@ -445,32 +449,4 @@ fn with_integers(value: Value) -> Value {
         }
         Value::Null | Value::Bool(_) | Value::String(_) => value,
     }
-}
-
-/// Drops the formats that only Rust has, such as `uint64`: clients complain of each.
-fn without_rusts_formats(schema: &mut Schema) {
-    let is_rusts = |format: &Value| {
-        let format = format.as_str().unwrap_or_default();
-        ["uint", "int", "float", "double"].iter().any(|kind| {
-            format.strip_prefix(kind).is_some_and(|bits| bits.bytes().all(|b| b.is_ascii_digit()))
-        })
-    };
-    if schema.get("format").is_some_and(is_rusts) {
-        schema.remove("format");
-    }
-}
-
-/// The schema of `T`, whole in one object: no `$ref`, no `$schema`, no names and formats of Rust's.
-pub fn schema_of<T: JsonSchema>() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|s| {
-        s.inline_subschemas = true;
-        s.meta_schema = None;
-        s.transforms.push(Box::new(RecursiveTransform(without_rusts_formats)));
-    });
-    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    if let Some(root) = schema.as_object_mut() {
-        root.remove("title");
-        root.remove("description");
-    }
-    schema
 }

@@ -1,9 +1,14 @@
 //! JSON as a frame may hold it: one value, no key twice, nested no deeper than the parser's bound.
 
+use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::de::SliceRead;
+use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
 /// The most values in one frame. Each takes tens of bytes however short it is written, so a few
@@ -25,10 +30,29 @@ pub(crate) enum NotJson {
 /// A key that stands twice in one object is refused, since readers differ in
 /// which of the two they believe.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, NotJson> {
+    read(bytes, |strict, reader| strict.deserialize(reader))
+}
+
+/// The members of the one object that `bytes` hold; or what they hold, where that is none.
+pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<Members, Value>, NotJson> {
+    match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') => read(bytes, |strict, reader| {
+            strict.count::<serde_json::Error>()?;
+            reader.deserialize_map(OfMessage(strict)).map(Ok)
+        }),
+        Some(_) | None => parse(bytes).map(Err),
+    }
+}
+
+type Reader<'de> = serde_json::Deserializer<SliceRead<'de>>;
+
+fn read<T>(
+    bytes: &[u8],
+    read: impl FnOnce(Strict<'_>, &mut Reader<'_>) -> serde_json::Result<T>,
+) -> Result<T, NotJson> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let left = Cell::new(VALUES_MAX);
-    let value =
-        Strict(&left).deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let value = read(Strict(&left), &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {
         if err.is_data() {
             NotJson::Unfit(err.to_string())
@@ -42,14 +66,23 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, NotJson> {
 #[derive(Clone, Copy)]
 struct Strict<'a>(&'a Cell<usize>);
 
+impl Strict<'_> {
+    /// Counts one value more.
+    fn count<E: Error>(self) -> Result<(), E> {
+        let left = self.0.get().checked_sub(1);
+        let left = left.ok_or_else(|| {
+            E::custom(format_args!("a message holds at most {VALUES_MAX} values"))
+        })?;
+        self.0.set(left);
+        Ok(())
+    }
+}
+
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        let left = self.0.get().checked_sub(1).ok_or_else(|| {
-            D::Error::custom(format_args!("a message holds at most {VALUES_MAX} values"))
-        })?;
-        self.0.set(left);
+        self.count()?;
         reader.deserialize_any(self)
     }
 }
@@ -100,15 +133,90 @@ impl<'de> Visitor<'de> for Strict<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            if object.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("the key `{key}` stands twice")));
+            match object.entry(key) {
+                Entry::Vacant(place) => _ = place.insert(entries.next_value_seed(self)?),
+                Entry::Occupied(taken) => {
+                    let why = format_args!("the key `{}` stands twice", taken.key());
+                    return Err(A::Error::custom(why));
+                }
             }
-            let value = entries.next_value_seed(self)?;
-            object.insert(key, value);
         }
         Ok(Value::Object(object))
     }
 }
+
+/// What stands in a message, each in its place: most are read, and a map would be made to be taken
+/// apart at once.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Members {
+    pub(crate) jsonrpc: Option<Value>,
+    pub(crate) id: Option<Value>,
+    pub(crate) method: Option<Value>,
+    pub(crate) params: Option<Value>,
+    pub(crate) result: Option<Value>,
+    pub(crate) error: Option<Value>,
+}
+
+impl Members {
+    fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
+        Some(match name {
+            "jsonrpc" => &mut self.jsonrpc,
+            "id" => &mut self.id,
+            "method" => &mut self.method,
+            "params" => &mut self.params,
+            "result" => &mut self.result,
+            "error" => &mut self.error,
+            _ => return None,
+        })
+    }
+}
+
+impl From<Map<String, Value>> for Members {
+    fn from(map: Map<String, Value>) -> Self {
+        let mut members = Self::default();
+        for (name, value) in map {
+            if let Some(place) = members.place(&name) {
+                *place = Some(value);
+            }
+        }
+        members
+    }
+}
+
+/// Reads a message.
+struct OfMessage<'a>(Strict<'a>);
+
+impl<'de> Visitor<'de> for OfMessage<'_> {
+    type Value = Members;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Members, A::Error> {
+        let mut members = Members::default();
+        // What stands there and means nothing stands there once, too.
+        let mut others = HashSet::new();
+        while let Some(Name(name)) = entries.next_key()? {
+            let is_first = match members.place(&name) {
+                Some(place) => place.is_none(),
+                None => others.insert(name.clone().into_owned()),
+            };
+            if !is_first {
+                return Err(A::Error::custom(format_args!("the key `{name}` stands twice")));
+            }
+            let value = entries.next_value_seed(self.0)?;
+            if let Some(place) = members.place(&name) {
+                *place = Some(value);
+            }
+        }
+        Ok(members)
+    }
+}
+
+/// The name of a member, copied only where it is escaped.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
@@ -148,6 +256,30 @@ mod tests {
     }
 
     proptest! {
+        /// A message is read as the object that it is.
+        #[test]
+        fn a_message_has_the_members_of_its_object(
+            members in proptest::collection::vec(
+                (
+                    proptest::sample::select(vec![
+                        "jsonrpc", "id", "method", "params", "result", "error", "x", "y\\u0031",
+                        "\\u0069d",
+                    ]),
+                    proptest::sample::select(vec!["1", "\"2.0\"", "{\"a\":1}", "[{}]", "nul"]),
+                ),
+                0..6,
+            ),
+        ) {
+            let members: Vec<_> = members.iter().map(|(k, v)| format!("\"{k}\": {v}")).collect();
+            let text = format!(" {{{}}}", members.join(","));
+            let read = parse_members(text.as_bytes());
+            match parse(text.as_bytes()) {
+                Ok(Value::Object(map)) => prop_assert_eq!(read, Ok(Ok(map.into()))),
+                Ok(other) => prop_assert!(false, "{}", other),
+                Err(why) => prop_assert_eq!(read.map(drop), Err(why)),
+            }
+        }
+
         #[test]
         fn it_reads_what_serde_json_writes(text in ".{0,40}", n in any::<i64>(), x in any::<f64>()) {
             let value = json!({ "t": text, "n": n, "x": [x, null, true] });

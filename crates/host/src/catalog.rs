@@ -1,13 +1,13 @@
 //! All tools on offer now. Replaced whole, never edited.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold};
 
 use crate::mirrored;
 use crate::mirrored::Mirror;
-use crate::schemas::{SchemaRegistry, ToolIoValidators};
+use crate::schemas::{SchemaRegistry, Side, ToolIoValidators};
 
 /// How much of an unknown name is repeated, and looked at for what was meant.
 const NAME_CHARS_MAX: usize = 100;
@@ -23,8 +23,7 @@ pub struct Catalog {
 pub(crate) struct Entry {
     tool: Arc<dyn AnyTool>,
     pub(crate) io: Arc<ToolIoValidators>,
-    /// The arguments that a wire says twice.
-    pub(crate) mirrors: Vec<Mirror>,
+    mirrors: OnceLock<Result<Vec<Mirror>, String>>,
 }
 
 /// Why tools cannot be offered together.
@@ -58,6 +57,15 @@ impl Entry {
     pub(crate) fn tool(&self) -> &dyn AnyTool {
         self.tool.as_ref()
     }
+
+    /// The arguments that a wire says twice.
+    ///
+    /// # Errors
+    /// When the schema marks some that cannot be.
+    pub(crate) fn mirrors(&self) -> Result<&[Mirror], &str> {
+        let mirrors = self.mirrors.get_or_init(|| mirrored::of(&self.spec().input_schema));
+        mirrors.as_deref().map_err(String::as_str)
+    }
 }
 
 impl Catalog {
@@ -68,12 +76,15 @@ impl Catalog {
 
     /// The same, once every schema of a tool has compiled: for tools that were not made here.
     pub fn checked(self) -> Result<Self, CatalogError> {
-        match self.schemas.check() {
-            Ok(()) => Ok(self),
-            Err((tool, side, why)) => {
-                Err(CatalogError::Schema { tool, which: side.word(), why: why.to_string() })
-            }
+        let unusable =
+            |tool, side: Side, why| CatalogError::Schema { tool, which: side.word(), why };
+        let checked = self.schemas.check();
+        checked.map_err(|(tool, side, why)| unusable(tool, side, why.to_string()))?;
+        for entry in &self.entries {
+            let unusable = |why: &str| unusable(entry.spec().id.clone(), Side::Input, why.into());
+            entry.mirrors().map_err(unusable)?;
         }
+        Ok(self)
     }
 
     /// The same, with schemas from `schemas`.
@@ -106,19 +117,22 @@ impl Catalog {
     }
 
     fn offer(&mut self, tool: Arc<dyn AnyTool>) -> Result<(), CatalogError> {
-        let spec = tool.spec();
-        let unusable =
-            |which, why: String| CatalogError::Schema { tool: spec.id.clone(), which, why };
-        let io = self.schemas.register(spec);
+        let id = tool.spec().id.clone();
+        let unusable = |which, why| CatalogError::Schema { tool: id.clone(), which, why };
+        let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
-        let mirrors = mirrored::of(&spec.input_schema).map_err(|why| unusable("input", why))?;
-        let folded = fold(spec.id.as_str());
+        let entry = Entry { tool, io, mirrors: OnceLock::new() };
+        // What is read off a type is made when it is first looked at.
+        if entry.spec().input_schema.is_made() {
+            entry.mirrors().map_err(|why| unusable(Side::Input.word(), why.to_owned()))?;
+        }
+        let folded = fold(id.as_str()).into_owned();
         if let Some(&at) = self.by_folded_name.get(&folded) {
             let first = self.entries[at].spec().id.clone();
-            return Err(CatalogError::Alike { first, second: spec.id.clone() });
+            return Err(CatalogError::Alike { first, second: id });
         }
         self.by_folded_name.insert(folded, self.entries.len());
-        self.entries.push(Entry { tool, io, mirrors });
+        self.entries.push(entry);
         Ok(())
     }
 
@@ -128,7 +142,7 @@ impl Catalog {
         name: &str,
         shown: impl Fn(&ToolSpec) -> bool,
     ) -> Result<&Entry, CallError> {
-        let found = self.by_folded_name.get(&fold(name)).map(|&at| &self.entries[at]);
+        let found = self.by_folded_name.get(&*fold(name)).map(|&at| &self.entries[at]);
         found.filter(|entry| shown(entry.spec())).ok_or_else(|| CallError::UnknownTool {
             name: name.chars().take(NAME_CHARS_MAX).collect(),
             nearest: self.nearest(name, shown),

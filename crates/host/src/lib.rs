@@ -340,22 +340,13 @@ impl Host {
                 let call = Call { tool, ..call };
                 Err(pipeline::refuse(&self.gate, &call, why).await)
             }
-            Request::CallTool { tool, input } => {
-                let call = Call { tool, input, ..call };
-                if let Some(tool) = self.only_a_job(&call) {
-                    let why = CallError::NeedsJob { tool: tool.to_string() };
-                    return Err(pipeline::refuse(&self.gate, &call, why).await);
-                }
-                self.call(call).await
-            }
+            Request::CallTool { tool, input } => self.call(Call { tool, input, ..call }).await,
             Request::StartJob { tool, input, terms } => {
                 let call = Call { tool, input, ..call };
                 // What need not become a job, and would not gain by it or cannot, is none.
                 let may_be_none = terms.answer_within.is_some();
                 match &self.jobs {
-                    None if may_be_none && self.only_a_job(&call).is_none() => {
-                        self.call(call).await
-                    }
+                    None if may_be_none && !self.is_only_a_job(&call) => self.call(call).await,
                     Some(jobs) if may_be_none && !jobs.suits(&call) => self.call(call).await,
                     Some(_) | None => {
                         let later = AskLater::May;
@@ -395,10 +386,10 @@ impl Host {
         }
     }
 
-    /// The tool of `call`, if it runs only as a job.
-    fn only_a_job(&self, call: &Call) -> Option<&ToolId> {
-        let entry = self.gate.find(&call.caller, &call.tool).ok()?;
-        (entry.spec().job == AsJob::Must).then(|| &entry.spec().id)
+    /// Whether the tool of `call` runs only as a job.
+    fn is_only_a_job(&self, call: &Call) -> bool {
+        let entry = self.gate.find(&call.caller, &call.tool);
+        entry.is_ok_and(|entry| entry.spec().job == AsJob::Must)
     }
 
     /// What policy decides about a call of `tool` by `caller`, whether they see it or not, and why.

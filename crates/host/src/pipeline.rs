@@ -217,6 +217,9 @@ async fn pass(
     known: &Known,
 ) -> Result<Output, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
+    if entry.spec().job == AsJob::Must && call.job.is_none() {
+        return Err(CallError::NeedsJob { tool: entry.spec().id.to_string() });
+    }
     let input = entry.tool().normalised(call.input.take());
     validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use jsonschema::{Draft, Validator};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use toolgate_contract::{Problem, ToolId, ToolSpec, canonical_json, fold};
+use toolgate_contract::{Problem, Schema, ToolId, ToolSpec, canonical_json, fold};
 
 use crate::wording;
 
@@ -71,7 +71,7 @@ pub struct SchemaRegistry {
 /// What a value is held against; compiled when the first is.
 #[derive(Clone)]
 pub struct Checker {
-    schema: Arc<Value>,
+    schema: Schema,
     /// Where it stands, if that is a file.
     path: Option<String>,
     compiled: OnceLock<Result<(Fingerprint, Compiled), String>>,
@@ -178,7 +178,7 @@ impl SchemaRegistry {
             Kept { which, file, checker: OnceLock::new() }
         });
         let files = files.tools.into_iter();
-        let files = files.map(|(tool, side, file)| ((fold(&tool), side), file));
+        let files = files.map(|(tool, side, file)| ((fold(&tool).into_owned(), side), file));
         let registry = Self {
             compiled: Arc::default(),
             shared: shared.into(),
@@ -207,8 +207,8 @@ impl SchemaRegistry {
             let checker = match file {
                 Some(file) => self.of_file(file),
                 None => {
-                    let schema = serde_json::from_str(which.shipped()).expect("it is JSON");
-                    Ok(self.checker(schema, None))
+                    let schema: Value = serde_json::from_str(which.shipped()).expect("it is JSON");
+                    Ok(self.checker(schema.into(), None))
                 }
             };
             // Those of files were compiled at the start, and a test compiles what comes along.
@@ -223,7 +223,7 @@ impl SchemaRegistry {
     pub fn load_tool_io(&self, id: &str) -> Result<Arc<ToolIoValidators>, NoToolIo> {
         let name = canonical(id).ok_or_else(|| NoToolIo::NotCanonical(id.to_owned()))?;
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.get(&fold(name)).cloned().ok_or_else(|| NoToolIo::Unknown(id.to_owned()))
+        tools.get(&*fold(name)).cloned().ok_or_else(|| NoToolIo::Unknown(id.to_owned()))
     }
 
     /// What calls of the tool that is known by `spec` are held against, from now on.
@@ -231,8 +231,8 @@ impl SchemaRegistry {
         &self,
         spec: &ToolSpec,
     ) -> Result<Arc<ToolIoValidators>, (Side, SchemaError)> {
-        let folded = fold(spec.id.as_str());
-        let of = |side: Side, own: Option<&Value>| {
+        let folded = fold(spec.id.as_str()).into_owned();
+        let of = |side: Side, own: Option<&Schema>| {
             let own = own.map(|schema| self.checker(schema.clone(), None));
             let file = self.files.get(&(folded.clone(), side)).map(|file| self.of_file(file));
             let file = file.transpose().map_err(|err| (side, err))?;
@@ -282,7 +282,7 @@ impl SchemaRegistry {
     /// The schema that stands in `file`, which was not made here and so is compiled at once.
     fn of_file(&self, file: &SchemaFile) -> Result<Checker, SchemaError> {
         let path = Some(file.path.clone());
-        let checker = self.checker(file.schema.clone(), path.clone());
+        let checker = self.checker(file.schema.clone().into(), path.clone());
         match checker.compiled() {
             Ok(_) => Ok(checker),
             Err(why) => Err(SchemaError { path, why: why.to_owned() }),
@@ -290,10 +290,10 @@ impl SchemaRegistry {
     }
 
     /// `schema` as what a value is held against.
-    fn checker(&self, schema: Value, path: Option<String>) -> Checker {
+    fn checker(&self, schema: Schema, path: Option<String>) -> Checker {
         self.loaded.fetch_add(1, Ordering::Relaxed);
         let (compiled, all) = (OnceLock::new(), self.compiled.clone());
-        Checker { schema: Arc::new(schema), path, compiled, all }
+        Checker { schema, path, compiled, all }
     }
 }
 

@@ -34,7 +34,9 @@ pub(crate) fn mirrored(
     input: &Value,
     said: Option<&[(String, String)]>,
 ) -> Result<(), CallError> {
-    said.map_or(Ok(()), |said| mirrored::agree(&entry.mirrors, input, said))
+    let Some(said) = said else { return Ok(()) };
+    let mirrors = entry.mirrors().map_err(|why| CallError::Mismatch { message: why.to_owned() })?;
+    mirrored::agree(mirrors, input, said)
 }
 
 /// Whether a prompt knows all it is told, and is told all that it must be.

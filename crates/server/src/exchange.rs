@@ -98,41 +98,40 @@ impl Endpoints {
         self.metrics.as_ref().filter(|_| Page::is_at(path))
     }
 
-    async fn answer(&self, incoming: Incoming) -> Outgoing {
+    async fn answer(&self, incoming: &Incoming) -> Outgoing {
         let Incoming { frame, upgrade, sender } = incoming;
         let Some(dialect) = self.routes.of(&frame.head) else {
             return Outgoing::Whole(Reply::empty(404));
         };
-        let nobody = |why| self.turn_away(dialect, &frame, upgrade, why);
+        let nobody = |why| self.turn_away(dialect, frame, *upgrade, why);
         let caller = match sender {
-            Sender::Known(caller) => caller,
+            Sender::Known(caller) => caller.clone(),
             Sender::Anybody => Caller::http(),
-            Sender::Nobody { said } => return nobody(Refused::Unauthorized { said }).await,
+            Sender::Nobody { said } => return nobody(Refused::Unauthorized { said: *said }).await,
             Sender::Several => return nobody(Refused::Several).await,
             Sender::Guesser { retry_after } => {
-                return nobody(Refused::Throttled { retry_after }).await;
+                return nobody(Refused::Throttled { retry_after: *retry_after }).await;
             }
         };
-        if upgrade {
+        if *upgrade {
             return self.upgrade(dialect, dialect.upgrade(&frame.head), caller);
         }
         match dialect.duplex(&frame.head) {
             Some(Duplex::Open) => return self.open_duplex(dialect, caller),
             Some(Duplex::Say { id }) => {
-                let said = self.duplexes.say(&id, &caller, frame.body).await;
+                let said = self.duplexes.say(&id, &caller, frame.body.clone()).await;
                 return Outgoing::Whole(said.unwrap_or_else(|| dialect.unknown_duplex()));
             }
             None => {}
         }
-        let by = caller.clone();
         let (id, session) = match dialect.session(&frame.head) {
             Some(id) => match self.seated(id, &caller, dialect.name()) {
                 Some(session) => (Some(id.to_owned()), session),
                 None => return Outgoing::Whole(dialect.unknown_session()),
             },
-            None => (None, Session::new(self.desk.clone(), dialect.clone(), caller)),
+            None => (None, Session::new(self.desk.clone(), dialect.clone(), caller.clone())),
         };
-        self.follow(session.read(&frame), id, session, &by).await
+        self.follow(session.read(frame), id, session, &caller).await
     }
 
     /// What becomes of a frame from nobody who may say it.
@@ -373,7 +372,7 @@ impl Exchange for Endpoints {
         })
     }
 
-    fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
+    fn exchange<'a>(&'a self, incoming: &'a Incoming) -> BoxFuture<'a, Outgoing> {
         Box::pin(async move {
             if let Some(page) = self.identity.page(&incoming.frame.head) {
                 return Outgoing::Whole(page);
@@ -387,9 +386,8 @@ impl Exchange for Endpoints {
             if !self.identity.challenges() {
                 return self.answer(incoming).await;
             }
-            let head = incoming.frame.head.clone();
             match self.answer(incoming).await {
-                Outgoing::Whole(reply) => Outgoing::Whole(self.identity.completed(reply, &head)),
+                Outgoing::Whole(reply) => Outgoing::Whole(self.identity.completed(reply, head)),
                 outgoing @ (Outgoing::Events(_) | Outgoing::Feed(_) | Outgoing::Socket(_)) => {
                     outgoing
                 }

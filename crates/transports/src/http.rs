@@ -57,7 +57,7 @@ pub trait Exchange: Send + Sync + 'static {
         Box::pin(async { Sender::Known(Caller::http()) })
     }
     /// Answers one message. Dropped when the client goes away first.
-    fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing>;
+    fn exchange<'a>(&'a self, incoming: &'a Incoming) -> BoxFuture<'a, Outgoing>;
     /// What to answer to a message that did not come as one that can be read; `None` leaves it to
     /// the transport.
     fn unread<'a>(&'a self, head: &'a Head, why: &'a Unread) -> BoxFuture<'a, Option<Reply>>;

@@ -36,7 +36,7 @@ impl Exchange for Listens {
         Vec::new()
     }
 
-    fn exchange(&self, _incoming: Incoming) -> BoxFuture<'_, Outgoing> {
+    fn exchange<'a>(&'a self, _incoming: &'a Incoming) -> BoxFuture<'a, Outgoing> {
         Box::pin(async { Outgoing::Socket(Box::new(Self)) })
     }
 

@@ -139,8 +139,8 @@ fn tool(tool: &dyn AnyTool) -> Value {
         ("timeoutMs", timeout.map(Value::from)),
         ("limits", Some(json!({}))),
         ("caps", Some(json!({ "effects": effects }))),
-        ("inputSchema", Some(spec.input_schema.clone())),
-        ("outputSchema", spec.output_schema.clone()),
+        ("inputSchema", Some(Value::clone(&spec.input_schema))),
+        ("outputSchema", spec.output_schema.as_deref().cloned()),
     ];
     object(fields)
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{Body, Reply};
 
-use crate::json::NotJson;
+use crate::json::{Members, NotJson};
 use crate::rpc::{self, written};
 pub(crate) use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id, METHOD_NOT_FOUND, PARSE_ERROR,
@@ -42,22 +42,19 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// Reads a message's envelope.
-    pub(crate) fn read(value: Value) -> Result<Self, Failure> {
-        let Value::Object(mut fields) = value else {
-            return Err(Failure::invalid_request(None, "a message is a JSON object"));
-        };
+    /// Reads what is in a message's envelope.
+    pub(crate) fn read(members: Members) -> Result<Self, Failure> {
+        let Members { jsonrpc, id, method, params, result, error } = members;
         // Before anything is found wrong with it: an answer to an answer would have no end.
-        let answers = fields.contains_key("result") || fields.contains_key("error");
-        if answers && !fields.contains_key("method") {
-            let id = fields.get("id").and_then(Value::as_str).map(str::to_owned);
-            let heard = match fields.remove("error") {
+        if method.is_none() && (result.is_some() || error.is_some()) {
+            let id = id.as_ref().and_then(Value::as_str).map(str::to_owned);
+            let heard = match error {
                 Some(error) => Heard::Error(sentence(&error)),
-                None => Heard::Result(fields.remove("result").unwrap_or_default()),
+                None => Heard::Result(result.unwrap_or_default()),
             };
             return Ok(Self::Response { id, heard });
         }
-        let id = match fields.get("id") {
+        let id = match &id {
             None => None,
             Some(value) => match read_id(value) {
                 Some(id) => Some(id),
@@ -67,15 +64,15 @@ impl Message {
                 }
             },
         };
-        if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        if jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
             return Err(Failure::invalid_request(id, "`jsonrpc` must be \"2.0\""));
         }
-        let method = match fields.remove("method") {
+        let method = match method {
             Some(Value::String(method)) => method,
             Some(_) => return Err(Failure::invalid_request(id, "`method` must be a string")),
             None => return Err(Failure::invalid_request(id, "`method` is missing")),
         };
-        let params = match fields.remove("params") {
+        let params = match params {
             None => Map::new(),
             Some(Value::Object(params)) => params,
             // A notification is never answered, not even with what is wrong with it.

@@ -39,7 +39,7 @@ use self::message::{
 use self::requests::{accepts, asked, read_level};
 use self::tasks::About;
 use self::ticket::{Asked, McpTicket, Stamp, server_info};
-use crate::json::parse;
+use crate::json::{Members, parse_members};
 use crate::{
     Accepts, Ask, Asking, Conversation, Dialect, Duplex, Facts, Heard, Key, ListenTicket, OnLeave,
     Reading, Refused,
@@ -56,7 +56,7 @@ const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// A tool id as MCP spells it: in `[A-Za-z0-9_-]`, which model APIs accept.
 pub(crate) fn spell(id: &str) -> String {
-    fold(id)
+    fold(id).into_owned()
 }
 
 /// The dialect.
@@ -250,17 +250,11 @@ impl McpConversation {
     }
 
     fn read_body(&mut self, frame: &Frame) -> Reading {
-        let value = match parse(&frame.body) {
-            Ok(value) => value,
-            Err(why) => return self.fail(&Failure::not_json(why)),
-        };
-        match value {
-            Value::Array(items) => self.read_batch(frame, items),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Object(_) => self.read_value(frame, value),
+        match parse_members(&frame.body) {
+            Ok(Ok(members)) => self.read_message(frame, members),
+            Ok(Err(Value::Array(items))) => self.read_batch(frame, items),
+            Ok(Err(other)) => self.read_value(frame, other),
+            Err(why) => self.fail(&Failure::not_json(why)),
         }
     }
 
@@ -299,7 +293,20 @@ impl McpConversation {
     }
 
     fn read_value(&mut self, frame: &Frame, value: Value) -> Reading {
-        let read = Message::read(value).and_then(|message| match message {
+        match value {
+            Value::Object(map) => self.read_message(frame, map.into()),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => {
+                self.fail(&Failure::invalid_request(None, "a message is a JSON object"))
+            }
+        }
+    }
+
+    fn read_message(&mut self, frame: &Frame, members: Members) -> Reading {
+        let read = Message::read(members).and_then(|message| match message {
             Message::Request { id, method, params } => {
                 self.read_request(frame, id, &method, params)
             }

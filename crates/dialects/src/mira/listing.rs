@@ -124,7 +124,7 @@ impl Listing {
                 description: &spec.about,
                 version: &self.facts.version,
                 input_schema: &spec.input_schema,
-                output_schema: spec.output_schema.as_ref(),
+                output_schema: spec.output_schema.as_deref(),
             };
         };
         let (title, description) = described(method);

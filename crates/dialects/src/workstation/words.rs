@@ -79,7 +79,7 @@ fn named(tools: &[Arc<dyn AnyTool>], tell: impl Fn(&str, &str, Value) -> Value) 
 
 /// What a tool takes, with all that the contract's shape of it has.
 fn parameters(spec: &ToolSpec) -> Value {
-    let mut schema = spec.input_schema.clone();
+    let mut schema = Value::clone(&spec.input_schema);
     if let Some(fields) = schema.as_object_mut() {
         fields.entry("properties").or_insert_with(|| json!({}));
         fields.entry("required").or_insert_with(|| json!([]));

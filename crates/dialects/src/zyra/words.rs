@@ -21,7 +21,7 @@ pub(crate) fn parts(name: &str) -> (String, String) {
 
 /// What a tool takes; `properties` is there even where nothing is declared.
 pub(crate) fn parameters(spec: &ToolSpec) -> Cow<'_, Value> {
-    let schema = &spec.input_schema;
+    let schema: &Value = &spec.input_schema;
     if schema.get("properties").is_some() {
         return Cow::Borrowed(schema);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolgate_contract::Schema;
 use toolgate_contract::{
     Answer, AnyTool, AsJob, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened,
     Icon, Job, JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream,
@@ -336,8 +337,8 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         deadline: None,
         at_once: None,
         priority: 0,
-        input_schema,
-        output_schema,
+        input_schema: input_schema.into(),
+        output_schema: output_schema.map(Schema::from),
         job: match id {
             "jobs.start" => AsJob::Never,
             "exec.build" => AsJob::Must,

@@ -124,18 +124,17 @@ impl<'a> OpenRecord<'a> {
     /// Notes what it is called with; of a long one only if `is_known` says that its tool is.
     pub(crate) fn takes(&mut self, input: &impl Serialize, is_known: impl FnOnce() -> bool) {
         let Some((_, record, _)) = &mut self.open else { return };
-        let mut short = Counted { hasher: Hasher::new(), bytes: 0, bytes_max: UNKNOWN_BYTES_MAX };
+        let mut short = Counted::up_to(UNKNOWN_BYTES_MAX);
         let counted = match serde_json::to_writer(&mut short, input) {
             Ok(()) => Some(short),
             Err(_) if is_known() => {
-                let mut whole = Counted { bytes: 0, bytes_max: u64::MAX, hasher: Hasher::new() };
+                let mut whole = Counted::up_to(u64::MAX);
                 serde_json::to_writer(&mut whole, input).ok().map(|()| whole)
             }
             Err(_) => None,
         };
         record.bytes_in = counted.as_ref().map(|counted| counted.bytes);
-        let hashed = |counted: Counted| Input::Hashed(counted.hasher.finalize());
-        record.input = Some(counted.map_or(Input::Large, hashed));
+        record.input = Some(counted.map_or(Input::Large, |counted| Input::Hashed(counted.hash())));
     }
 
     /// Leaves none.
@@ -211,9 +210,29 @@ pub(crate) struct Laid(pub(super) u64);
 
 /// Hashes and counts what is written, up to a bound.
 struct Counted {
-    hasher: Hasher,
+    /// Of what no longer waits.
+    hasher: Option<Box<Hasher>>,
+    /// What is written comes in pieces of a few bytes, each of which would take longer to hash than
+    /// all of them together.
+    waiting: Vec<u8>,
     bytes: u64,
     bytes_max: u64,
+}
+
+/// How much waits to be hashed together.
+const WAITING: usize = 4 << 10;
+
+impl Counted {
+    fn up_to(bytes_max: u64) -> Self {
+        Self { hasher: None, waiting: Vec::with_capacity(256), bytes: 0, bytes_max }
+    }
+
+    fn hash(self) -> Hash {
+        match self.hasher {
+            Some(mut hasher) => hasher.update(&self.waiting).finalize(),
+            None => blake3::hash(&self.waiting),
+        }
+    }
 }
 
 impl Write for Counted {
@@ -222,7 +241,13 @@ impl Write for Counted {
         if self.bytes > self.bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.hasher.update(bytes);
+        if self.waiting.len() + bytes.len() > WAITING {
+            let hasher = self.hasher.get_or_insert_default();
+            hasher.update(&self.waiting).update(bytes);
+            self.waiting.clear();
+        } else {
+            self.waiting.extend_from_slice(bytes);
+        }
         Ok(bytes.len())
     }
 

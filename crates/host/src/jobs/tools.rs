@@ -103,7 +103,7 @@ impl Told {
         };
         Self {
             job_id: job.id.to_string(),
-            tool: fold(job.tool.as_str()),
+            tool: fold(job.tool.as_str()).into_owned(),
             state: job.state,
             progress: job.progress,
             message: job.message,

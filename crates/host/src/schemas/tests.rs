@@ -10,8 +10,8 @@ fn spec(id: &str, input: Value) -> ToolSpec {
     let id = ToolId::new(id).expect("an id");
     let output = json!({ "type": "object", "required": ["hits"] });
     ToolSpec {
-        input_schema: input,
-        output_schema: Some(output),
+        input_schema: input.into(),
+        output_schema: Some(output.into()),
         ..ToolSpec::new(id, "T", "T.", Effects::Reads)
     }
 }

@@ -60,7 +60,7 @@ fn tool_pages() -> anyhow::Result<String> {
         );
         page += &rows(&spec.input_schema);
         page += "\n| result | type | meaning |\n|---|---|---|\n";
-        page += &rows(spec.output_schema.as_ref().unwrap_or(&serde_json::Value::Null));
+        page += &rows(spec.output_schema.as_deref().unwrap_or(&serde_json::Value::Null));
     }
     Ok(page)
 }

@@ -3,6 +3,7 @@
 //! A setting's own variable (`TOOLGATE_…`) is stronger, the file is weaker. One that is empty is
 //! as if it were not there.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -114,7 +115,7 @@ fn examples(config: &mut Config, folder: &str) -> anyhow::Result<()> {
 /// Puts what the variables say into the settings of the file.
 pub(super) fn put(
     table: &mut toml::Table,
-    settings: &[Setting],
+    settings: &impl Deref<Target = Vec<Setting>>,
     env: &[(&str, &str)],
 ) -> anyhow::Result<()> {
     for (variable, sets, value) in said(env) {

@@ -4,6 +4,7 @@
     reason = "the one place that reads the environment and the file"
 )]
 
+use std::cell::LazyCell;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,8 @@ fn read(
     env: &[(&str, &str)],
 ) -> anyhow::Result<Loaded> {
     let place = file.as_ref().map_or_else(String::new, |path| path.display().to_string());
-    let settings = settings();
+    // To make them takes longer than all else here, and mostly nobody asks.
+    let settings = LazyCell::new(settings);
     // Read as settings first: only then do errors carry the line.
     if let Err(err) = toml::from_str::<Config>(&text) {
         let told = toml::from_str(&text).ok().and_then(|table| misfit(&table, &settings));
@@ -80,12 +82,17 @@ fn read(
     contracts::put(&mut table, &settings, env)?;
 
     let mut config: Config = table.clone().try_into().context("in the contracts' environment")?;
-    for setting in &settings {
-        let Some((_, value)) = env.iter().find(|(name, _)| *name == setting.env) else { continue };
+    let ours =
+        |(name, _): &&(&str, &str)| name.starts_with(ENV_PREFIX) && !ENV_OTHER.contains(name);
+    let mut warnings = Vec::new();
+    for (name, value) in env.iter().filter(ours) {
+        let Some(setting) = settings.iter().find(|setting| setting.env == *name) else {
+            warnings.push(unknown_variable(&settings, name));
+            continue;
+        };
         setting.put(&mut table, value)?;
-        config = table.clone().try_into().with_context(|| format!("in {}", setting.env))?;
+        config = table.clone().try_into().with_context(|| format!("in {name}"))?;
     }
-    let warnings = unknown_variables(&settings, env);
     contracts::put_beside(&mut config, env)?;
     config.search.take_secrets(|name| env.iter().find(|(it, _)| *it == name).map(|(_, v)| *v));
     check(&config)?;
@@ -319,15 +326,10 @@ fn is_worldwide(name: &str) -> bool {
             .is_some_and(|(domain, name)| sound(domain, ".-") && sound(name, "._-"))
 }
 
-fn unknown_variables(settings: &[Setting], env: &[(&str, &str)]) -> Vec<String> {
-    let known = |name: &str| ENV_OTHER.contains(&name) || settings.iter().any(|s| s.env == name);
-    let strangers = env.iter().filter(|(name, _)| name.starts_with(ENV_PREFIX) && !known(name));
-    let told = strangers.map(|(name, _)| {
-        let near = |s: &Setting| strsim::normalized_damerau_levenshtein(&s.env, name);
-        let close = settings.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
-        let close = close.filter(|setting| near(setting) > 0.75);
-        let hint = close.map(|s| format!("; did you mean {}?", s.env)).unwrap_or_default();
-        format!("the environment variable {name} is not a setting{hint}")
-    });
-    told.collect()
+fn unknown_variable(settings: &[Setting], name: &str) -> String {
+    let near = |s: &Setting| strsim::normalized_damerau_levenshtein(&s.env, name);
+    let close = settings.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
+    let close = close.filter(|setting| near(setting) > 0.75);
+    let hint = close.map(|s| format!("; did you mean {}?", s.env)).unwrap_or_default();
+    format!("the environment variable {name} is not a setting{hint}")
 }

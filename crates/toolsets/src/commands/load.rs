@@ -169,7 +169,7 @@ fn distinct(all: &[Declared]) -> Result<(), LoadError> {
     let mut seen: BTreeMap<String, &Declared> = BTreeMap::new();
     for declared in all {
         let Where { file, line, column } = &declared.found;
-        if let Some(first) = seen.insert(fold(declared.id()), declared) {
+        if let Some(first) = seen.insert(fold(declared.id()).into_owned(), declared) {
             return Err(LoadError {
                 file: file.clone(),
                 line: *line,

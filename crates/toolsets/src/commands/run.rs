@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, LeftFile, Output, ToolError, ToolSpec,
-    schema_of,
+    AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, LeftFile, Output, Schema, ToolError, ToolSpec,
 };
 
 use super::argument::{Given, pointer};
@@ -64,8 +63,8 @@ impl Command {
             deadline: Some(timeout + BEYOND),
             at_once: declared.at_once,
             priority: declared.priority,
-            input_schema: declared.schema(),
-            output_schema: Some(schema_of::<Ran>()),
+            input_schema: declared.schema().into(),
+            output_schema: Some(Schema::of::<Ran>()),
             job: AsJob::May,
             icons: Vec::new(),
         };

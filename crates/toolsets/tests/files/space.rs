@@ -109,7 +109,7 @@ impl Space {
     /// What the tool named `tool` takes.
     pub(crate) fn schema(&self, tool: &str) -> Value {
         let tool = self.tools.iter().find(|each| each.spec().id.as_str() == tool).unwrap();
-        tool.spec().input_schema.clone()
+        Value::clone(&tool.spec().input_schema)
     }
 
     /// The value of a call that succeeds.

@@ -152,15 +152,16 @@ impl Door {
                 (turn.while_sending(self.glance(body)).await, None)
             }
         };
-        let frame = Frame { head: head.clone(), body };
         let known = matches!(sender, Sender::Known(_) | Sender::Anybody);
+        let frame = Frame { head, body };
         let incoming = Incoming { frame, upgrade: asked.is_some(), sender };
-        match (self.exchange.exchange(incoming).await, asked) {
+        let head = &incoming.frame.head;
+        match (self.exchange.exchange(&incoming).await, asked) {
             (Outgoing::Whole(reply), _) => whole(reply),
             (Outgoing::Events(events), _) => streamed(events, self.bounds.keep_alive, None),
             (Outgoing::Feed(events), _) => match self.seats.lasting(known.then_some(&caller)) {
                 Some(lasting) => streamed(events, self.bounds.keep_alive, Some(lasting)),
-                None => self.refuse(&head, &Unread::Crowded).await,
+                None => self.refuse(head, &Unread::Crowded).await,
             },
             (Outgoing::Socket(talk), Some(asked)) => {
                 match self.seats.lasting(known.then_some(&caller)) {
@@ -170,7 +171,7 @@ impl Door {
                         *agreed = Some(Agreed { talk, upgrade, lasting });
                         switching(&asked)
                     }
-                    None => self.refuse(&head, &Unread::Crowded).await,
+                    None => self.refuse(head, &Unread::Crowded).await,
                 }
             }
             (Outgoing::Socket(_), None) => {

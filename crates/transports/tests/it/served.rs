@@ -57,7 +57,7 @@ impl Server {
     /// Answers every message with `answer`.
     pub(crate) async fn start(
         bounds: Bounds,
-        answer: impl Fn(Incoming) -> Outgoing + Send + Sync + 'static,
+        answer: impl Fn(&Incoming) -> Outgoing + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let addr = listener.local_addr().expect("an address");
@@ -160,7 +160,7 @@ impl<F: FnOnce(Socket) -> BoxFuture<'static, Close> + Send> Talk for Talker<F> {
     }
 }
 
-type Answer = Box<dyn Fn(Incoming) -> Outgoing + Send + Sync>;
+type Answer = Box<dyn Fn(&Incoming) -> Outgoing + Send + Sync>;
 
 struct Room(Answer);
 
@@ -173,7 +173,7 @@ impl Exchange for Room {
         vec!["/talk"]
     }
 
-    fn exchange(&self, incoming: Incoming) -> BoxFuture<'_, Outgoing> {
+    fn exchange<'a>(&'a self, incoming: &'a Incoming) -> BoxFuture<'a, Outgoing> {
         Box::pin(async {
             match &incoming.frame.head {
                 Head::Http { path, .. } if path == "/never" => std::future::pending().await,

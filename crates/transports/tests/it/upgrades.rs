@@ -108,7 +108,7 @@ async fn a_conversation_nobody_asked_for_is_a_fault_of_the_server() {
 #[tokio::test]
 async fn the_room_is_told_the_path_and_the_query_as_they_came() {
     let server = Server::start(bounds(), |incoming| {
-        let Head::Http { method, path, query, .. } = incoming.frame.head else {
+        let Head::Http { method, path, query, .. } = &incoming.frame.head else {
             panic!("this is HTTP")
         };
         Outgoing::Whole(Reply::json(format!("{method} {path} {query}")))

@@ -40,7 +40,7 @@ fn row(job: &Job, now: Timestamp) -> [String; 7] {
     let says = says.unwrap_or_default();
     [
         short(job),
-        fold(job.tool.as_str()),
+        fold(job.tool.as_str()).into_owned(),
         job.state.as_str().to_owned(),
         far(job),
         ago(between(job.created, now)),

@@ -54,7 +54,7 @@ fn a_tool_says_what_its_file_says() {
     );
     let spec = bench.tool("x.y").spec();
     assert_eq!(
-        spec.input_schema,
+        *spec.input_schema,
         json!({
             "type": "object",
             "properties": {
