@@ -88,8 +88,8 @@ fn command(program: &Path, args: &[&str]) -> Command {
     let state = std::env::temp_dir().join(format!("toolgate-bench-{}", std::process::id()));
     command.args(args).env("XDG_STATE_HOME", state).env("TOOLGATE_LOG_LEVEL", "error");
     // A file that lies in a folder is believed only if somebody says so.
-    let settings = args.get(1).map(|folder| Path::new(folder).join("toolgate.toml"));
-    if let Some(settings) = settings.filter(|settings| settings.exists()) {
+    let mut settings = args.iter().map(|word| Path::new(word).join("toolgate.toml"));
+    if let Some(settings) = settings.find(|settings| settings.exists()) {
         command.env("TOOLGATE_CONFIG", settings);
     }
     command

@@ -28,6 +28,20 @@ pub(crate) fn copy_of_this(to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `program`, without what cargo tells this one of itself: a cargo that is told the same takes it
+/// for a change, and builds anew what asks for it.
+fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let is_own =
+            |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+        if name.to_str().is_some_and(is_own) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Runs a program in the checkout, its output shown; fails if it does.
 pub(crate) fn run(program: &str, args: &[&str]) -> anyhow::Result<()> {
     run_with(program, args, &[])
@@ -38,7 +52,7 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
     let name = program.rsplit('/').next().unwrap_or(program);
     eprintln!("\n==> {name} {}", args.join(" "));
     let begun = Instant::now();
-    let status = Command::new(program)
+    let status = command(program)
         .args(args)
         .envs(env.iter().copied())
         .current_dir(checkout())
@@ -54,7 +68,7 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
 
 /// What a program prints, run in the checkout.
 pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(program)
+    let output = command(program)
         .args(args)
         .current_dir(checkout())
         .stdin(Stdio::null())
@@ -69,7 +83,7 @@ pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
 
 /// Whether a program runs and is content with `args`.
 pub(crate) fn works(program: &str, args: &[&str]) -> bool {
-    let mut command = Command::new(program);
+    let mut command = command(program);
     command.args(args).current_dir(checkout());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
