@@ -49,6 +49,19 @@ impl Child {
         Ok(before)
     }
 
+    /// How long its threads have run, in microseconds.
+    pub(crate) fn cpu_micros(&self) -> anyhow::Result<f64> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id()))?;
+        let mut nanos = 0.0;
+        for thread in threads {
+            // One may end meanwhile.
+            let told = std::fs::read_to_string(thread?.path().join("schedstat"));
+            let told = told.unwrap_or_default();
+            nanos += told.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).unwrap_or(0.0);
+        }
+        Ok(nanos / 1000.0)
+    }
+
     /// The most the process ever kept in memory.
     pub(crate) fn peak_mib(&self) -> anyhow::Result<f64> {
         self.memory_mib("VmHWM:")

@@ -4,6 +4,7 @@
 //! can depend on this one and none on another.
 
 mod schema;
+mod kept;
 mod tool;
 mod content;
 mod resource;
@@ -38,6 +39,7 @@ pub use job::{
     Artefact, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms, NotAJobId, OpenArtefact,
     Watch, Watched, Which,
 };
+pub use kept::Kept;
 pub use prompt::{
     AnyPrompt, Arguments, Message, Prompt, PromptArgument, PromptSpec, PromptText, Prompts,
     erase_prompt,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Content, Ctx, Icon, Output, Schema, Text, ToolError, schema_of};
+use crate::{Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -266,6 +266,8 @@ pub struct ToolSpec {
     pub job: AsJob,
     /// What stands for it.
     pub icons: Vec<Icon>,
+    /// How wires list it.
+    pub listed: Kept,
 }
 
 impl ToolSpec {
@@ -292,6 +294,7 @@ impl ToolSpec {
             output_schema: None,
             job: AsJob::May,
             icons: Vec::new(),
+            listed: Kept::default(),
         }
     }
 }
@@ -379,6 +382,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         output_schema: T::Output::schema(),
         job: T::JOB,
         icons: Vec::new(),
+        listed: Kept::default(),
     };
     Arc::new(Erased { spec, tool })
 }

@@ -1,8 +1,10 @@
 //! A tool as `tools/list` shows it, as far as the revision has words for it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolgate_contract::{AnyTool, AsJob, Effects, Icon, ToolSpec};
 
@@ -13,7 +15,7 @@ use super::spell;
 /// A tool.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Listed<'a> {
+struct Listed<'a> {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
@@ -29,8 +31,17 @@ pub(crate) struct Listed<'a> {
     icons: &'a [Icon],
 }
 
+/// `tool` as `revision` lists it, written once.
+pub(crate) fn listed(tool: &dyn AnyTool, revision: &'static Revision) -> Arc<RawValue> {
+    tool.spec().listed.said(std::ptr::from_ref(revision).addr(), || {
+        // Every part is a string, a bool or a JSON value: none can fail to be written.
+        let written = to_raw_value(&Listed::new(tool, revision)).expect("a tool is JSON");
+        written.into()
+    })
+}
+
 impl<'a> Listed<'a> {
-    pub(crate) fn new(tool: &'a dyn AnyTool, revision: &Revision) -> Self {
+    fn new(tool: &'a dyn AnyTool, revision: &Revision) -> Self {
         let spec = tool.spec();
         Self {
             name: spell(spec.id.as_str()),

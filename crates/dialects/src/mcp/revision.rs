@@ -109,7 +109,9 @@ pub enum Asks {
 }
 
 /// The revisions, newest first.
-pub const REVISIONS: [Revision; 5] = [
+pub static REVISIONS: [Revision; 5] = ROWS;
+
+const ROWS: [Revision; 5] = [
     Revision {
         name: "2026-07-28",
         era: Era::Stateless,
@@ -187,7 +189,7 @@ pub const NEWEST_SESSION: Revision = Revision {
 
 /// The same, as a server speaks them that keeps no jobs.
 static WITHOUT_TASKS: [Revision; 5] = {
-    let mut rows = REVISIONS;
+    let mut rows = ROWS;
     let mut at = 0;
     while at < rows.len() {
         rows[at].tasks = Tasks::None;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
     Answer, CallError, Ending, Event, Job, JobId, Output, Question, Reply, Told, ToolPage,
@@ -12,7 +13,7 @@ use toolgate_contract::{
 use super::content::Block;
 use super::hearing::Hearing;
 use super::library::{SELDOM_TTL_MS, Want};
-use super::listed::Listed;
+use super::listed::listed;
 use super::message::{
     Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id,
     METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, success,
@@ -158,14 +159,13 @@ impl McpTicket {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct List<'a> {
-            tools: Vec<Listed<'a>>,
+            tools: Vec<Arc<RawValue>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             next_cursor: Option<String>,
             #[serde(flatten)]
             stamp: Stamp<'a>,
         }
-        let tools =
-            page.tools.iter().map(|tool| Listed::new(tool.as_ref(), self.revision)).collect();
+        let tools = page.tools.iter().map(|tool| listed(tool.as_ref(), self.revision)).collect();
         let next_cursor = page.next.as_ref().map(|id| cursor::next("tool", id));
         let stamp = self.stamp(Some(SELDOM_TTL_MS));
         success(&self.id, &List { tools, next_cursor, stamp })

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolgate_contract::Schema;
 use toolgate_contract::{
     Answer, AnyTool, AsJob, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened,
     Icon, Job, JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream,
     Text, ToolError, ToolId, ToolPage, ToolSpec, Watched,
 };
+use toolgate_contract::{Kept, Schema};
 use toolgate_dialects::{Key, Refused};
 
 use crate::shelf::read_answer;
@@ -345,5 +345,6 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
             _ => AsJob::May,
         },
         icons: if id == "show.icon" { vec![Icon::svg("<svg/>")] } else { Vec::new() },
+        listed: Kept::default(),
     }))
 }

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, LeftFile, Output, Schema, ToolError, ToolSpec,
+    AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, Kept, LeftFile, Output, Schema, ToolError,
+    ToolSpec,
 };
 
 use super::argument::{Given, pointer};
@@ -67,6 +68,7 @@ impl Command {
             output_schema: Some(Schema::of::<Ran>()),
             job: AsJob::May,
             icons: Vec::new(),
+            listed: Kept::default(),
         };
         let only_reads = declared.effects == Effects::Reads;
         let programs = programs.of(spec.id.as_str()).reading(only_reads);

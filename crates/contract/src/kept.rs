@@ -1,0 +1,36 @@
+//! What is spelled once and said often.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::value::RawValue;
+
+/// What was spelled of something that does not change, under a number of whoever spells it. A copy
+/// keeps nothing: it may be changed before it is spelled.
+#[derive(Default)]
+pub struct Kept(Mutex<Vec<(usize, Arc<RawValue>)>>);
+
+impl Kept {
+    /// What is kept `under` a number; the first time that is what `spell` gives.
+    pub fn said(&self, under: usize, spell: impl FnOnce() -> Arc<RawValue>) -> Arc<RawValue> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, said)) = kept.iter().find(|(number, _)| *number == under) {
+            return said.clone();
+        }
+        let said = spell();
+        kept.push((under, said.clone()));
+        said
+    }
+}
+
+impl Clone for Kept {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
+}
