@@ -34,3 +34,23 @@ impl fmt::Debug for Kept {
         f.write_str("Kept")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    #[test]
+    fn what_was_spelled_is_said_again_under_its_number_and_not_by_a_copy() {
+        let said = |kept: &Kept, under, text: &str| {
+            let spell = || to_raw_value(text).expect("JSON").into();
+            kept.said(under, spell).get().to_owned()
+        };
+        let kept = Kept::default();
+        assert_eq!(said(&kept, 1, "one"), "\"one\"");
+        assert_eq!(said(&kept, 1, "other"), "\"one\"");
+        assert_eq!(said(&kept, 2, "two"), "\"two\"");
+        assert_eq!(said(&kept.clone(), 1, "changed"), "\"changed\"");
+    }
+}

@@ -81,7 +81,8 @@ impl Form {
     /// `text`, which is `small` in small letters, without what looks so.
     fn without<'t>(&self, text: Cow<'t, str>, small: &str) -> Cow<'t, str> {
         let has_word = self.words.is_empty() || self.words.iter().any(|word| small.contains(word));
-        if !has_word || !small.contains(self.sign) {
+        // Some letters beyond ASCII are small `k` and `s` to a pattern.
+        if small.is_ascii() && !(has_word && small.contains(self.sign)) {
             return text;
         }
         let form = self.made();

@@ -143,6 +143,7 @@ fn secrets_are_known_by_their_shape() {
     check("curl --password hunter2 x", "curl --password [redacted] x");
     check(r#"{"api_key":"hunter2","a":1}"#, r#"{"api_key":"[redacted]","a":1}"#);
     check("?access_token=hunter2&a=1", "?access_token=[redacted]&a=1");
+    check("pa\u{17f}\u{17f}word=hunter2", "pa\u{17f}\u{17f}word=[redacted]");
     check(
         "x -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- y",
         "x [redacted] y",
@@ -177,7 +178,7 @@ proptest! {
             prop_oneof![
                 "[ -~]{0,6}",
                 proptest::sample::select(vec![
-                    "sk-", "github_pat_", "AKIA", "eyJ", "Bearer ", "BASIC ", "://", "@", "=", "--", "\": \"", "_key",
+                    "sk-", "github_pat_", "to\u{212a}en=", "pa\u{17f}sword=", "AKIA", "eyJ", "Bearer ", "BASIC ", "://", "@", "=", "--", "\": \"", "_key",
                     "Token", "API-KEY", "passwd", "passphrase", "credential", "access_key_id", "\n",
                     "-----BEGIN PRIVATE KEY-----", "abcdefghij0123456789ABCDEFGHIJ",
                 ])
