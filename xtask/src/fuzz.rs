@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use crate::shell::{cargo, checkout, copy_of_this};
+use crate::shell::{cargo, checkout, command, copy_of_this};
 
 /// What says that this program stands in for `rustc`.
 const STANDS_IN: &str = "XTASK_STANDS_IN_FOR_RUSTC";
@@ -118,7 +118,7 @@ fn build(of: &[String]) -> anyhow::Result<PathBuf> {
     copy_of_this(&stand_in)?;
     eprintln!("\n==> cargo build --test fuzz {}, with coverage", of.join(" "));
     let begun = Instant::now();
-    let mut build = Command::new(cargo());
+    let mut build = command(&cargo());
     // Of all packages, and as a test: by itself it is built with other features, and so is all
     // that it needs.
     build.args(["build", "--test", "fuzz"]).args(of);

@@ -30,7 +30,7 @@ pub(crate) fn copy_of_this(to: &Path) -> anyhow::Result<()> {
 
 /// `program`, without what cargo tells this one of itself: a cargo that is told the same takes it
 /// for a change, and builds anew what asks for it.
-fn command(program: &str) -> Command {
+pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let is_own =

@@ -51,6 +51,8 @@ mod tests {
         assert_eq!(said(&kept, 1, "one"), "\"one\"");
         assert_eq!(said(&kept, 1, "other"), "\"one\"");
         assert_eq!(said(&kept, 2, "two"), "\"two\"");
-        assert_eq!(said(&kept.clone(), 1, "changed"), "\"changed\"");
+        let copy = kept.clone();
+        assert_eq!(said(&copy, 1, "changed"), "\"changed\"");
+        assert_eq!(said(&kept, 1, "changed"), "\"one\"");
     }
 }
