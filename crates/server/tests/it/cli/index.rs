@@ -88,7 +88,7 @@ fn another_namespace_is_indexed_by_its_name_and_what_is_no_folder_is_said() {
 
 #[test]
 fn an_index_that_another_server_is_building_is_waited_for() {
-    let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (workspace, cache, home) = (large(1_500), TempDir::new().unwrap(), TempDir::new().unwrap());
     let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
     let mut client = Client::stdio(launch, MODERN);
     let signal = |client: &Client, signal: Signal| {
@@ -107,12 +107,12 @@ fn an_index_that_another_server_is_building_is_waited_for() {
     signal(&client, Signal::CONT);
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    assert!(child.wait().unwrap().success() && out.contains("601 files"), "{out}");
+    assert!(child.wait().unwrap().success() && out.contains("1501 files"), "{out}");
 }
 
 #[test]
 fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
-    let (workspace, cache, home) = (large(600), TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (workspace, cache, home) = (large(1_500), TempDir::new().unwrap(), TempDir::new().unwrap());
     let (mut child, mut told) = begun(&workspace, &cache, &home, "files indexed");
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     let asked = Instant::now();
@@ -123,7 +123,7 @@ fn one_that_is_stopped_ends_soon_and_the_next_goes_on() {
     assert_eq!(status.code(), Some(1), "{rest}");
     assert!(rest.contains("cancel"), "{rest}");
     let next = index(&workspace, &cache, &[]);
-    assert_eq!((next.code, next.out.contains("ready; 601 files")), (0, true), "{next:?}");
+    assert_eq!((next.code, next.out.contains("ready; 1501 files")), (0, true), "{next:?}");
 }
 
 #[test]

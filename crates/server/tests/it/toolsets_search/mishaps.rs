@@ -42,7 +42,7 @@ impl Drop for Full {
 
 #[test]
 fn what_follows_says_complete_once_the_one_that_keeps_the_index_does() {
-    let (workspace, cache) = (large(600), TempDir::new().unwrap());
+    let (workspace, cache) = (large(2_000), TempDir::new().unwrap());
     let start = || {
         let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", cache.path());
         // It waits half of that for the index.
