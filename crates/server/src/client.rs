@@ -20,6 +20,12 @@ use crate::session::{Answered, Out, Running, Session, locked, now_or_spawned};
 /// How many messages may wait to be written before calls wait to answer.
 const OUTBOX: usize = 256;
 
+/// How many KiB of answers may wait to be written before nothing more is begun.
+const UNWRITTEN_KIB_MAX: usize = 16 << 10;
+
+/// Up to this size an answer is not counted among them: as many as may wait come to little.
+const UNCOUNTED_BYTES: usize = 4 << 10;
+
 /// A client that stays connected.
 pub(crate) struct Client {
     pub(crate) session: Arc<Session>,
@@ -28,6 +34,8 @@ pub(crate) struct Client {
     places_max: usize,
     /// Places of those who wait for what the client or a job does, and for nothing here.
     waiting: Arc<Semaphore>,
+    /// Room for answers that wait to be written, in KiB.
+    room: Arc<Semaphore>,
     answering: TaskTracker,
     /// Whether it is told what is told unasked.
     is_told: AtomicBool,
@@ -46,6 +54,7 @@ impl Client {
             places: Arc::new(Semaphore::new(in_flight_max)),
             places_max: in_flight_max,
             waiting: Arc::new(Semaphore::new(in_flight_max)),
+            room: Arc::new(Semaphore::new(UNWRITTEN_KIB_MAX)),
             answering: TaskTracker::new(),
             is_told: AtomicBool::new(false),
         };
@@ -160,8 +169,12 @@ impl Client {
         CallError::Unavailable { message }
     }
 
-    /// Waits for room: a place for each message.
+    /// Waits for room: for the answer, among those that nobody has read yet, and a place for each
+    /// message.
     async fn place_for(&self, reading: &Reading) -> Result<OwnedSemaphorePermit, AcquireError> {
+        // How large the answer will be is not known: it is enough that there is some, since it is
+        // waited for in turn.
+        drop(self.room.acquire().await?);
         let wanted = match reading {
             Reading::Batch(readings) => readings.len().min(self.places_max),
             Reading::Ask(_)
@@ -188,8 +201,22 @@ impl Client {
 
     async fn send(&self, reply: Reply) {
         if let Body::Json(bytes) = reply.body {
+            let bytes = self.owed(bytes).await;
             // The writer only ends when the client is gone, and then nobody is owed anything.
             let _ = self.outbox.send(bytes).await;
+        }
+    }
+
+    /// The same `bytes`, which have their room until they are written.
+    async fn owed(&self, bytes: Bytes) -> Bytes {
+        if bytes.len() <= UNCOUNTED_BYTES {
+            return bytes;
+        }
+        let kib = u32::try_from((bytes.len() >> 10).min(UNWRITTEN_KIB_MAX)).unwrap_or(u32::MAX);
+        match self.room.clone().acquire_many_owned(kib).await {
+            Ok(room) => Bytes::from_owner(Owed { bytes, _room: room }),
+            // It is never closed.
+            Err(_) => bytes,
         }
     }
 
@@ -203,6 +230,18 @@ impl Client {
         }
         // Who watches a job would watch it for as long as it runs.
         self.session.end(why);
+    }
+}
+
+/// An answer that waits to be written, and its room.
+struct Owed {
+    bytes: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Owed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -7,7 +7,7 @@
 //! a moment to say something.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +21,11 @@ use super::occupancy::{Counted, Occupancy};
 /// The seats of a listener.
 pub(super) struct Seats {
     bounds: SeatBounds,
+    opened: Instant,
     taken: Mutex<Taken>,
-    /// Told when a seat is free, or may be given up.
+    /// How many wait for a seat.
+    waiting: AtomicUsize,
+    /// Told when a seat is free, or may be given up, while anybody waits.
     changed: Notify,
 }
 
@@ -42,7 +45,7 @@ pub(super) struct SeatBounds {
 #[derive(Default)]
 struct Taken {
     next: u64,
-    seats: HashMap<u64, (Doing, CancellationToken)>,
+    seats: HashMap<u64, Arc<Place>>,
     /// Of nobody known under `None`.
     lasting: HashMap<Option<Caller>, usize>,
 }
@@ -57,29 +60,92 @@ const NOBODYS_SHARE: usize = 8;
 /// What a connection does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
-    /// It has not said anything whole since it was opened then.
-    Silent(Instant),
-    /// Somebody asked something then, and it is not known that they may.
-    Unknown(Instant),
-    /// Somebody known was answered then.
-    Idle(Instant),
-    /// Somebody known said something of a body then.
-    Sending(Instant),
+    /// It has not said anything whole since it was opened.
+    Silent,
+    /// Somebody has asked something, and it is not known that they may.
+    Unknown,
+    /// Somebody known was answered.
+    Idle,
+    /// Somebody known said something of a body.
+    Sending,
     /// Somebody known is being answered.
     Busy,
 }
 
 impl Doing {
-    /// When its turn is to go, the least first; `None` while it stays.
-    fn goes(self, now: Instant) -> Option<(u8, Instant)> {
-        let is_new = |since: Instant| now.saturating_duration_since(since) < MOMENT;
+    /// When its turn is to go that does this since then, the least first; `None` while it stays.
+    fn goes(self, since: Duration, now: Duration) -> Option<(u8, Duration)> {
+        let is_new = now.saturating_sub(since) < MOMENT;
         match self {
-            Self::Silent(since) if is_new(since) => Some((2, since)),
-            Self::Sending(since) if is_new(since) => Some((3, since)),
-            Self::Silent(since) | Self::Sending(since) | Self::Unknown(since) => Some((0, since)),
-            Self::Idle(since) => Some((1, since)),
+            Self::Silent if is_new => Some((2, since)),
+            Self::Sending if is_new => Some((3, since)),
+            Self::Silent | Self::Sending | Self::Unknown => Some((0, since)),
+            Self::Idle => Some((1, since)),
             Self::Busy => None,
         }
+    }
+}
+
+/// What a connection does and since when, in one word: each request changes it several times.
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+/// The bits of a word that say what is done; the others count microseconds since the seats were
+/// opened.
+const DOING_BITS: u32 = 3;
+
+impl Word {
+    /// Of a seat that was given up.
+    const GONE: Self = Self(u64::MAX);
+
+    fn of(doing: Doing, since: Duration) -> Self {
+        let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        Self((since << DOING_BITS) | doing as u64)
+    }
+
+    /// What is done, and since when; `None` where the seat was given up.
+    fn read(self) -> Option<(Doing, Duration)> {
+        let doing = match self.0 & ((1 << DOING_BITS) - 1) {
+            0 => Doing::Silent,
+            1 => Doing::Unknown,
+            2 => Doing::Idle,
+            3 => Doing::Sending,
+            4 => Doing::Busy,
+            _ => return None,
+        };
+        Some((doing, Duration::from_micros(self.0 >> DOING_BITS)))
+    }
+}
+
+/// One connection, as the others see it.
+struct Place {
+    /// A [`Word`].
+    does: AtomicU64,
+    given_up: CancellationToken,
+}
+
+impl Place {
+    fn of(Word(does): Word) -> Arc<Self> {
+        Arc::new(Self { does: does.into(), given_up: CancellationToken::new() })
+    }
+
+    fn seen(&self) -> Word {
+        Word(self.does.load(Ordering::SeqCst))
+    }
+
+    fn does(&self, Word(word): Word) {
+        self.does.store(word, Ordering::SeqCst);
+    }
+
+    /// Gives it up; `false` if it has done something since it was `seen`.
+    fn give_up(&self, Word(seen): Word) -> bool {
+        let Word(gone) = Word::GONE;
+        let is_as_seen =
+            self.does.compare_exchange(seen, gone, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if is_as_seen {
+            self.given_up.cancel();
+        }
+        is_as_seen
     }
 }
 
@@ -87,17 +153,23 @@ impl Doing {
 pub(super) struct Seat {
     seats: Arc<Seats>,
     number: u64,
-    given_up: CancellationToken,
+    place: Arc<Place>,
     _counted: Counted,
 }
 
 impl Seats {
     pub(super) fn new(bounds: SeatBounds) -> Arc<Self> {
-        Arc::new(Self { bounds, taken: Mutex::default(), changed: Notify::new() })
+        let (taken, waiting) = (Mutex::default(), AtomicUsize::default());
+        Arc::new(Self { bounds, opened: Instant::now(), taken, waiting, changed: Notify::new() })
     }
 
     /// A seat, for which another may have to go; waits while all are busy.
     pub(super) async fn take(self: &Arc<Self>) -> Seat {
+        if let Some(seat) = self.try_take() {
+            return seat;
+        }
+        // Counted before it looks again: what changes from then on is told.
+        let _waiting = Waiting::of(&self.waiting);
         loop {
             let changed = self.changed.notified();
             if let Some(seat) = self.try_take() {
@@ -109,20 +181,25 @@ impl Seats {
 
     fn try_take(self: &Arc<Self>) -> Option<Seat> {
         let mut taken = self.taken();
-        if taken.seats.len() >= self.bounds.connections {
-            let now = Instant::now();
-            let going = taken.seats.iter();
-            let going = going.filter_map(|(seat, (doing, _))| Some((doing.goes(now)?, *seat)));
-            let (_, longest) = going.min()?;
-            let (_, given_up) = taken.seats.remove(&longest)?;
-            given_up.cancel();
+        while taken.seats.len() >= self.bounds.connections {
+            let now = self.opened.elapsed();
+            let going = taken.seats.iter().filter_map(|(number, place)| {
+                let seen = place.seen();
+                let (doing, since) = seen.read()?;
+                Some((doing.goes(since, now)?, *number, seen))
+            });
+            let (_, longest, seen) = going.min_by_key(|(turn, number, _)| (*turn, *number))?;
+            // Else it has said something since, and another goes.
+            if taken.seats[&longest].give_up(seen) {
+                taken.seats.remove(&longest);
+            }
         }
         let number = taken.next;
         taken.next += 1;
-        let given_up = CancellationToken::new();
-        taken.seats.insert(number, (Doing::Silent(Instant::now()), given_up.clone()));
+        let place = Place::of(Word::of(Doing::Silent, self.opened.elapsed()));
+        taken.seats.insert(number, place.clone());
         let _counted = self.bounds.occupancy.connection();
-        Some(Seat { seats: self.clone(), number, given_up, _counted })
+        Some(Seat { seats: self.clone(), number, place, _counted })
     }
 
     /// Room for what `caller` keeps for as long as it likes, or for what nobody known is told on a
@@ -155,22 +232,18 @@ impl Seats {
 impl Seat {
     /// Ends when the seat was given to another.
     pub(super) async fn given_up(&self) {
-        self.given_up.cancelled().await;
+        self.place.given_up.cancelled().await;
     }
 
     /// A request's head is there; its turn is over when the answer is sent.
     pub(super) fn turn(self: &Arc<Self>) -> Turn {
-        self.does(Doing::Unknown(Instant::now()));
+        self.does(Doing::Unknown);
         Turn { seat: self.clone(), is_known: AtomicBool::new(false) }
     }
 
     fn does(&self, doing: Doing) {
-        let mut taken = self.seats.taken();
-        if let Some((done, _)) = taken.seats.get_mut(&self.number) {
-            *done = doing;
-        }
-        drop(taken);
-        if doing != Doing::Busy {
+        self.place.does(Word::of(doing, self.seats.opened.elapsed()));
+        if doing != Doing::Busy && self.seats.waiting.load(Ordering::SeqCst) > 0 {
             self.seats.changed.notify_one();
         }
     }
@@ -180,6 +253,22 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.seats.taken().seats.remove(&self.number);
         self.seats.changed.notify_one();
+    }
+}
+
+/// One who waits for a seat, counted until this is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn of(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -209,7 +298,7 @@ impl Turn {
     /// The client has said more.
     pub(super) fn goes_on(&self) {
         if self.is_known() {
-            self.seat.does(Doing::Sending(Instant::now()));
+            self.seat.does(Doing::Sending);
         }
     }
 
@@ -220,8 +309,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let now = Instant::now();
-        self.seat.does(if self.is_known() { Doing::Idle(now) } else { Doing::Unknown(now) });
+        self.seat.does(if self.is_known() { Doing::Idle } else { Doing::Unknown });
     }
 }
 

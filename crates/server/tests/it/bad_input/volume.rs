@@ -133,14 +133,21 @@ fn serves(client: &Client) {
 
 #[test]
 fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
-    const REQUESTS: usize = 10_000;
-    let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(128));
+    // More small answers than may wait, and more bytes of large ones.
+    answered_once_it_reads(10_000, 128, 64);
+    answered_once_it_reads(3_000, 3_000, 96);
+}
+
+/// As many `requests` for a file of so many `lines` to a server that may take so many `mib`.
+#[track_caller]
+fn answered_once_it_reads(requests: usize, lines: usize, mib: u64) {
+    let workspace = Workspace::new().file("page.txt", "0123456789abcdef\n".repeat(lines));
     let mut stdio = Launch::over(&workspace).stdio();
     let mut input = stdio.take_input();
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
     let writing = thread::spawn(move || {
-        for id in 0..REQUESTS {
+        for id in 0..requests {
             let message = call(id, "files_read", json!({ "path": "page.txt" }));
             input.write_all(format!("{message}\n").as_bytes()).unwrap();
             counter.fetch_add(1, Ordering::Relaxed);
@@ -148,20 +155,20 @@ fn a_client_that_does_not_read_is_not_read_and_later_answered_in_full() {
         input
     });
     let taken = stalls(&sent);
-    assert!(taken < REQUESTS, "it took {taken} requests and nobody read an answer");
+    assert!(taken < requests, "it took {taken} requests and nobody read an answer");
     let peak = peak_memory_kib(stdio.pid);
-    assert!(peak < 64 << 10, "{peak} KiB");
+    assert!(peak < mib << 10, "{peak} KiB");
 
     let mut answers: HashMap<u64, usize> = HashMap::new();
-    for _ in 0..REQUESTS {
+    for _ in 0..requests {
         let answer = stdio.receive();
-        assert_eq!(structured(&answer)["size"], 17 * 128, "{answer}");
+        assert_eq!(structured(&answer)["size"], 17 * lines, "{answer}");
         *answers.entry(answer["id"].as_u64().unwrap()).or_default() += 1;
     }
     let input = writing.join().unwrap();
-    assert!(answers.len() == REQUESTS && answers.values().all(|times| *times == 1));
+    assert!(answers.len() == requests && answers.values().all(|times| *times == 1));
     let peak = peak_memory_kib(stdio.pid);
-    assert!(peak < 64 << 10, "{peak} KiB");
+    assert!(peak < mib << 10, "{peak} KiB");
     drop(input);
     assert_eq!(stdio.rest(), NOTHING, "each is answered once");
 }

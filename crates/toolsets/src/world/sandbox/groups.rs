@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,18 @@ const NAME: &str = "toolgate-";
 
 /// Where groups can be made, found once.
 #[derive(Debug, Clone)]
-pub(super) struct Parents(Vec<Parent>, u64);
+pub(super) struct Parents {
+    all: Vec<Parent>,
+    /// The namespace that this server's process id is of.
+    namespace: u64,
+    /// Tells this server's groups from those that another left that had its process id.
+    own: u64,
+}
+
+/// How old an empty group must be to be taken for one that was left by a server in another
+/// namespace, of which it cannot be known whether it lives: between a group's making and the first
+/// process in it there is a moment.
+const LEFT_AFTER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 struct Parent {
@@ -90,7 +102,9 @@ impl Parents {
             }
             parents.push(Parent { folder: unified, bounds });
         }
-        let parents = Self(parents, getrandom::u64().map_err(|err| err.to_string())?);
+        let namespace = fs::metadata("/proc/self/ns/pid").map_err(|err| err.to_string())?.ino();
+        let own = getrandom::u64().map_err(|err| err.to_string())?;
+        let parents = Self { all: parents, namespace, own };
         parents.sweep();
         // Only making one shows that one can be made.
         parents.make().map_err(|err| format!("a control group cannot be made: {err}"))?;
@@ -104,17 +118,16 @@ impl Parents {
     }
 
     fn bounds(&self, name: &str) -> bool {
-        self.0.iter().flat_map(|parent| &parent.bounds).any(|(file, _)| file.starts_with(name))
+        self.all.iter().flat_map(|parent| &parent.bounds).any(|(file, _)| file.starts_with(name))
     }
 
     /// The groups of a run.
     pub(super) fn make(&self) -> io::Result<Groups> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        // In a namespace of its own another server may have the same number.
-        let name = format!("{NAME}{}-{run}-{:x}", process::id(), self.1);
-        let mut groups = Groups(Vec::with_capacity(self.0.len()));
-        for Parent { folder, bounds } in &self.0 {
+        let name = format!("{NAME}{}-{:x}-{run}-{:x}", process::id(), self.namespace, self.own);
+        let mut groups = Groups(Vec::with_capacity(self.all.len()));
+        for Parent { folder, bounds } in &self.all {
             let group = folder.join(&name);
             fs::create_dir(&group)?;
             groups.0.push(group.clone());
@@ -127,17 +140,26 @@ impl Parents {
 
     /// Removes what servers have left that were killed: only what is empty can be.
     fn sweep(&self) {
-        for Parent { folder, .. } in &self.0 {
+        for Parent { folder, .. } in &self.all {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let name = entry.file_name();
-                let server =
-                    name.to_str().and_then(|name| name.strip_prefix(NAME)?.split_once('-'));
-                let Some((server, _)) = server else { continue };
-                if !Path::new("/proc").join(server).exists() {
+                if entry.file_name().to_str().is_some_and(|name| self.is_left(name, &entry)) {
                     let _ = fs::remove_dir(entry.path());
                 }
             }
         }
+    }
+
+    /// Whether `entry`, called `name`, is a group of a server that is gone.
+    fn is_left(&self, name: &str, entry: &fs::DirEntry) -> bool {
+        let Some((server, rest)) = name.strip_prefix(NAME).and_then(|it| it.split_once('-')) else {
+            return false;
+        };
+        let namespace = rest.split('-').next().and_then(|it| u64::from_str_radix(it, 16).ok());
+        if namespace == Some(self.namespace) {
+            return !Path::new("/proc").join(server).exists();
+        }
+        let made = entry.metadata().and_then(|meta| meta.modified());
+        made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT_AFTER))
     }
 }
 
@@ -216,6 +238,33 @@ mod tests {
 28 25 0:25 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 ";
     const OWN: &str = "5:memory:/docker/a/b\n4:pids:/\n1:name=systemd:/\n0::/user.slice\n";
+
+    #[test]
+    fn what_a_dead_server_left_is_removed_and_what_one_in_another_namespace_just_made_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = vec![Parent { folder: folder.path().to_owned(), bounds: Vec::new() }];
+        let parents = Parents { all, namespace: 0xA1, own: 1 };
+        let living = format!("toolgate-{}-a1-0-1", process::id());
+        // No process has that number.
+        for name in ["toolgate-4194999-a1-0-1", "toolgate-4194999-b2-0-1", &living, "toolgate-x"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let old = fs::File::open(folder.path().join("toolgate-x")).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * LEFT_AFTER).unwrap();
+        fs::create_dir(folder.path().join("toolgate-7-c3-0-1")).unwrap();
+        let old = fs::File::open(folder.path().join("toolgate-7-c3-0-1")).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * LEFT_AFTER).unwrap();
+        parents.sweep();
+        let mut left: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|it| it.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        let mut expected =
+            vec![living, "toolgate-4194999-b2-0-1".to_owned(), "toolgate-x".to_owned()];
+        expected.sort();
+        assert_eq!(left, expected);
+    }
 
     #[test]
     fn the_servers_own_group_is_found_in_each_kind_of_mount() {
