@@ -1,11 +1,12 @@
 //! Processes under measurement, ended when they are dropped.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 /// A process that is spoken to over its standard streams.
 pub(crate) struct Child {
@@ -25,6 +26,13 @@ impl Child {
     pub(crate) fn stdio(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
         let mut command = command(program, args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self::start(command)
+    }
+
+    /// One that is not spoken to, and whose words nobody reads.
+    pub(crate) fn quiet(program: &Path, args: &[&str]) -> anyhow::Result<Self> {
+        let mut command = command(program, args);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self::start(command)
     }
 
@@ -92,6 +100,16 @@ pub(crate) fn start_server(program: &Path, args: &[&str]) -> anyhow::Result<Serv
     let line = lines.next().context("the server said nothing")??;
     let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.with_context(|| format!("no address in `{line}`"))?.to_owned();
+    listening(child, address)
+}
+
+/// The server that `child` is, once it listens at `address`.
+pub(crate) fn listening(child: Child, address: String) -> anyhow::Result<Server> {
+    let until = Instant::now() + Duration::from_secs(60);
+    while TcpStream::connect(&address).is_err() {
+        ensure!(Instant::now() < until, "nobody listens at {address}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     Ok(Server { child, address })
 }
 

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::ensure;
+use serde_json::json;
 
 use crate::child::Child;
-use crate::{Asked, Row, lines, median, program, requests, text};
+use crate::question::Question;
+use crate::row::{Asked, Row};
+use crate::{Run, lines, median, program, text};
 
 /// All that the gate can be given to do for a call, which lets it pass.
 const WITH: &str = r#"
@@ -38,48 +40,49 @@ effects = ["reads"]
 /// The same without.
 const WITHOUT: &str = "[limits]\nrate = []\n[audit]\nto = \"off\"\n";
 
-pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
-    let time = Duration::from_millis(if quick { 400 } else { 1500 });
-    let rounds = if quick { 3 } else { 9 };
+pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+    let programs = run.of(40, 200);
     Ok(vec![
-        judged("CPU of files_read with rules, rates and records, depth 1", 1, rounds, time)?,
-        judged("CPU of files_read with rules, rates and records, depth 32", 32, rounds, time)?,
+        judged(run, "CPU of files_read with rules, rates and records, depth 1", 1)?,
+        judged(run, "CPU of files_read with rules, rates and records, depth 32", 32)?,
         confined(
             "exec_run of `true`, in the sandbox and out of it, workspace in memory, p50",
             Path::new("/dev/shm"),
-            if quick { 40 } else { 200 },
+            programs,
         )?,
         confined(
             "exec_run of `true`, in the sandbox and out of it, workspace on the disk, p50",
             &std::env::temp_dir(),
-            if quick { 40 } else { 200 },
+            programs,
         )?,
     ])
 }
 
 /// Microseconds of the processors a call, with all of it and without, in turn: all threads of the
 /// server, and not how long it takes two processes to wake each other.
-fn judged(what: &'static str, depth: u64, rounds: usize, time: Duration) -> anyhow::Result<Row> {
+fn judged(run: &Run, what: &'static str, depth: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
+    let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
     let around = std::env::temp_dir();
     let folders = [served(&around, WITH)?, served(&around, WITHOUT)?];
     let mut servers = [opened(folders[0].path())?, opened(folders[1].path())?];
     let mut micros = [Vec::new(), Vec::new()];
-    for _ in 0..rounds {
+    for _ in 0..run.rounds + 2 {
         for (server, micros) in servers.iter_mut().zip(&mut micros) {
             let (spent, begun) = (server.cpu_micros()?, Instant::now());
-            let rate = lines::rate(server, depth, time, &requests::read_in_session)?;
+            let rate = lines::rate(server, depth, run.time, &question)?;
             let calls = rate * begun.elapsed().as_secs_f64();
             micros.push((server.cpu_micros()? - spent) / calls);
         }
     }
     let [ours, floor] = micros.map(median);
-    Ok(Row { what, ours, floor, unit: " µs", asked: Asked::Over(8.0) })
+    Ok(Row::new(what, " µs", ours).floor(floor).asked(Asked::Over(8.0)))
 }
 
 /// Milliseconds of a call that runs `true`, in the sandbox and out of it, in turn.
 fn confined(what: &'static str, around: &Path, rounds: usize) -> anyhow::Result<Row> {
     eprintln!("measuring: {what}");
+    let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
     let settings =
         ["workspace", "off"].map(|it| format!("{WITHOUT}[sandbox]\nprofile = \"{it}\"\n"));
     let folders = [served(around, &settings[0])?, served(around, &settings[1])?];
@@ -88,9 +91,7 @@ fn confined(what: &'static str, around: &Path, rounds: usize) -> anyhow::Result<
     for round in 0..rounds {
         for (server, taken) in servers.iter_mut().zip(&mut taken) {
             let begun = Instant::now();
-            let answer = lines::answer(server, &requests::run_true)?;
-            let answer = String::from_utf8_lossy(&answer);
-            ensure!(answer.contains("\"exit_code\":0"), "a wrong answer: {answer}");
+            lines::answer(server, &question)?;
             // The first finds out what this system has.
             if round > 0 {
                 taken.push(begun.elapsed().as_secs_f64() * 1000.0);
@@ -98,7 +99,7 @@ fn confined(what: &'static str, around: &Path, rounds: usize) -> anyhow::Result<
         }
     }
     let [ours, floor] = taken.map(median);
-    Ok(Row { what, ours, floor, unit: " ms", asked: Asked::Over(3.0) })
+    Ok(Row::new(what, " ms", ours).floor(floor).asked(Asked::Over(3.0)))
 }
 
 fn served(around: &Path, settings: &str) -> anyhow::Result<tempfile::TempDir> {

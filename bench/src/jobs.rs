@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use toolgate_contract::{Caller, Ending, JobId, JobState, Output, Text, ToolId};
 use toolgate_host::{Answered, End, NewJob, SqliteStore, Store};
 
 use crate::child::{Child, Server, start_server};
-use crate::requests::{exchange, list_jobs, runtime};
-use crate::{Asked, Row, lines, median, program, text};
+use crate::http::{Connection, runtime};
+use crate::question::Question;
+use crate::row::{Asked, Row};
+use crate::sockets::Socket;
+use crate::{Run, lines, median, program, text};
 
 /// How many jobs are kept in the store that is opened.
 const KEPT: u128 = 100_000;
@@ -50,16 +51,16 @@ argv = ["-c", "{bytes}", "/dev/zero"]
 bytes = "string!"
 "#;
 
-pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(all: &Run) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("toolgate.toml"), COMMANDS)?;
     let runtime = runtime()?;
     Ok(vec![
-        runtime.block_on(accepted(folder.path(), if quick { 50 } else { 400 }))?,
-        runtime.block_on(run(folder.path(), if quick { 3 } else { 7 }, 300))?,
+        runtime.block_on(accepted(folder.path(), all.of(50, 400)))?,
+        runtime.block_on(run(folder.path(), all.rounds, 300))?,
         runtime.block_on(watched(folder.path()))?,
         runtime.block_on(flooded(folder.path()))?,
-        kept(folder.path(), &runtime, if quick { 5 } else { 15 })?,
+        kept(folder.path(), &runtime, all.of(5, 15))?,
     ])
 }
 
@@ -85,13 +86,13 @@ async fn accepted(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
         ours.push(millis(begun));
         client.ended(&id).await?;
     }
-    Ok(Row {
-        what: "job accepted and acknowledged, HTTP (floor: the store's durable write)",
-        ours: median(ours),
-        floor: median(floors),
-        unit: " ms",
-        asked: Asked::Over(1.0),
-    })
+    Ok(Row::new(
+        "job accepted and acknowledged, HTTP (floor: the store's durable write)",
+        " ms",
+        median(ours),
+    )
+    .floor(median(floors))
+    .asked(Asked::Over(1.0)))
 }
 
 /// Jobs a second, from the first sent to the last ended, beside programs started and waited for
@@ -127,13 +128,13 @@ async fn run(folder: &Path, rounds: usize, count: usize) -> anyhow::Result<Row> 
         }
         ours.push(ended as f64 / begun.elapsed().as_secs_f64());
     }
-    Ok(Row {
-        what: "jobs of `true`, HTTP, 8 clients (floor: spawn and wait, one by one)",
-        ours: median(ours),
-        floor: median(floors),
-        unit: "/s",
-        asked: Asked::Ratio(0.5),
-    })
+    Ok(Row::new(
+        "jobs of `true`, HTTP, 8 clients (floor: spawn and wait, one by one)",
+        "/s",
+        median(ours),
+    )
+    .floor(median(floors))
+    .asked(Asked::Ratio(0.5)))
 }
 
 /// From the end of a job until the last of its watchers was told.
@@ -151,13 +152,11 @@ async fn watched(folder: &Path) -> anyhow::Result<Row> {
     for watcher in watchers {
         watcher.await??;
     }
-    Ok(Row {
-        what: "1,000 watchers of one job, WebSocket: its end told to the last after",
-        ours: millis(begun),
-        floor: 0.0,
-        unit: " ms",
-        asked: Asked::Shown,
-    })
+    Ok(Row::new(
+        "1,000 watchers of one job, WebSocket: its end told to the last after",
+        " ms",
+        millis(begun),
+    ))
 }
 
 /// The most the server keeps in memory while a job prints 2 GiB.
@@ -167,13 +166,8 @@ async fn flooded(folder: &Path) -> anyhow::Result<Row> {
     let mut client = Client::connect(&server.address).await?;
     let id = client.start("bench-flood", &json!({ "bytes": FLOOD })).await?;
     client.ended(&id).await?;
-    Ok(Row {
-        what: "peak RSS, serve, while a job prints 2 GiB",
-        ours: server.child.peak_mib()?,
-        floor: 0.0,
-        unit: " MiB",
-        asked: Asked::Most(64.0),
-    })
+    Ok(Row::new("peak RSS, serve, while a job prints 2 GiB", " MiB", server.child.peak_mib()?)
+        .asked(Asked::Most(64.0)))
 }
 
 /// From the start of a process to its first answer about jobs, with many kept and with none.
@@ -190,18 +184,19 @@ fn kept(folder: &Path, runtime: &tokio::runtime::Runtime, rounds: usize) -> anyh
         let words = ["TOOLGATE_JOBS_TO=".to_owned() + &store, text(&program("toolgate")?)];
         Child::stdio(Path::new("/usr/bin/env"), &[&words[0], &words[1], "stdio", &folder])
     };
+    let question = Question::stateless("jobs_list", &json!({}), "bench_true");
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        floors.push(lines::first_answer(|| start(&empty), &list_jobs, b"bench_true")?);
-        ours.push(lines::first_answer(|| start(&full), &list_jobs, b"bench_true")?);
+        floors.push(lines::first_answer(|| start(&empty), &question)?);
+        ours.push(lines::first_answer(|| start(&full), &question)?);
     }
-    Ok(Row {
-        what: "cold start to first answer about jobs, 100,000 kept (floor: one kept)",
-        ours: median(ours),
-        floor: median(floors),
-        unit: " ms",
-        asked: Asked::Over(100.0),
-    })
+    Ok(Row::new(
+        "cold start to first answer about jobs, 100,000 kept (floor: one kept)",
+        " ms",
+        median(ours),
+    )
+    .floor(median(floors))
+    .asked(Asked::Over(100.0)))
 }
 
 /// Where a server of `folder` keeps its jobs in `store`: it is given one, and makes it.
@@ -272,16 +267,13 @@ fn end() -> End {
 
 /// A client that starts jobs and waits for their ends, over one connection.
 struct Client {
-    stream: TcpStream,
+    connection: Connection,
     address: String,
-    buffer: Vec<u8>,
 }
 
 impl Client {
     async fn connect(address: &str) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, address: address.to_owned(), buffer: Vec::new() })
+        Ok(Self { connection: Connection::open(address).await?, address: address.to_owned() })
     }
 
     async fn start(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<String> {
@@ -312,28 +304,20 @@ impl Client {
     }
 
     async fn ask(&mut self, request: &str) -> anyhow::Result<Value> {
-        let answer = exchange(&mut self.stream, request.as_bytes(), &mut self.buffer).await?;
-        let body = answer.windows(4).position(|w| w == b"\r\n\r\n").context("no body")?;
-        Ok(serde_json::from_slice(&answer[body + 4..])?)
+        self.connection.send(request.as_bytes()).await?;
+        let (_, body) = self.connection.answer().await?;
+        Ok(serde_json::from_slice(&body)?)
     }
 }
 
 /// Watches a job over a WebSocket until its end is told.
 async fn watch(address: String, id: String) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect(&address).await?;
-    let hello = format!(
-        "GET /ws/jobs/{id} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\n\
-         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    );
-    stream.write_all(hello.as_bytes()).await?;
-    let mut heard = Vec::new();
-    let told = |heard: &[u8]| heard.windows(11).any(|w| w == b"\"succeeded\"");
-    while !told(&heard) {
-        ensure!(stream.read_buf(&mut heard).await? > 0, "it left before the end");
+    let mut socket = Socket::open(&address, &format!("/ws/jobs/{id}")).await?;
+    let mut text = String::new();
+    while !text.contains("\"succeeded\"") {
+        text.push_str(std::str::from_utf8(&socket.hear().await?)?);
     }
     // Every line was told, and in order.
-    let text = String::from_utf8_lossy(&heard);
     let places = (1..=100).map(|line| text.find(&format!("line {line}\\n")));
     let places: Option<Vec<_>> = places.collect();
     ensure!(places.is_some_and(|places| places.is_sorted()), "lines are missing");

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::{Asked, Row, median};
+use crate::row::{Asked, Row};
+use crate::{Run, median};
 use conversation::Conversation;
 use corpus::Corpus;
 
@@ -41,12 +42,12 @@ const PATTERNS: [(&str, &str, bool); 5] = [
 ];
 
 /// All rows about searching.
-pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir()?;
     let sources = corpus::sources()?;
-    let (lines, files) = if quick { (100_000, 2_000) } else { (1_000_000, 10_000) };
-    let mut rows = text(&folder.path().join("files"), &sources, files, if quick { 5 } else { 15 })?;
-    rows.extend(index(folder.path(), &sources, lines, quick)?);
+    let (lines, files) = run.of((100_000, 2_000), (1_000_000, 10_000));
+    let mut rows = text(&folder.path().join("files"), &sources, files, run.of(5, 15))?;
+    rows.extend(index(folder.path(), &sources, lines, run.quick)?);
     Ok(rows)
 }
 
@@ -81,7 +82,7 @@ fn text(at: &Path, sources: &[PathBuf], files: usize, rounds: usize) -> anyhow::
             }
         }
         let (ours, floor) = (median(ours), median(theirs));
-        rows.push(Row { what, ours, floor, unit: " ms", asked: Asked::Over(0.0) });
+        rows.push(Row::new(what, " ms", ours).floor(floor).asked(Asked::Over(0.0)));
     }
     Ok(rows)
 }
@@ -143,9 +144,7 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
 
     #[allow(clippy::cast_precision_loss, reason = "a share is not told to the last byte")]
     let share = size as f64 * 100.0 / bytes as f64;
-    let row =
-        |what, ours, unit, most| Row { what, ours, floor: 0.0, unit, asked: Asked::Most(most) };
-    let shown = |what, ours, unit| Row { what, ours, floor: 0.0, unit, asked: Asked::Shown };
+    let row = |what, ours, unit, most| Row::new(what, unit, ours).asked(Asked::Most(most));
     Ok(vec![
         row(
             if quick { "index of 100,000 lines" } else { "index of a million lines, no model" },
@@ -154,7 +153,7 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
             60.0,
         ),
         row("peak RSS while indexing them", peak, " MiB", 200.0),
-        shown("RSS before", idle, " MiB"),
+        Row::new("RSS before", " MiB", idle),
         row("the index, of the text", share, " %", 60.0),
         row("search_semantic over them, warm, p50", median(warm), " ms", 10.0),
         row("first search_semantic of a process, the index there", median(cold), " ms", 50.0),

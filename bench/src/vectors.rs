@@ -10,7 +10,8 @@ use toolgate_search::vectors::{Precision, Query, Slots, Store, Vectors};
 use toolgate_search::{ChunkHash, Space};
 
 use crate::child::Child;
-use crate::{Asked, Row, median, text};
+use crate::row::{Asked, Row};
+use crate::{Run, median, text};
 
 const DIMENSIONS: usize = 384;
 const COUNT: usize = 100_000;
@@ -21,7 +22,7 @@ const K: usize = 10;
 const TOPICS: usize = 200;
 const DIRECTIONS: usize = 64;
 
-pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     eprintln!("measuring: the nearest of 100,000 vectors");
     let folder = tempfile::tempdir()?;
     let (vectors, queries) = made();
@@ -43,7 +44,7 @@ pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
     };
 
     let (mut our_rates, mut usearch_rates, mut brute_rates) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..if quick { 3 } else { 7 } {
+    for _ in 0..run.rounds {
         usearch_rates.push(QUERIES as f64 / usearch.search()?);
         let begun = Instant::now();
         for query in &asked {
@@ -57,30 +58,22 @@ pub(crate) fn measure(quick: bool) -> anyhow::Result<Vec<Row>> {
         }
         brute_rates.push(few as f64 / begun.elapsed().as_secs_f64());
     }
-    let row = |what, ours, floor, unit, asked| Row { what, ours, floor, unit, asked };
     let rate = median(our_rates);
+    let recalled = Row::new(
+        "10 nearest of 100,000 vectors of 384: recall (floor: usearch)",
+        " %",
+        100.0 * recall(&ours),
+    );
     Ok(vec![
-        row(
-            "10 nearest of 100,000 vectors of 384: recall (floor: usearch)",
-            100.0 * recall(&ours),
-            100.0 * recall(&theirs),
-            " %",
-            Asked::Least(95.0),
-        ),
-        row(
-            "10 nearest of 100,000 vectors of 384, one thread (floor: usearch)",
-            rate,
-            median(usearch_rates),
-            "/s",
-            Asked::Shown,
-        ),
-        row(
+        recalled.floor(100.0 * recall(&theirs)).asked(Asked::Least(95.0)),
+        Row::new("10 nearest of 100,000 vectors of 384, one thread (floor: usearch)", "/s", rate)
+            .floor(median(usearch_rates)),
+        Row::new(
             "10 nearest of 100,000 vectors of 384, one thread (floor: brute force, f32)",
-            rate,
-            median(brute_rates),
             "/s",
-            Asked::Shown,
-        ),
+            rate,
+        )
+        .floor(median(brute_rates)),
     ])
 }
 

@@ -31,7 +31,10 @@ cargo xtask WORD
                        files, real clients, MCP's conformance suite; installs what is
                        missing. --quick leaves out what needs that
   setup                install what the tests need, into .tools
-  bench [--quick]      measure against the floors, in one run, print the table and keep it
+  bench [--quick] [SECTION...]
+                       measure against the floors and others' servers, in one run, and print the
+                       tables; a whole run is kept in docs/reference. Sections: stdio web files
+                       start gate jobs search vectors scale
                        in docs/reference (not with --quick)
   count [--keep]       count the instructions of a request between its bytes and the answer's,
                        and fail where they are 5 % more than is kept; --keep keeps them

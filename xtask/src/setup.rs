@@ -10,6 +10,9 @@ use crate::shell::{cargo, checkout, run, tools, works};
 /// The ripgrep that searches are compared with.
 const RIPGREP: &str = "ripgrep@15.2.0";
 
+/// The server of files in Rust that the benchmark measures beside.
+const RUST_FILESYSTEM: &str = "rust-mcp-filesystem@0.4.5";
+
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
     // libFuzzer is C++.
@@ -22,7 +25,6 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     minilm()?;
     postgres()?;
     qdrant()?;
-    peers()?;
     zyra()?;
     node()
 }
@@ -74,19 +76,42 @@ fn qdrant() -> anyhow::Result<()> {
     environment("qdrant", &wanted, "Qdrant's Python client")
 }
 
-/// What the benchmark holds our search against, in an environment of its own.
-pub(crate) fn peers() -> anyhow::Result<()> {
-    environment("peers", &checkout().join("bench/peers/requirements.txt"), "usearch")
+/// What the benchmark holds our search among vectors against, and the servers in Python that it
+/// measures beside, in an environment of their own.
+fn peers() -> anyhow::Result<()> {
+    let wanted = checkout().join("bench/peers/requirements.txt");
+    environment("peers", &wanted, "usearch and the servers in Python")
+}
+
+/// The servers of others that the benchmark measures beside, in Rust and in TypeScript.
+pub(crate) fn servers() -> anyhow::Result<()> {
+    peers()?;
+    node()?;
+    npm("servers", "bench/peers/servers", "the servers in TypeScript")?;
+    let rmcp = checkout().join("bench/peers/rmcp").display().to_string();
+    let home = tools().join("rmcp");
+    once(&home, &checkout().join("bench/peers/rmcp/Cargo.lock"), || {
+        eprintln!("building rmcp's server into .tools/rmcp takes a minute or two, once");
+        let home = home.display().to_string();
+        run(&cargo(), &["install", "--locked", "--force", "--root", &home, "--path", &rmcp])
+    })?;
+    installed("rust-mcp-filesystem", RUST_FILESYSTEM)
 }
 
 /// ripgrep's own binary, to be compared with.
 pub(crate) fn ripgrep() -> anyhow::Result<()> {
-    let home = tools().join("ripgrep").display().to_string();
-    if works(&format!("{home}/bin/rg"), &["--version"]) {
+    installed("rg", RIPGREP)
+}
+
+/// A package of programs, `program` among them, in `.tools` under its own name.
+fn installed(program: &str, package: &str) -> anyhow::Result<()> {
+    let name = package.split('@').next().unwrap_or(package);
+    let home = tools().join(name).display().to_string();
+    if works(&format!("{home}/bin/{program}"), &["--version"]) {
         return Ok(());
     }
-    eprintln!("building ripgrep into .tools/ripgrep takes a minute or two, once");
-    run(&cargo(), &["install", "--locked", "--root", &home, RIPGREP])
+    eprintln!("building {name} into .tools/{name} takes a minute or two, once");
+    run(&cargo(), &["install", "--locked", "--root", &home, package])
 }
 
 /// A Python environment in `.tools/NAME` with what the list `wanted` names.
@@ -121,13 +146,18 @@ fn zyra() -> anyhow::Result<()> {
 
 /// The Node clients, MCP's conformance suite, and the newer Node they need.
 pub(crate) fn node() -> anyhow::Result<()> {
+    npm("node", "tests/clients", "the Node clients")
+}
+
+/// What the list in the folder `wanted` names, in `.tools/NAME`.
+fn npm(name: &str, wanted: &str, what: &str) -> anyhow::Result<()> {
     debian("npm", &["--version"], &["nodejs", "npm"])?;
-    let wanted = checkout().join("tests/clients/package-lock.json");
-    let home = tools().join("node");
-    once(&home, &wanted, || {
-        eprintln!("installing the Node clients into .tools/node");
+    let wanted = checkout().join(wanted);
+    let home = tools().join(name);
+    once(&home, &wanted.join("package-lock.json"), || {
+        eprintln!("installing {what} into .tools/{name}");
         for name in ["package.json", "package-lock.json"] {
-            std::fs::copy(checkout().join("tests/clients").join(name), home.join(name))?;
+            std::fs::copy(wanted.join(name), home.join(name))?;
         }
         let home = home.display().to_string();
         run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", &home])

@@ -1,38 +1,87 @@
 //! The floors: the least a program could do and still answer.
 //!
-//! `floor stdio FILE` reads a line, opens and reads FILE, and writes a canned
-//! frame around it. `floor http` answers every POST with a canned body.
+//! `floor canned` reads what has come and writes a canned answer for each line of it; `floor lines`
+//! does the same as tokio's lines do; `floor stdio FILE` opens and reads FILE for each line and
+//! writes a canned frame around it; `floor list FOLDER` does so with the names, kinds, sizes and
+//! times of what is in FOLDER; `floor http` answers every POST with a canned body.
 #![allow(clippy::disallowed_methods, clippy::print_stderr, reason = "a floor is bare by intent")]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 
 use axum::Router;
 use axum::routing::post;
+use memchr::memchr;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+
+/// What stands before the text of an answer whose id is written, and behind it.
+const BEFORE: &[u8] = b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"";
+const BEHIND: &[u8] = b"\"}],\"isError\":false}}\n";
 
 fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["stdio", file] => stdio(file),
+        ["canned"] => canned(),
+        ["lines"] => lines(),
+        ["stdio", file] => stdio(|out| Ok(File::open(file)?.read_to_end(out).map(drop)?)),
+        ["list", folder] => stdio(|out| list(folder, out)),
         ["http"] => http(),
-        _ => anyhow::bail!("floor stdio FILE | floor http"),
+        _ => anyhow::bail!("floor canned | lines | stdio FILE | list FOLDER | http"),
     }
 }
 
-/// Answers with the file's bytes, which need no escaping; flushes when nothing more has come.
-fn stdio(file: &str) -> anyhow::Result<()> {
+/// Answers `hello` to all that one read brings with one write.
+fn canned() -> anyhow::Result<()> {
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let (mut buffer, mut filled) = (vec![0; 64 << 10], 0);
+    let mut answers = Vec::new();
+    loop {
+        let read = input.read(&mut buffer[filled..])?;
+        if read == 0 {
+            return Ok(());
+        }
+        filled += read;
+        let mut done = 0;
+        while let Some(length) = memchr(b'\n', &buffer[done..filled]) {
+            answer(&buffer[done..done + length], b"hello", &mut answers);
+            done += length + 1;
+        }
+        buffer.copy_within(done..filled, 0);
+        filled -= done;
+        output.write_all(&answers)?;
+        output.flush()?;
+        answers.clear();
+    }
+}
+
+/// Answers `hello` line by line, as tokio reads lines.
+#[tokio::main(flavor = "current_thread")]
+async fn lines() -> anyhow::Result<()> {
+    let mut input = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+    let (mut output, mut answers) = (tokio::io::stdout(), Vec::new());
+    while let Some(line) = input.next_line().await? {
+        answer(line.as_bytes(), b"hello", &mut answers);
+        output.write_all(&answers).await?;
+        output.flush().await?;
+        answers.clear();
+    }
+    Ok(())
+}
+
+/// Answers each line with what `text` gives, which needs no escaping but what it brings; flushes
+/// when nothing more has come.
+fn stdio(text: impl Fn(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, std::io::stdin().lock());
     let mut output = BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
     let (mut line, mut bytes) = (Vec::new(), Vec::new());
     while input.read_until(b'\n', &mut line)? > 0 {
-        let id = line.split(|&b| b == b':').nth(2).unwrap_or_default();
-        let id = id.split(|&b| b == b',').next().unwrap_or_default();
-        File::open(file)?.read_to_end(&mut bytes)?;
+        text(&mut bytes)?;
         output.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
-        output.write_all(id)?;
-        output.write_all(b",\"result\":{\"content\":[{\"type\":\"text\",\"text\":\"")?;
+        output.write_all(id(&line))?;
+        output.write_all(BEFORE)?;
         output.write_all(&bytes)?;
-        output.write_all(b"\"}],\"isError\":false}}\n")?;
+        output.write_all(BEHIND)?;
         line.clear();
         bytes.clear();
         if input.buffer().is_empty() {
@@ -40,6 +89,31 @@ fn stdio(file: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is in `folder`, in order of name.
+fn list(folder: &str, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    let mut entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let meta = entry.metadata()?;
+        let (name, size, at) = (entry.file_name(), meta.size(), meta.mtime());
+        write!(out, "{} {} {size} {at}\\n", name.display(), meta.is_dir())?;
+    }
+    Ok(())
+}
+
+fn answer(line: &[u8], text: &[u8], answers: &mut Vec<u8>) {
+    answers.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    answers.extend_from_slice(id(line));
+    answers.extend_from_slice(BEFORE);
+    answers.extend_from_slice(text);
+    answers.extend_from_slice(BEHIND);
+}
+
+fn id(line: &[u8]) -> &[u8] {
+    let id = line.split(|&b| b == b':').nth(2).unwrap_or_default();
+    id.split(|&b| b == b',').next().unwrap_or_default()
 }
 
 #[tokio::main]

@@ -1,12 +1,14 @@
 //! A server with one tool of its own. Everything else (the wire, the gate, the audit log) is toolgate's.
 //!
-//! `example-echo ADDRESS` serves it at `http://ADDRESS/mcp`.
+//! `example-echo stdio` serves it to whoever started it; `example-echo http [ADDRESS]` at
+//! `http://ADDRESS/mcp`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
+use tokio::runtime::Builder;
 use toolgate::config::Config;
-use toolgate::{Offer, serve_http, shutdown};
+use toolgate::{Offer, Served, serve_http, serve_stdio, shutdown};
 use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 /// Says back what it is told.
@@ -43,14 +45,32 @@ impl Tool for Echo {
     }
 }
 
-#[tokio::main]
+fn main() -> anyhow::Result<()> {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        // One client is served best by one thread.
+        ["stdio"] => Builder::new_current_thread().enable_all().build()?.block_on(stdio()),
+        ["http"] => Builder::new_multi_thread().enable_all().build()?.block_on(http("127.0.0.1:0")),
+        ["http", at] => Builder::new_multi_thread().enable_all().build()?.block_on(http(at)),
+        _ => anyhow::bail!("example-echo stdio | http [ADDRESS]"),
+    }
+}
+
+async fn stdio() -> anyhow::Result<()> {
+    let (config, served) = served()?;
+    serve_stdio(&served, "mcp", &config, shutdown::on_signal()?).await
+}
+
 #[allow(clippy::print_stderr, reason = "it tells the person who started it where it listens")]
-async fn main() -> anyhow::Result<()> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8000".to_owned());
-    let config = Config::default();
-    let served = Offer::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
+async fn http(address: &str) -> anyhow::Result<()> {
+    let (config, served) = served()?;
     let listener = TcpListener::bind(address).await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
-    serve_http(&served, listener, &config, shutdown::on_signal()?).await?;
-    Ok(())
+    Ok(serve_http(&served, listener, &config, shutdown::on_signal()?).await?)
+}
+
+fn served() -> anyhow::Result<(Config, Served)> {
+    let config = Config::default();
+    let served = Offer::new("echo", env!("CARGO_PKG_VERSION")).tool(Echo).open(&config)?;
+    Ok((config, served))
 }

@@ -1,0 +1,27 @@
+"""A server with one tool, `echo`, by FastMCP: `stdio`, or `http` without sessions."""
+
+import sys
+
+from fastmcp import FastMCP
+from free_port import said
+
+server = FastMCP("echo")
+
+
+@server.tool
+def echo(text: str) -> str:
+    """Says back what it is told."""
+    return text
+
+
+if sys.argv[1] == "stdio":
+    server.run("stdio", show_banner=False, log_level="CRITICAL")
+else:
+    server.run(
+        "http",
+        show_banner=False,
+        log_level="critical",
+        port=said(),
+        json_response=True,
+        stateless_http=True,
+    )

@@ -1,0 +1,20 @@
+"""A server with one tool, `echo`, by MCP's Python SDK: `stdio`, or `http` without sessions."""
+
+import sys
+
+from free_port import said
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("echo", log_level="CRITICAL")
+
+
+@server.tool()
+def echo(text: str) -> str:
+    """Says back what it is told."""
+    return text
+
+
+if sys.argv[1] == "stdio":
+    server.run("stdio")
+else:
+    server.run("streamable-http", port=said(), json_response=True, stateless_http=True)

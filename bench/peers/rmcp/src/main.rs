@@ -1,0 +1,68 @@
+//! A server with one tool, `echo`, by rmcp: `rmcp-echo stdio`, over HTTP without sessions
+//! (`http`) or with them (`sessions`).
+
+use std::sync::Arc;
+
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{ServerCapabilities, ServerConfig};
+use rmcp::transport::stdio;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ServerHandler, ServiceExt, tool, tool_handler, tool_router};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+#[derive(Clone)]
+struct Echo {
+    tool_router: ToolRouter<Self>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {
+    text: String,
+}
+
+#[tool_router]
+impl Echo {
+    fn new() -> Self {
+        Self { tool_router: Self::tool_router() }
+    }
+
+    #[tool(description = "Says back what it is told.")]
+    fn echo(&self, Parameters(Input { text }): Parameters<Input>) -> String {
+        text
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Echo {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("stdio") => {
+            Echo::new().serve(stdio()).await?.waiting().await?;
+            Ok(())
+        }
+        Some("http") => http(false).await,
+        Some("sessions") => http(true).await,
+        _ => anyhow::bail!("rmcp-echo stdio | http | sessions"),
+    }
+}
+
+async fn http(sessions: bool) -> anyhow::Result<()> {
+    let mut config = StreamableHttpServerConfig::default();
+    config.legacy_session_mode = sessions;
+    config.json_response = !sessions;
+    let manager = Arc::new(LocalSessionManager::default());
+    let service = StreamableHttpService::new(|| Ok(Echo::new()), manager, config);
+    let app = axum::Router::new().nest_service("/mcp", service);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    eprintln!("serving at http://{}/mcp", listener.local_addr()?);
+    Ok(axum::serve(listener, app).await?)
+}

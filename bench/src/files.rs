@@ -1,0 +1,96 @@
+//! What it costs to read files, to list a folder and to run a program, beside the least that a
+//! program could do.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use crate::contenders::{FLOOR, OURS, Piped, listers, readers};
+use crate::question::Question;
+use crate::row::{Asked, Row};
+use crate::{Run, lines, program, text};
+
+/// What is measured here is called more often than anybody does in earnest.
+pub(crate) const UNLIMITED: &str = "[limits]\nrate = []\n";
+
+/// How many programs are run in a round.
+const PROGRAMS: u64 = 100;
+
+pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+    let folder = folder()?;
+    let at = folder.path();
+    let rate = |what, all: &mut Vec<Piped>, depth, floor| {
+        let row = run.row(
+            what,
+            "/s",
+            all,
+            |it| it.name,
+            |it| lines::rate(&mut it.child, depth, run.time, &it.question),
+        )?;
+        anyhow::Ok(row.asked(Asked::Ratio(floor)))
+    };
+    let mut small = readers(at, "one.txt", "toolgate toolgate ")?;
+    let mut rows = vec![
+        rate("files_read 1 KiB, stdio, depth 1", &mut small, 1, 0.6)?,
+        rate("files_read 1 KiB, stdio, depth 32", &mut small, 32, 0.6)?,
+    ];
+    drop(small);
+    let mut large = readers(at, "large.txt", "toolgate toolgate ")?;
+    rows.push(rate("files_read 10 MiB, stdio", &mut large, 1, 0.9)?);
+    drop(large);
+    let mut many = listers(&at.join("many"), "f0999.txt")?;
+    rows.push(rate("files_list of 1,000, stdio", &mut many, 1, 0.8)?);
+    rows.push(programs(run, at)?);
+    Ok(rows)
+}
+
+/// A folder with what is read and listed, and the settings of what serves it.
+pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    let many = folder.path().join("many");
+    fs::create_dir(&many)?;
+    for number in 0..1000 {
+        fs::write(many.join(format!("f{number:04}.txt")), "toolgate")?;
+    }
+    let text = "toolgate ".repeat((10 << 20) / 9 + 1);
+    fs::write(folder.path().join("one.txt"), &text.as_bytes()[..1024])?;
+    fs::write(folder.path().join("large.txt"), &text.as_bytes()[..10 << 20])?;
+    let settings = format!("{UNLIMITED}[files]\nanswer_bytes_max = {}\n", 16 << 20);
+    fs::write(folder.path().join("toolgate.toml"), &settings)?;
+    fs::write(many.join("toolgate.toml"), &settings)?;
+    Ok(folder)
+}
+
+/// `true` in the sandbox, beside `true` started and waited for.
+fn programs(run: &Run, folder: &Path) -> anyhow::Result<Row> {
+    let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
+    let ours =
+        Piped::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
+    let mut both = [(OURS, Some(ours)), (FLOOR, None)];
+    let what = "exec_run of `true`, stdio, one by one (floor: spawn and wait)";
+    let row = run.row(
+        what,
+        "/s",
+        &mut both,
+        |(name, _)| *name,
+        |(_, ours)| {
+            let begun = Instant::now();
+            match ours {
+                Some(ours) => {
+                    return lines::rate(&mut ours.child, 1, run.time, &ours.question);
+                }
+                None => {
+                    for _ in 0..PROGRAMS {
+                        ensure!(Command::new("true").status()?.success(), "`true` failed");
+                    }
+                }
+            }
+            Ok(PROGRAMS as f64 / begun.elapsed().as_secs_f64())
+        },
+    )?;
+    Ok(row.asked(Asked::Ratio(0.7)))
+}

@@ -1,0 +1,54 @@
+//! How soon the first answer is there, and what is kept in memory before and between calls.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::child::{Child, start_server};
+use crate::files::folder;
+use crate::question::Question;
+use crate::row::{Asked, Row};
+use crate::{Run, lines, median, program, text};
+
+pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
+    let folder = folder()?;
+    let mut rows = vec![cold(run, folder.path())?];
+    rows.extend(idle(folder.path())?);
+    Ok(rows)
+}
+
+/// From the start of a process to its first answer.
+fn cold(run: &Run, folder: &Path) -> anyhow::Result<Row> {
+    eprintln!("measuring: cold start");
+    let question = Question::stateless("files_read", &json!({ "path": "one.txt" }), "toolgate ");
+    let file = folder.join("one.txt");
+    let (mut ours, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..run.of(7, 31) {
+        floors.push(lines::first_answer(
+            || Child::stdio(&program("floor")?, &["stdio", &text(&file)]),
+            &question,
+        )?);
+        ours.push(lines::first_answer(
+            || Child::stdio(&program("toolgate")?, &["stdio", &text(folder)]),
+            &question,
+        )?);
+    }
+    let row = Row::new("cold start to first answer, stdio", " ms", median(ours));
+    Ok(row.floor(median(floors)).asked(Asked::Over(2.0)))
+}
+
+fn idle(folder: &Path) -> anyhow::Result<Vec<Row>> {
+    eprintln!("measuring: memory of one that is idle");
+    let mut stdio = Child::stdio(&program("toolgate")?, &["stdio", &text(folder)])?;
+    lines::initialize(&mut stdio)?;
+    let question = Question::call("files_read", &json!({ "path": "one.txt" }), "toolgate ");
+    lines::rate(&mut stdio, 1, Duration::from_millis(100), &question)?;
+    let http =
+        start_server(&program("toolgate")?, &["serve", &text(folder), "--listen", "127.0.0.1:0"])?;
+    let row = |what, ours| Row::new(what, " MiB", ours).asked(Asked::Most(9.0));
+    Ok(vec![
+        row("idle RSS, stdio", stdio.idle_mib()?),
+        row("idle RSS, serve", http.child.idle_mib()?),
+    ])
+}
