@@ -42,9 +42,16 @@ impl Child {
         Ok(Self { process, input, output })
     }
 
-    /// What the process keeps in memory once it has nothing to do: what only its start needs is
-    /// given back a moment after it says where it listens.
+    /// What the process keeps in memory once it has had nothing to do for six seconds: what only
+    /// its start needs is given back a moment after it says where it listens, and what calls need
+    /// after five.
     pub(crate) fn idle_mib(&self) -> anyhow::Result<f64> {
+        std::thread::sleep(Duration::from_secs(6));
+        self.settled_mib()
+    }
+
+    /// What it keeps in memory once that does not change any more.
+    pub(crate) fn settled_mib(&self) -> anyhow::Result<f64> {
         let mut before = self.memory_mib("VmRSS:")?;
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(100));

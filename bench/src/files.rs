@@ -68,8 +68,7 @@ pub(crate) fn folder() -> anyhow::Result<tempfile::TempDir> {
 /// `true` in the sandbox, beside `true` started and waited for.
 fn programs(run: &Run, folder: &Path) -> anyhow::Result<Row> {
     let question = Question::call("exec_run", &json!({ "command": "true" }), "\"exit_code\":0");
-    let ours =
-        Piped::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
+    let ours = Piped::start(OURS, &program("toolgate")?, &["stdio", &text(folder)], question)?;
     let mut both = [(OURS, Some(ours)), (FLOOR, None)];
     let what = "exec_run of `true`, stdio, one by one (floor: spawn and wait)";
     let row = run.row(

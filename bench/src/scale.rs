@@ -54,7 +54,7 @@ impl Served {
     }
 
     fn memory(&self) -> anyhow::Result<f64> {
-        self.server.child.idle_mib()
+        self.server.child.settled_mib()
     }
 
     /// How late the last of a hundred answers is, in milliseconds.

@@ -116,7 +116,7 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
     let Corpus { files, lines, bytes } = Corpus::of_lines(&at, sources, lines)?;
     eprintln!("measuring: the index of {files} files, {lines} lines, {} MiB", bytes >> 20);
     let mut conversation = Conversation::over(&at, &cache)?;
-    let idle = conversation.child.idle_mib()?;
+    let idle = conversation.child.settled_mib()?;
     let begun = Instant::now();
     ready(&mut conversation, files)?;
     let taken = begun.elapsed();

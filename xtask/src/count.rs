@@ -16,8 +16,8 @@ const KEPT: &str = "bench/gate/instructions.json";
 const PROGRAM: &str = "target/debug/bench-gate";
 /// As the tests have built it, by which most is there: a program that is not optimised counts more,
 /// and a rise as well.
-const BUILD: [&str; 6] =
-    ["build", "--workspace", "--locked", "--bins", "--features", "toolgate/qdrant"];
+const BUILD: [&str; 7] =
+    ["build", "--workspace", "--locked", "--bins", "--tests", "--features", "toolgate/qdrant"];
 
 /// By case, how many instructions a request takes.
 type Counts = BTreeMap<String, u64>;

@@ -92,8 +92,9 @@ pub(crate) fn servers() -> anyhow::Result<()> {
     let home = tools().join("rmcp");
     once(&home, &checkout().join("bench/peers/rmcp/Cargo.lock"), || {
         eprintln!("building rmcp's server into .tools/rmcp takes a minute or two, once");
-        let home = home.display().to_string();
-        run(&cargo(), &["install", "--locked", "--force", "--root", &home, "--path", &rmcp])
+        let [home, built] = [home.clone(), home.join("target")].map(|it| it.display().to_string());
+        let install = ["install", "--locked", "--force", "--root", &home, "--target-dir", &built];
+        run(&cargo(), &[&install[..], &["--path", &rmcp]].concat())
     })?;
     installed("rust-mcp-filesystem", RUST_FILESYSTEM)
 }

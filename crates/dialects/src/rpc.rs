@@ -115,13 +115,18 @@ impl Failure {
 
 /// A result as bytes.
 pub(crate) fn success(id: &Id, result: &impl Serialize) -> Bytes {
+    success_of_about(id, result, 0)
+}
+
+/// The same, where about so many bytes are known to come: what is large is not moved as it grows.
+pub(crate) fn success_of_about(id: &Id, result: &impl Serialize, bytes: usize) -> Bytes {
     #[derive(Serialize)]
     struct Frame<'a, R> {
         jsonrpc: &'static str,
         id: &'a Id,
         result: &'a R,
     }
-    written(&Frame { jsonrpc: "2.0", id, result })
+    written_of_about(&Frame { jsonrpc: "2.0", id, result }, bytes)
 }
 
 /// A notification as bytes.
@@ -137,7 +142,11 @@ pub(crate) fn notification(method: &'static str, params: &impl Serialize) -> Byt
 
 /// One JSON value as bytes.
 pub(crate) fn written(value: &impl Serialize) -> Bytes {
-    let mut bytes = Vec::with_capacity(256);
+    written_of_about(value, 0)
+}
+
+fn written_of_about(value: &impl Serialize, bytes: usize) -> Bytes {
+    let mut bytes = Vec::with_capacity(256 + bytes);
     // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
     serde_json::to_writer(&mut bytes, value).expect("a message is JSON");
     bytes.into()

@@ -29,8 +29,12 @@ pub(crate) async fn before(
     if !entry.tool().looks_before() {
         return Ok(());
     }
-    let stand = Stand::of(gate, entry.spec().deadline, call);
-    bounded(gate, &stand, entry.tool().before(&stand.ctx, input)).await
+    // Few do, and each call has room for what is not boxed.
+    let looking = async {
+        let stand = Stand::of(gate, entry.spec().deadline, call);
+        bounded(gate, &stand, entry.tool().before(&stand.ctx, input)).await
+    };
+    Box::pin(looking).await
 }
 
 /// Asks a person whether `call` of what `spec` guards should be done, where `permit` says that
@@ -42,9 +46,19 @@ pub(crate) async fn agreed(
     input: &Value,
     permit: &Permit,
 ) -> Result<(), CallError> {
-    if !permit.confirms() {
-        return Ok(());
+    match permit.confirms() {
+        true => Box::pin(asked(gate, spec, call, input, permit)).await,
+        false => Ok(()),
     }
+}
+
+async fn asked(
+    gate: &Gate,
+    spec: &ToolSpec,
+    call: &Call,
+    input: &Value,
+    permit: &Permit,
+) -> Result<(), CallError> {
     let (id, rule) = (&spec.id, permit.rule());
     if !call.asker.can().has(Kind::Form) && !call.asker.given().contains_key(KEY) {
         let message = format!(

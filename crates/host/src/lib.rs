@@ -301,7 +301,7 @@ impl Host {
             asker
         };
         let (asking, given) = (caller.clone(), asker.clone());
-        let call = Call {
+        let mut call = Call {
             tool: String::new(),
             input: Value::Null,
             caller,
@@ -313,7 +313,15 @@ impl Host {
             beside,
             within,
         };
-        match self.answer_to(request, call).await {
+        let outcome = match request {
+            Request::CallTool { tool, input } => {
+                (call.tool, call.input) = (tool, input);
+                pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
+            }
+            // Boxed, or each call would have room for what any request may need.
+            request => Box::pin(self.answer_to(request, call)).await,
+        };
+        match outcome {
             Err(CallError::Asks { questions }) => {
                 let state = self.gate.rounds.seal(&asking, &what, given.given(), &questions)?;
                 Ok(Answer::Asks { questions, state })
@@ -408,8 +416,8 @@ impl Host {
         Ok(self.gate.policy.explain(caller, entry.spec(), &input))
     }
 
-    async fn call(&self, call: Call) -> Result<Answer, CallError> {
-        pipeline::run(&self.gate, call, None).await.map(Answer::Output)
+    async fn call(&self, mut call: Call) -> Result<Answer, CallError> {
+        pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
     }
 
     /// Hears what changes from now on. Who is too far behind is told that it missed some.

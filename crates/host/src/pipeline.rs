@@ -30,12 +30,12 @@ use crate::{Gate, confirm, validate};
 /// A job brings its slot: it waited for it before it began.
 pub(crate) async fn run(
     gate: &Gate,
-    mut call: Call,
+    call: &mut Call,
     slot: Option<Slot>,
 ) -> Result<Output, CallError> {
-    let record = begin_record(gate, &call).await?;
-    let (by, secrets) = (By::of(gate, &call), gate.secrets.of_call(&call.input));
-    let known = seen_to_begin(gate, &mut call);
+    let record = begin_record(gate, call).await?;
+    let (by, secrets) = (By::of(gate, call), gate.secrets.of_call(&call.input));
+    let known = seen_to_begin(gate, call);
     let outcome = caught(pass(gate, call, slot, &known)).await;
     recorded(gate, record, (&by, &secrets), known, outcome, |output| output.ending).await
 }
@@ -139,9 +139,13 @@ fn seen_to_begin(gate: &Gate, call: &mut Call) -> Known {
 }
 
 /// What `work` comes to, though it panics.
-async fn caught<T>(work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    let outcome = AssertUnwindSafe(work).catch_unwind().await;
-    outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref())))
+///
+/// Not an `async fn`, which would have room for `work` twice: each call moves all of it.
+fn caught<T>(
+    work: impl Future<Output = Result<T, CallError>>,
+) -> impl Future<Output = Result<T, CallError>> {
+    let outcome = AssertUnwindSafe(work).catch_unwind();
+    outcome.map(|outcome| outcome.unwrap_or_else(|panic| Err(broken_off(panic.as_ref()))))
 }
 
 /// Among whose a call counts.
@@ -212,7 +216,7 @@ async fn recorded<T: Told + Measured>(
 
 async fn pass(
     gate: &Gate,
-    mut call: Call,
+    call: &mut Call,
     slot: Option<Slot>,
     known: &Known,
 ) -> Result<Output, CallError> {
@@ -224,12 +228,12 @@ async fn pass(
     validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
     validate::input(entry, &input)?;
     let permit = known.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
-    confirm::before(gate, entry, &call, &input, &permit).await?;
+    confirm::before(gate, entry, call, &input, &permit).await?;
     let slot = match slot {
         Some(slot) => slot,
         None => gate.limits.admit(&call.caller, entry.spec(), &call.cancel).await?,
     };
-    let stand = known.stand(gate, entry.spec().deadline, &call);
+    let stand = known.stand(gate, entry.spec().deadline, call);
     let work = entry.tool().run(&stand.ctx, input);
     let output = run_bounded(gate, &stand, work, permit, slot).await?;
     validate::output(gate.settings.output_check, entry, &output)?;

@@ -308,3 +308,13 @@ impl Tool for Mirrors {
         Ok(Shown::text(input.region))
     }
 }
+
+#[tokio::test]
+async fn what_a_call_needs_while_it_is_answered_is_small() {
+    let house = Plan::new().build();
+    let request = Request::CallTool { tool: "t.looks".to_owned(), input: Value::Null };
+    let answering = house.host.answer(Asked::plain(request, Caller::local(), "mcp"));
+    // It is moved, whole, for each call.
+    let bytes = size_of_val(&answering);
+    assert!(bytes <= 4096, "{bytes} bytes");
+}

@@ -42,7 +42,6 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use toolgate_host::Host;
 use toolgate_transports::http::{self, Admission, Entrance, Occupancy, serve};
 use toolgate_transports::stdio;
 
@@ -70,7 +69,7 @@ pub async fn serve_http(
     shutdown::tell(shutdown.clone());
     let host = &served.host;
     let desk = Desk::new(host.clone());
-    let tending = tend(host);
+    let tending = tend(&desk);
     let dialects = served.dialects_over_http(config).map_err(io::Error::other)?;
     let bounds = wiring::session_bounds(config);
     let connected = Connected {
@@ -134,7 +133,7 @@ pub async fn serve_stdio(
     shutdown::tell(shutdown.clone());
     let host = &served.host;
     let desk = Desk::new(host.clone());
-    let tending = tend(host);
+    let tending = tend(&desk);
     let streams = (stdio::stdin(), stdio::stdout());
     let over = serve_lines(desk, dialect, streams, wiring::line_bounds(config), shutdown).await;
     host.stop_jobs().await;
@@ -144,8 +143,10 @@ pub async fn serve_stdio(
     Ok(over?)
 }
 
-/// Looks after the jobs of `host` for as long as it serves.
-fn tend(host: &Arc<Host>) -> JoinHandle<()> {
-    let host = host.clone();
-    tokio::spawn(async move { host.tend_jobs().await })
+/// Looks after the jobs for as long as it serves, and after memory when nobody asks anything.
+fn tend(desk: &Arc<Desk>) -> JoinHandle<()> {
+    let desk = desk.clone();
+    tokio::spawn(async move {
+        tokio::join!(desk.host.tend_jobs(), desk.bustle.let_go_after());
+    })
 }

@@ -1,21 +1,55 @@
-//! Gives back the pages of the program that only its start needed.
+//! Gives back the pages of the program that nobody needs now.
 
 use std::fs;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::mm::{Advice, madvise};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
-/// Lets go of the program's code: what is needed again is mapped again, from memory as long as
-/// nobody else needs that.
+/// How long nothing must have been asked before what was needed for it is let go of.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Whether a server has had anything to do of late.
+#[derive(Debug, Default)]
+pub(crate) struct Bustle {
+    is_now: AtomicBool,
+    begins: Notify,
+}
+
+impl Bustle {
+    /// Something is asked now.
+    pub(crate) fn is_now(&self) {
+        if !self.is_now.load(Ordering::Relaxed) && !self.is_now.swap(true, Ordering::Relaxed) {
+            self.begins.notify_one();
+        }
+    }
+
+    /// Lets go of the program whenever nothing was asked for a while.
+    pub(crate) async fn let_go_after(&self) {
+        loop {
+            self.begins.notified().await;
+            while self.is_now.swap(false, Ordering::Relaxed) {
+                sleep(QUIET).await;
+            }
+            let_go();
+        }
+    }
+}
+
+/// Lets go of the program's code and of what is written in it: what is needed again is mapped
+/// again, from memory as long as nobody else needs that.
 ///
 /// Most of the code runs once, to read settings and to make schemas, and is kept in memory for
 /// nothing by a server that lives for days.
 #[allow(unsafe_code, reason = "the kernel is told about mappings by address")]
-pub fn let_go_of_start() {
-    for Range { start, end } in code() {
+pub fn let_go() {
+    for Range { start, end } in unchanged() {
         let start = std::ptr::without_provenance_mut::<std::ffi::c_void>(start);
-        // SAFETY: the mapping is the program's own code, which nobody can have written to, so what
-        // comes back is what was there.
+        // SAFETY: the mapping is of the program's own file and has no page that differs from it,
+        // and nobody can write to it, so what comes back is what was there.
         let told = unsafe { madvise(start, end - start.addr(), Advice::LinuxDontNeed) };
         if let Err(err) = told {
             tracing::debug!("code that is not needed any more stays in memory: {err}");
@@ -23,34 +57,58 @@ pub fn let_go_of_start() {
     }
 }
 
-/// Where the program's own code is mapped: what can be run and not written, of its own file.
+/// Where the program's own file is mapped so that nobody can write, and nobody has: what was
+/// relocated at its start has pages of its own, and is not among it.
 #[allow(clippy::disallowed_methods, reason = "the process's own mappings")]
-fn code() -> Vec<Range<usize>> {
+fn unchanged() -> Vec<Range<usize>> {
     let own = fs::read_link("/proc/self/exe").unwrap_or_default();
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let code = maps.lines().filter_map(|line| {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let mut unchanged = Vec::new();
+    let mut own_mapping = None;
+    for line in maps.lines() {
         let mut fields = line.split_whitespace();
-        let (addresses, may) = (fields.next()?, fields.next()?);
-        let file = fields.nth(3)?;
-        if may != "r-xp" || own.as_os_str() != file {
-            return None;
+        let Some(first) = fields.next() else { continue };
+        if let Some((start, end)) = first.split_once('-') {
+            let may = fields.next().unwrap_or_default();
+            let is_own = fields.nth(3).is_some_and(|file| own.as_os_str() == file);
+            let address = |text| usize::from_str_radix(text, 16).ok();
+            let range = address(start).zip(address(end)).map(|(start, end)| start..end);
+            own_mapping = range.filter(|_| is_own && matches!(may, "r-xp" | "r--p"));
+        } else if first == "Anonymous:" && fields.next() == Some("0") {
+            unchanged.extend(own_mapping.take());
         }
-        let (start, end) = addresses.split_once('-')?;
-        let address = |text| usize::from_str_radix(text, 16).ok();
-        Some(address(start)?..address(end)?)
-    });
-    code.collect()
+    }
+    unchanged
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Relocated when the program is loaded, and written by nobody after that.
+    static RELOCATED: [fn() -> Vec<Range<usize>>; 1] = [unchanged];
+
     #[test]
-    fn the_code_that_is_let_go_of_is_there_when_it_is_needed() {
-        let here = code as *const () as usize;
-        assert!(code().iter().any(|range| range.contains(&here)));
-        let_go_of_start();
-        assert!(code().iter().any(|range| range.contains(&here)));
+    fn what_is_let_go_of_is_there_when_it_is_needed_and_what_differs_from_the_file_is_kept() {
+        let [read] = RELOCATED;
+        let (code, relocated) = (read as *const () as usize, RELOCATED.as_ptr().addr());
+        let goes = |address: usize| read().iter().any(|range| range.contains(&address));
+        assert!(goes(code) && !goes(relocated));
+        let_go();
+        assert!(goes(code) && !goes(relocated));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_quiet_once_nothing_was_asked_for_a_while() {
+        let bustle = Bustle::default();
+        let mut letting_go = std::pin::pin!(bustle.let_go_after());
+        let mut waits = async |time| tokio::time::timeout(time, &mut letting_go).await.is_err();
+        assert!(waits(QUIET).await);
+        bustle.is_now();
+        assert!(waits(QUIET / 2).await);
+        assert!(!bustle.is_now.load(Ordering::Relaxed), "it looks whether more is asked");
+        bustle.is_now();
+        assert!(waits(QUIET * 3).await);
+        assert!(!bustle.is_now.load(Ordering::Relaxed), "it waits for the next");
     }
 }

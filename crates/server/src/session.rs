@@ -25,6 +25,7 @@ use toolgate_host::{Asked, Host};
 use crate::client::Place;
 use crate::enveloping::Seal;
 use crate::listening::{self, Subscribed};
+use crate::memory::Bustle;
 use crate::questions::{Questions, SessionAsks};
 use crate::streams::{Ended, Streams};
 use crate::watching;
@@ -41,6 +42,8 @@ pub struct Desk {
     running: TaskTracker,
     /// What was said on streams that have ended, for clients that come back.
     ended: Arc<Ended>,
+    /// Whether anything was asked of late.
+    pub(crate) bustle: Bustle,
 }
 
 impl Desk {
@@ -48,7 +51,7 @@ impl Desk {
     pub fn new(host: Arc<Host>) -> Arc<Self> {
         let (closing, stop) = (CancellationToken::new(), CancellationToken::new());
         let (running, ended) = (TaskTracker::new(), Arc::default());
-        Arc::new(Self { host, closing, stop, running, ended })
+        Arc::new(Self { host, closing, stop, running, ended, bustle: Bustle::default() })
     }
 
     /// Once `shutdown` is cancelled, lets calls in flight go on for `drain`, then cancels them.
@@ -248,6 +251,7 @@ impl Session {
         out: Out,
         caller: &Caller,
     ) -> Result<Begun, Reply> {
+        self.desk.bustle.is_now();
         let cancel = self.desk.stop.child_token();
         let seal = Seal::before(&self.desk.host, &mut ask, self.dialect.name(), self.transport);
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use rustix::fs::FileType;
+use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -127,9 +128,16 @@ pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
     }
 }
 
+/// How much may lie in a pipe that is written: what is large is handed over in fewer pieces, each
+/// of which wakes whoever reads. All pipes of a user together may have 64 MiB.
+const PIPE_BYTES: usize = 256 << 10;
+
 /// This process's standard output.
 pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
-    match Kind::of(&io::stdout()) {
+    let stdout = io::stdout();
+    // As much as it has will do, too.
+    let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
+    match Kind::of(&stdout) {
         Kind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
             Ok(pipe) => Box::new(pipe),
             Err(_) => Box::new(tokio::io::stdout()),

@@ -44,6 +44,14 @@ impl<'a> Block<'a> {
         Self::Text { text: text.into(), annotations: None }
     }
 
+    /// About how many bytes it comes to, where it is text.
+    pub(crate) fn about(&self) -> usize {
+        match self {
+            Self::Text { text, .. } => text.len(),
+            _ => 0,
+        }
+    }
+
     /// `content`; as text where the revision has no words for it.
     pub(crate) fn of(content: &'a Content, revision: &Revision) -> Self {
         let Content { shown, meant } = content;

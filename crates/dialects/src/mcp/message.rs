@@ -185,6 +185,11 @@ pub(crate) fn success(id: &Id, result: &impl Serialize) -> Reply {
     Reply::json(rpc::success(id, result))
 }
 
+/// The same, where about so many bytes are known to come.
+pub(crate) fn success_of_about(id: &Id, result: &impl Serialize, bytes: usize) -> Reply {
+    Reply::json(rpc::success_of_about(id, result, bytes))
+}
+
 /// The replies to a batch as one array; those without a body are left out.
 pub(crate) fn batch(replies: Vec<Reply>) -> Reply {
     let mut bytes = vec![b'['];

@@ -16,7 +16,7 @@ use super::library::{SELDOM_TTL_MS, Want};
 use super::listed::listed;
 use super::message::{
     Failure, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id,
-    METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, success,
+    METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION, success_of_about,
 };
 use super::revision::{BadInput, Era, Revision, Shapes, Tasks};
 use super::tasks::{About, TaskWatch, related};
@@ -165,10 +165,12 @@ impl McpTicket {
             #[serde(flatten)]
             stamp: Stamp<'a>,
         }
-        let tools = page.tools.iter().map(|tool| listed(tool.as_ref(), self.revision)).collect();
+        let tools: Vec<_> =
+            page.tools.iter().map(|tool| listed(tool.as_ref(), self.revision)).collect();
+        let bytes = tools.iter().map(|tool| tool.get().len() + 1).sum();
         let next_cursor = page.next.as_ref().map(|id| cursor::next("tool", id));
         let stamp = self.stamp(Some(SELDOM_TTL_MS));
-        success(&self.id, &List { tools, next_cursor, stamp })
+        success_of_about(&self.id, &List { tools, next_cursor, stamp }, bytes)
     }
 
     /// What `tools/call` says of a call's outcome.
@@ -250,7 +252,7 @@ impl McpTicket {
 
     fn said(&self, spelled: Spelled<'_>) -> Reply {
         match spelled {
-            Spelled::Result(result) => success(&self.id, &result),
+            Spelled::Result(result) => success_of_about(&self.id, &result, result.about()),
             Spelled::Error(failure) => self.failed(failure),
         }
     }
@@ -408,6 +410,16 @@ pub(crate) struct CallResult<'a> {
     is_error: bool,
     #[serde(flatten)]
     stamp: Stamp<'a>,
+}
+
+impl CallResult<'_> {
+    /// About how many bytes it comes to: its texts, twice where they are in a structured result,
+    /// and some more for what is escaped.
+    fn about(&self) -> usize {
+        let texts: usize = self.content.iter().map(Block::about).sum();
+        let times = 1 + usize::from(self.structured_content.is_some());
+        texts * times + texts / 16
+    }
 }
 
 impl CallResult<'_> {

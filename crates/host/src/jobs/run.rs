@@ -122,7 +122,7 @@ impl Inner {
         let Answered { can, given } = begun.asking;
         live.remember(&given);
         let asks = Arc::new(JobAsks { live: live.clone(), pump: pump.clone() });
-        let call = Call {
+        let mut call = Call {
             tool: begun.tool.to_string(),
             input: begun.input,
             caller: begun.caller,
@@ -135,7 +135,7 @@ impl Inner {
             within: None,
         };
         let work = async {
-            let outcome = pipeline::run(&self.gate, call, slot).await;
+            let outcome = pipeline::run(&self.gate, &mut call, slot).await;
             pump.close();
             outcome
         };

@@ -250,11 +250,14 @@ impl Pool {
     ) -> Result<OwnedSemaphorePermit, CallError> {
         match self.free.clone().try_acquire_owned() {
             Ok(permit) => Ok(permit),
-            Err(_) if patience == Patience::Endless => self.wait_for(cancel, Duration::MAX).await,
+            // Boxed, since few wait and each call would have room for it.
+            Err(_) if patience == Patience::Endless => {
+                Box::pin(self.wait_for(cancel, Duration::MAX)).await
+            }
             Err(_) => {
                 let place = Place::take(self);
                 let _place = place.ok_or_else(|| self.refusal("and as many wait as may"))?;
-                self.wait_for(cancel, self.wait_max).await
+                Box::pin(self.wait_for(cancel, self.wait_max)).await
             }
         }
     }

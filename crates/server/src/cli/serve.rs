@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let at = format!("{scheme}://{}", listener.local_addr()?);
         announce(&workspace.host, args, loaded.file.as_deref(), &at);
         announce_own(&own, scheme)?;
-        memory::let_go_of_start();
+        memory::let_go();
         serve_http(&served, Listeners { all: listener, own, front }, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

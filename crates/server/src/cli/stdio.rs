@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                  this program and writes them. `toolgate call` calls a tool by hand",
             );
         }
-        memory::let_go_of_start();
+        memory::let_go();
         let over = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
         if let Some(file) = ready.get() {
