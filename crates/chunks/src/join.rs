@@ -211,7 +211,10 @@ pub(crate) fn add_names(names: &mut Vec<String>, more: &[String]) {
 }
 
 pub(crate) fn add_doc(piece: &mut Piece, doc: &str, doc_bytes: &[Range<usize>]) {
-    if !doc.is_empty() {
+    // What is guessed to be a doc may stand in a string that is one, and is said already.
+    let said = piece.doc_bytes.last().map_or(0, |last| last.end);
+    let is_new = doc_bytes.first().is_none_or(|first| first.start >= said);
+    if !doc.is_empty() && is_new {
         if !piece.doc.is_empty() {
             piece.doc.push('\n');
         }

@@ -114,6 +114,14 @@ fn whole(case: &str) -> (&str, &str) {
 }
 
 #[test]
+fn what_looks_like_a_doc_in_a_string_that_is_one_is_said_once() {
+    check(
+        "a.py",
+        "\"\"\"\n=====\n/// d\nclass B\"\"\"/*\"\"\"\"\"\"class Bdef c():(x//{k: v# T\n\n```{\"{class Bfn a() {fn a() {",
+    );
+}
+
+#[test]
 fn a_function_after_one_that_is_half_typed_is_found() {
     let rust = "fn broken(a: u8 {\n    let x = vec![1, 2;\n    if x {\n\n\
                 /// Good.\nfn good() -> u8 {\n    let a = 1;\n    let b = 2;\n    a + b\n}\n";

@@ -1,12 +1,13 @@
 //! The parse of a text, which is given up where it takes too much.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Tree};
 
-use crate::grammars::Grammar;
+use crate::grammars::{Grammar, Letters};
 use crate::memory::Memory;
 
 /// Code is told by its lines alone where its parse goes on after it was asked so often whether it
@@ -37,8 +38,17 @@ pub(super) fn parse(text: &str, grammar: &Grammar, memory: &Memory) -> Option<Tr
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let options = ParseOptions::new().progress_callback(&mut watch);
-    let mut read = |at: usize, _| text.as_bytes().get(at..).unwrap_or_default();
+    let read_as = match grammar.rules.letters {
+        Letters::Ascii if !text.is_ascii() => Cow::Owned(in_ascii(text)),
+        Letters::All | Letters::Ascii => Cow::Borrowed(text.as_bytes()),
+    };
+    let mut read = |at: usize, _| read_as.get(at..).unwrap_or_default();
     parser.parse_with_options(&mut read, None, Some(options))
+}
+
+/// `text` with a letter for each byte of what is not ASCII.
+fn in_ascii(text: &str) -> Vec<u8> {
+    text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect()
 }
 
 /// How long this thread had the processor.
@@ -62,6 +72,17 @@ mod tests {
             let most = MEMORY_LEAST + MEMORY_BY_BYTE * text.len();
             assert!((most..most + most / 4).contains(&memory.most()), "{}", memory.most());
             assert_eq!(memory.held(), 0);
+        }
+    }
+
+    #[test]
+    fn a_letter_that_is_in_no_table_of_a_scanner_is_no_end_of_the_process() {
+        // From one end of them to the other, in a process of which any may be the last.
+        for letter in ('\u{80}'..=char::MAX).step_by(257) {
+            let text = format!("echo {{{letter}..{letter}}}\nf() {{ echo; }}\n");
+            let memory = Memory::of(text.len());
+            let tree = parse(&text, Grammar::of("shell").expect("a grammar"), &memory);
+            assert_eq!(tree.expect("a tree").root_node().end_byte(), text.len(), "{letter:?}");
         }
     }
 

@@ -1,10 +1,11 @@
 //! C++.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "cpp",
     grammar: || tree_sitter_cpp::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Above,
     roles: &[
         ("function_definition", Role::Function),

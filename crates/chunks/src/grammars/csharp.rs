@@ -1,10 +1,11 @@
 //! C#.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "csharp",
     grammar: || tree_sitter_c_sharp::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Marked,
     roles: &[
         ("method_declaration", Role::Function),

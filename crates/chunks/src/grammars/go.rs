@@ -1,10 +1,11 @@
 //! Go.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "go",
     grammar: || tree_sitter_go::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Above,
     roles: &[
         ("function_declaration", Role::Function),

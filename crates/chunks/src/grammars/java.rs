@@ -1,10 +1,11 @@
 //! Java.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "java",
     grammar: || tree_sitter_java::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Marked,
     roles: &[
         ("method_declaration", Role::Function),

@@ -1,10 +1,11 @@
 //! JavaScript, with JSX.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "javascript",
     grammar: || tree_sitter_javascript::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Above,
     roles: &ROLES,
 };

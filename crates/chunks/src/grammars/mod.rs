@@ -23,9 +23,18 @@ pub(crate) struct Rules {
     /// What [`Sort`](crate::Sort) calls it.
     pub(crate) lang: &'static str,
     pub(crate) grammar: fn() -> Language,
+    pub(crate) letters: Letters,
     /// What the grammar's nodes are; of the others it is only looked at what stands in them.
     pub(crate) roles: &'static [(&'static str, Role)],
     pub(crate) docs: Docs,
+}
+
+/// Which letters a grammar reads. Nothing is named by others where it reads only some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Letters {
+    All,
+    /// Only those of ASCII; others are read as letters of it.
+    Ascii,
 }
 
 /// Where a language says what something is for.

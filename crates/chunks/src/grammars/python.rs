@@ -1,10 +1,11 @@
 //! Python.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "python",
     grammar: || tree_sitter_python::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Strings,
     roles: &[
         ("function_definition", Role::Function),

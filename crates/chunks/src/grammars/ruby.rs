@@ -1,10 +1,11 @@
 //! Ruby.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "ruby",
     grammar: || tree_sitter_ruby::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::Above,
     roles: &[
         ("method", Role::Function),

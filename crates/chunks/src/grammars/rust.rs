@@ -1,10 +1,11 @@
 //! Rust.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "rust",
     grammar: || tree_sitter_rust::LANGUAGE.into(),
+    letters: Letters::All,
     docs: Docs::MarkedOrInner,
     roles: &[
         ("function_item", Role::Function),

@@ -1,10 +1,11 @@
 //! TypeScript, without JSX and with it.
 
-use super::{Docs, Role, Rules};
+use super::{Docs, Letters, Role, Rules};
 
 pub(super) const RULES: Rules = Rules {
     lang: "typescript",
     grammar: || tree_sitter_typescript::LANGUAGE_TYPESCRIPT.into(),
+    letters: Letters::All,
     docs: Docs::Above,
     roles: &ROLES,
 };

@@ -127,10 +127,13 @@ async fn an_output_a_stranger_holds_open_is_said_not_to_be_at_its_end() {
     let pid = bench.workspace.path().join("pid");
     let hold = async {
         until("the start", || fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))).await;
-        let pid = fs::read_to_string(&pid).unwrap();
-        fs::OpenOptions::new().write(true).open(format!("/proc/{}/fd/1", pid.trim())).unwrap()
+        let at = format!("/proc/{}/fd/1", fs::read_to_string(&pid).unwrap().trim());
+        let held = fs::OpenOptions::new().write(true).open(at).unwrap();
+        fs::write(bench.workspace.path().join("held"), "").unwrap();
+        held
     };
-    let (ran, held) = tokio::join!(bench.sh("echo out; echo $$ >pid; sleep 0.5"), hold);
+    let script = "echo out; echo $$ >pid; until [ -e held ]; do sleep 0.01; done";
+    let (ran, held) = tokio::join!(bench.sh(script), hold);
     drop(held);
     assert_eq!(ran.stdout(), "out\n");
     assert_eq!(ran.value["stdout_extent"]["ended"], false);
