@@ -165,7 +165,7 @@ impl Usearch {
     fn start(folder: &Path, vectors: &[f32], queries: &[f32]) -> anyhow::Result<Self> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no checkout")?;
         let python = checkout.join(".tools/peers/bin/python");
-        ensure!(python.exists(), "usearch is not installed; run `cargo xtask setup`");
+        ensure!(python.exists(), "usearch is not installed; run `cargo xtask bench`");
         let files = ["vectors", "queries", "answers"].map(|name| folder.join(name));
         for (file, numbers) in files.iter().zip([vectors, queries]) {
             std::fs::write(

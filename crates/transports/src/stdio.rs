@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use rustix::fs::FileType;
-use rustix::pipe::fcntl_setpipe_size;
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -135,8 +135,10 @@ const PIPE_BYTES: usize = 256 << 10;
 /// This process's standard output.
 pub fn stdout() -> Box<dyn AsyncWrite + Send + Unpin> {
     let stdout = io::stdout();
-    // As much as it has will do, too.
-    let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
+    // One that somebody made larger stays so, and as much as it has will do, too.
+    if fcntl_getpipe_size(&stdout).is_ok_and(|bytes| bytes < PIPE_BYTES) {
+        let _ = fcntl_setpipe_size(&stdout, PIPE_BYTES);
+    }
     match Kind::of(&stdout) {
         Kind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
             Ok(pipe) => Box::new(pipe),
