@@ -15,6 +15,7 @@ mod view;
 mod guards;
 mod reserved;
 mod orders;
+mod ending;
 mod standby;
 mod layers;
 mod groups;

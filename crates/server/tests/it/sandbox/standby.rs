@@ -4,6 +4,7 @@
 use std::env::temp_dir;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -125,4 +126,45 @@ fn a_workspace_in_shared_memory_is_seen_beside_a_program_s_own() {
     assert_eq!(seen, ["other", name], "{}", ran.stderr);
     assert_eq!(fs::read_to_string(workspace.path().join("new")).unwrap(), "y\n");
     assert!(!fs::exists("/dev/shm/other").unwrap());
+}
+
+#[test]
+fn what_is_mounted_in_a_workspace_between_two_programs_is_seen_by_the_second() {
+    let workspace = Workspace::new();
+    let at = workspace.path("mounted");
+    fs::create_dir(&at).unwrap();
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    assert_eq!(sh(&mut client, "ls mounted").stdout, "");
+    let mounted = Mounted::memory(&at);
+    if mounted.is_none() {
+        eprintln!("SKIPPED: who runs this may not mount anything");
+        return;
+    }
+    fs::write(at.join("file"), "here").unwrap();
+    assert_eq!(sh(&mut client, "cat mounted/file").stdout, "here");
+    // It is as confined as what was there before.
+    if holds(&mut client, "view") {
+        let options = sh(&mut client, "grep mounted /proc/self/mountinfo").stdout;
+        assert!(options.contains("nosuid") && options.contains("nodev"), "{options}");
+    }
+    drop(mounted);
+    assert_eq!(sh(&mut client, "ls mounted").stdout, "");
+}
+
+/// A file system in memory, which is let go of with this.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn memory(at: &std::path::Path) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(at).output();
+        mount.is_ok_and(|it| it.status.success()).then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let gone = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        assert!(gone.is_ok_and(|status| status.success()), "{:?} is mounted still", self.0);
+    }
 }

@@ -8,10 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process_group, pidfd_open, set_child_subreaper,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, waitpid,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -44,7 +46,7 @@ pub(super) struct Family {
     /// What confines it, if anything does.
     around: Option<Around>,
     /// Keeps [`close`](super::Processes::close) waiting.
-    _token: TaskTrackerToken,
+    token: TaskTrackerToken,
 }
 
 impl Family {
@@ -56,9 +58,7 @@ impl Family {
     ) -> io::Result<Self> {
         let main = child.pid;
         match pidfd_open(main, PidfdFlags::empty()) {
-            Ok(handle) => {
-                Ok(Self { child, main, handle, live, status: None, around, _token: token })
-            }
+            Ok(handle) => Ok(Self { child, main, handle, live, status: None, around, token }),
             Err(err) => {
                 child.end()?;
                 Err(err.into())
@@ -66,13 +66,16 @@ impl Family {
         }
     }
 
-    /// Waits until the main process has ended. It is not yet buried.
-    #[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+    /// Waits until the main process has ended, or has nothing left to do but that. It is not yet
+    /// buried.
     pub(super) async fn exit(&self) -> io::Result<()> {
-        let handle = self.handle.as_fd();
-        // SAFETY: the handle is borrowed from `self`, which owns it and outlives this.
-        let handle = unsafe { AsyncFd::register_with_interest(handle, Interest::READABLE) }?;
-        handle.readable().await.map(drop)
+        if let Some(around) = self.around.as_ref().filter(|around| around.is_apart()) {
+            around.over().await?;
+            if around.told().is_some() {
+                return Ok(());
+            }
+        }
+        exit(&self.handle).await
     }
 
     /// Asks all of it to stop.
@@ -81,7 +84,7 @@ impl Family {
         // What is stopped must go on to hear it.
         self.signal_group(Signal::CONT);
         // The helper passes it on to all there is.
-        if self.around.as_ref().is_some_and(|around| around.is_apart) {
+        if self.around.as_ref().is_some_and(Around::is_apart) {
             return;
         }
         for stray in self.strays().await {
@@ -135,12 +138,19 @@ impl Family {
     }
 
     fn bury(&mut self) -> io::Result<ExitStatus> {
-        let ended = self.child.try_wait()?;
-        self.status = match (ended, &mut self.around) {
-            (Some(status), Some(around)) => Some(around.ended(status)),
-            (ended, _) => ended,
-        };
-        self.status.ok_or_else(|| io::ErrorKind::TimedOut.into())
+        let mut ended = self.child.try_wait()?;
+        let told = self.around.as_ref().and_then(Around::told);
+        if ended.is_none() && told.is_some() {
+            // Its namespaces are taken down before it ends, which is nobody's to wait for.
+            let handle = self.handle.try_clone()?;
+            let runtime = Handle::try_current().map_err(io::Error::other)?;
+            runtime.spawn(bury_later(self.main, handle, self.token.clone()));
+            ended = told;
+        }
+        let ended = ended.ok_or(io::ErrorKind::TimedOut)?;
+        let status = self.around.as_mut().map_or(ended, |around| around.ended(ended));
+        self.status = Some(status);
+        Ok(status)
     }
 
     /// Whether anything but the main process lives, once that has ended.
@@ -173,6 +183,23 @@ impl Family {
         // The group may have ended by itself.
         let _ = kill_process_group(self.main, signal);
     }
+}
+
+/// Waits until the process of `handle` has ended.
+#[allow(unsafe_code, reason = "tokio watches descriptors it is promised stay open")]
+async fn exit(handle: &OwnedFd) -> io::Result<()> {
+    // SAFETY: the handle is borrowed from its owner, who outlives this.
+    let handle = unsafe { AsyncFd::register_with_interest(handle.as_fd(), Interest::READABLE) }?;
+    handle.readable().await.map(drop)
+}
+
+/// Buries `main`, which is about to end by itself; else it is killed.
+async fn bury_later(main: Pid, handle: OwnedFd, _token: TaskTrackerToken) {
+    if !matches!(timeout(DEATH, exit(&handle)).await, Ok(Ok(()))) {
+        let _ = kill_process(main, Signal::KILL);
+        let _ = timeout(DEATH, exit(&handle)).await;
+    }
+    let _ = waitpid(Some(main), WaitOptions::NOHANG);
 }
 
 impl Drop for Family {

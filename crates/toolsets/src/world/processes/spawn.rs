@@ -137,7 +137,7 @@ fn confined(
     };
     let (child, around) = house.sandbox().confine(&inside, start, house.variables(), begin)?;
     // What has a namespace of its own ends with its first process.
-    if !around.is_apart {
+    if !around.is_apart() {
         requests.blocking_send(Request::Keeper).map_err(|_| gone())?;
     }
     Family::of(child, live, Some(around), token)

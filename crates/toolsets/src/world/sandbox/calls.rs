@@ -12,6 +12,8 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
+use super::plan::Filters;
+
 /// What sockets a program may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sockets {
@@ -34,17 +36,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
     // other views
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
     libc::SYS_chroot,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
     libc::SYS_fspick,
-    libc::SYS_mount_setattr,
     // open_tree_attr
     467,
     libc::SYS_setns,
@@ -92,28 +85,48 @@ const REFUSED_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
+/// The same, once what a program sees has been made by them.
+const REFUSED_LAST: &[i64] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_mount_setattr,
+];
+
 /// Told to be missing: their callers know another way, and what they do stands in memory, where a
 /// filter cannot look.
 const MISSING: &[i64] = &[
     libc::SYS_clone3,
-    libc::SYS_openat2,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
 ];
 
+/// The same, by which a program's files are found until it begins.
+const MISSING_LAST: &[i64] = &[libc::SYS_openat2];
+
 /// From here on x86_64 has a second number for each call, which no rule names.
 const X32: u32 = 0x4000_0000;
 
 /// The filters for a program that may make `sockets`, as the kernel is given them.
-pub(super) fn filters(sockets: Sockets) -> io::Result<Vec<Vec<u64>>> {
-    let made = [
+pub(super) fn filters(sockets: Sockets) -> io::Result<Filters> {
+    let ahead = [
         other_numbers(),
         compiled(refused()?, libc::EPERM)?,
         compiled(always(MISSING), libc::ENOSYS)?,
         compiled(families(sockets)?, libc::EAFNOSUPPORT)?,
     ];
-    Ok(made.iter().map(|filter| filter.iter().map(packed).collect()).collect())
+    let last =
+        [compiled(refused_last()?, libc::EPERM)?, compiled(always(MISSING_LAST), libc::ENOSYS)?];
+    let packed = |made: &[BpfProgram]| {
+        made.iter().map(|filter| filter.iter().map(packed).collect()).collect()
+    };
+    Ok(Filters { ahead: packed(&ahead), last: packed(&last) })
 }
 
 /// A filter as [`filters`] made it.
@@ -135,9 +148,9 @@ fn packed(line: &sock_filter) -> u64 {
         | u64::from(line.k) << 32
 }
 
-fn refused() -> io::Result<Rules> {
-    let mut rules = always(REFUSED);
-    rules.extend(always(REFUSED_HERE));
+/// What a helper does itself until a program begins.
+fn refused_last() -> io::Result<Rules> {
+    let mut rules = always(REFUSED_LAST);
     // Namespaces of one's own, one rule a flag: a rule holds if all of its conditions do.
     let spaces = [
         libc::CLONE_NEWNS,
@@ -153,6 +166,12 @@ fn refused() -> io::Result<Rules> {
     // New clocks have a flag that is a signal for `clone`.
     const CLONE_NEWTIME: u64 = 0x80;
     rules.insert(libc::SYS_unshare, each_bit(0, &[&bits[..], &[CLONE_NEWTIME]].concat())?);
+    Ok(rules)
+}
+
+fn refused() -> io::Result<Rules> {
+    let mut rules = always(REFUSED);
+    rules.extend(always(REFUSED_HERE));
     // Typing into a terminal, and other protocols on one.
     let terminals = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
     let asked = terminals.into_iter().map(|ask| rule(&[(1, SeccompCmpOp::Eq, ask)]));

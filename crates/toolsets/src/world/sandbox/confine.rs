@@ -5,18 +5,16 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::read;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::ending::Ending;
 use super::held::{Held, Unheld};
-use super::plan::{Becoming, Bytes, Plan};
+use super::plan::{Becoming, Bytes, Errand, seal};
 use super::reserved::Reservation;
 use super::settings::Require;
 use super::standby::{Idle, Likeness, Standby, Task, is_gone};
@@ -42,12 +40,10 @@ pub(in crate::world) struct Start {
 pub(in crate::world) struct Around {
     /// Where the helper says why the program did not begin.
     birth: OwnedFd,
-    /// Where it says how the program ended, which its own process does not.
-    end: OwnedFd,
+    /// Where another process says how it ended, if one stays beside it.
+    end: Option<Ending>,
     /// How it is confined.
     pub(in crate::world) held: Arc<Held>,
-    /// Whether another process stays beside it, and hears signals for all it starts.
-    pub(in crate::world) is_apart: bool,
     helper: Option<Standby>,
     like: Likeness,
     idle: Idle,
@@ -56,21 +52,30 @@ pub(in crate::world) struct Around {
 }
 
 impl Around {
+    /// Whether another process stays beside the program, and hears signals for all it starts.
+    pub(in crate::world) fn is_apart(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Waits until nothing of the program is left, as far as is said by what stays beside it.
+    pub(in crate::world) async fn over(&self) -> io::Result<()> {
+        match &self.end {
+            Some(end) => end.over().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// How the program ended, if it is said that nothing of it is left.
+    pub(in crate::world) fn told(&self) -> Option<ExitStatus> {
+        self.end.as_ref()?.status()
+    }
+
     /// How the program ended, of which nothing is left, and whose process ended as `status` says.
     pub(in crate::world) fn ended(&mut self, status: ExitStatus) -> ExitStatus {
-        let mut told = [0; 4];
-        let is_told = poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&layers::AT_ONCE));
-        match is_told.and_then(|_| read(&self.end, &mut told)) {
-            Ok(4) => {
-                self.is_over = true;
-                ExitStatus::from_raw(i32::from_ne_bytes(told))
-            }
-            // It was killed, could not begin, or was that process.
-            Ok(_) | Err(_) => {
-                self.is_over = !self.is_apart;
-                status
-            }
-        }
+        let told = self.told();
+        // Else what stayed beside it was killed, or could not begin.
+        self.is_over = told.is_some() || !self.is_apart();
+        told.unwrap_or(status)
     }
 
     /// Why the program did not begin, once it has ended.
@@ -108,29 +113,31 @@ impl Sandbox {
         }
         let folder = Folder::of(&inside.workspace, start.cwd.as_fd())?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (end, their_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (end, their_end) = Ending::line()?;
         let workspace = folder.workspace.try_clone()?;
         let reserved = match wanted.reserves() && ways.layers.spaces.is_some() {
             true => Some(self.reserve(ways, &folder)?),
             false => None,
         };
         let is_fed = start.is_fed;
-        let mut plan = ways.plan(&ways.layers, &wanted, folder);
-        plan.runs = inside.runs.as_ref().map(|runs| runs.iter().map(Bytes::from).collect());
-        plan.grace_ms = u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX);
-        plan.tag = Some(start.tag.number());
-        plan.program = Some(becoming(start));
+        let errand = Errand {
+            runs: inside.runs.as_ref().map(|runs| runs.iter().map(Bytes::from).collect()),
+            grace_ms: u64::try_from(start.grace.as_millis()).unwrap_or(u64::MAX),
+            tag: Some(start.tag.number()),
+            program: Some(becoming(start)),
+            ..folder.errand()
+        };
+        let plan = ways.plan(&ways.layers, &wanted, folder);
         let is_apart = plan.spaces.is_some();
-        let sealed = plan.seal()?;
-        let plan = Plan { program: None, ..plan };
-        let (spaces, view) = (plan.spaces, plan.view.clone());
-        let like = Likeness { workspace: plan.workspace.clone(), spaces, view };
-        let task = Task { plan: sealed, birth: their_birth, end: their_end, workspace, is_fed };
-        let (helper, child) = self.begun(ways, &task, plan, &like, begin)?;
+        let errand = seal(&errand)?;
+        let task = Task { errand, birth: their_birth, end: their_end, workspace, is_fed };
+        let like = Likeness::of(plan);
+        let (helper, child) = self.begun(ways, &task, &like, begin)?;
+        // By who becomes the program itself nothing is said.
+        let end = is_apart.then_some(end);
         let (held, idle) = (Arc::new(held), self.0.idle.clone());
-        let (helper, is_over, _reserved) = (Some(helper), false, reserved);
-        let around = Around { birth, end, held, is_apart, helper, like, idle, is_over, _reserved };
-        Ok((child, around))
+        let (helper, _reserved) = (Some(helper), reserved);
+        Ok((child, Around { birth, end, held, helper, like, idle, is_over: false, _reserved }))
     }
 
     /// The process that does `task`, and the helper that has made it.
@@ -138,24 +145,18 @@ impl Sandbox {
         &self,
         ways: &Ways,
         task: &Task,
-        plan: Plan,
         like: &Likeness,
         begin: impl Fn(Image) -> io::Result<Child>,
     ) -> io::Result<(Standby, Child)> {
         while let Some(mut helper) = self.0.idle.take(like) {
             match helper.order(task) {
-                // Somebody has ended it, or it had other things ready; another does as well.
+                // Somebody has ended it; another does as well.
                 Err(err) if is_gone(&err) => {}
                 begun => return Ok((helper, begun?.map_err(held::refused)?)),
             }
         }
-        // What all see may be another by the time it is asked for: then the second fits.
-        let mut first = Standby::begin(ways.groups(&ways.layers)?, plan.clone(), task, &begin)?;
-        match first.order(task) {
-            Err(err) if is_gone(&err) => drop(first),
-            begun => return Ok((first, begun?.map_err(held::refused)?)),
-        }
-        let mut helper = Standby::begin(ways.groups(&ways.layers)?, plan, task, &begin)?;
+        let groups = ways.groups(&ways.layers)?;
+        let mut helper = Standby::begin(groups, like.plan.clone(), task, begin)?;
         let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
     }
@@ -171,9 +172,13 @@ impl Sandbox {
 
     fn look(&self, workspace: &Root, variables: &Variables) -> io::Result<Ways> {
         let outside = self.0.outside.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let idle = self.0.idle.clone();
         let (settings, beside) = (self.0.settings.clone(), self.0.beside.clone());
         let (workspace, variables) = (workspace.clone(), variables.clone());
-        outside.run(move || Ways::find(&settings, &beside, &workspace, &variables))?
+        outside.run(move || {
+            idle.watch_mounts();
+            Ways::find(&settings, &beside, &workspace, &variables)
+        })?
     }
 
     /// Whether a program confined as `inside` sees the file that is called `named`.

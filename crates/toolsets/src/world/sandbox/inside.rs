@@ -22,11 +22,10 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::kernel;
 use super::orders::{Answer, Order};
-use super::plan::{Bytes, Identity, Plan, Spaces};
+use super::plan::{Bytes, Errand, Identity, Plan, unseal};
 use super::step::{Failed, Step};
 use crate::world::processes::{HANDED, Tag};
 use becoming::Found;
-use ready::Ready;
 
 /// Makes a process for each program that the server orders; never returns.
 pub(super) fn enter() -> ! {
@@ -56,23 +55,24 @@ fn handed() -> Option<OwnedFd> {
     Some(line)
 }
 
-/// Joins the groups that bound what programs take, makes ready what an order like the first needs,
-/// and has one process after another wait for its order.
+/// Joins the groups that bound what programs take, makes ready what the plan says, which comes
+/// first, and has one process after another wait for its order.
 fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
     Step::Plan.done(reaper::block_signals())?;
-    let Some(like) = Step::Plan.done(Order::receive(line))? else { return Ok(()) };
-    let plan = Step::Plan.done(Plan::unseal(like.plan.as_fd()))?;
-    drop(like);
+    let Some(first) = Step::Plan.done(Order::receive(line))? else { return Ok(()) };
+    let plan: Plan = Step::Plan.done(unseal(first.told.as_fd()))?;
+    drop(first);
     Step::Groups.done(join(&plan.groups))?;
-    let flags = plan.spaces.map_or(0, flags);
-    let ready = plan.spaces.map(|spaces| Ready::make(plan, spaces)).transpose()?;
+    ready::make(&plan)?;
+    giving_up::ahead(&plan)?;
+    let flags = plan.spaces.map_or(0, |_| OWN_SPACES);
     loop {
         let (taken, take) = Step::Spaces.done(pipe_with(PipeFlags::CLOEXEC))?;
         // The server's child, as this process is: it ends with that, and is waited for by that.
         match Step::Spaces.done(kernel::fork_beside(flags))? {
             None => {
                 drop(taken);
-                wait_for_order(line, ready.as_ref(), &take)
+                wait_for_order(line, &plan, &take)
             }
             Some(pid) => {
                 drop(take);
@@ -88,34 +88,31 @@ fn stand_by(line: &OwnedFd) -> Result<(), Failed> {
 
 /// In the process that the server knows as the program: makes what is around that as far as all
 /// orders are alike, waits for its own, and becomes the program or stays beside it.
-fn wait_for_order(line: &OwnedFd, ready: Option<&Ready>, take: &OwnedFd) -> ! {
-    let ordered = begin(ready).and_then(|()| Step::Plan.done(Order::receive(line)));
+fn wait_for_order(line: &OwnedFd, plan: &Plan, take: &OwnedFd) -> ! {
+    let ordered = begin(plan).and_then(|()| Step::Plan.done(Order::receive(line)));
     let taken = ordered.and_then(|order| {
         let Some(order) = order else { exit(0) };
-        let plan = Step::Plan.done(Plan::unseal(order.plan.as_fd()))?;
-        if ready.is_some_and(|ready| !ready.fits(&plan)) || ready.is_none() != plan.spaces.is_none()
-        {
-            exit(0);
-        }
-        let Order { streams, birth, end, workspace, plan: _ } = order;
-        Step::Begin.done(stand_apart(&plan, streams, &workspace))?;
-        Ok((plan, birth, end))
+        let errand: Errand = Step::Plan.done(unseal(order.told.as_fd()))?;
+        let Order { streams, birth, end, workspace, told: _ } = order;
+        Step::Begin.done(stand_apart(plan, &errand, streams, &workspace))?;
+        Ok((errand, birth, end))
     });
     let (told, taken) = match taken {
         Ok(taken) => (Answer::Apart, Some(taken)),
         Err(failed) => (Answer::Failed(failed), None),
     };
     // Nobody is left to hear it, where it cannot be told.
-    let (Ok(()), Some((plan, birth, end))) = (told.send(line), taken) else { exit(127) };
+    let (Ok(()), Some((errand, birth, end))) = (told.send(line), taken) else { exit(127) };
     // The next process is made when this one has all processors it can use behind it.
     let make_next = || {
         let _ = write(take, &[0]);
     };
-    let done = match ready {
-        Some(_) => first(&plan, &birth, &end, line, make_next),
+    let around = Around { plan, errand: &errand, birth: &birth, line };
+    let done = match plan.spaces {
+        Some(_) => first(&around, end, make_next),
         None => {
             make_next();
-            alone(&plan, line)
+            alone(&around)
         }
     };
     let failed = match done {
@@ -128,16 +125,29 @@ fn wait_for_order(line: &OwnedFd, ready: Option<&Ready>, take: &OwnedFd) -> ! {
 }
 
 /// Is a process with a session of its own, and what all orders need around it.
-fn begin(ready: Option<&Ready>) -> Result<(), Failed> {
+fn begin(plan: &Plan) -> Result<(), Failed> {
     Step::Begin.done(setsid())?;
     Step::Begin.done(die_with_server(None))?;
-    ready.map_or(Ok(()), Ready::begin)
+    ready::begin(plan)
+}
+
+/// What a process does that has its order, and by what it is heard.
+struct Around<'a> {
+    plan: &'a Plan,
+    errand: &'a Errand,
+    birth: &'a OwnedFd,
+    line: &'a OwnedFd,
 }
 
 /// Has streams and a tag of its own, and is in the workspace where it sees all that the server
 /// does.
-fn stand_apart(plan: &Plan, streams: [OwnedFd; 3], workspace: &OwnedFd) -> io::Result<()> {
-    plan.tag.map_or(Ok(()), |tag| Tag::of(tag).put_on())?;
+fn stand_apart(
+    plan: &Plan,
+    errand: &Errand,
+    streams: [OwnedFd; 3],
+    workspace: &OwnedFd,
+) -> io::Result<()> {
+    errand.tag.map_or(Ok(()), |tag| Tag::of(tag).put_on())?;
     let [stdin, stdout, stderr] = streams;
     dup2_stdin(stdin)?;
     dup2_stdout(stdout)?;
@@ -146,40 +156,33 @@ fn stand_apart(plan: &Plan, streams: [OwnedFd; 3], workspace: &OwnedFd) -> io::R
 }
 
 /// Becomes the program in the server's own surroundings.
-fn alone(plan: &Plan, line: &OwnedFd) -> Result<Never, Failed> {
-    let found = Found::of(plan)?;
-    giving_up::all(plan)?;
+fn alone(Around { plan, errand, birth: _, line }: &Around<'_>) -> Result<Never, Failed> {
+    let found = Found::of(plan, errand)?;
+    giving_up::rest(plan, errand)?;
     Step::Rights.done(die_with_server(Some(line)))?;
-    becoming::become_it(plan, found)
+    becoming::become_it(errand, found.as_ref())
 }
 
 /// In the first process of new namespaces: puts everything in its place, gives up all rights, and
 /// starts the program.
-fn first(
-    plan: &Plan,
-    birth: &OwnedFd,
-    end: &OwnedFd,
-    line: &OwnedFd,
-    make_next: impl Fn(),
-) -> Result<Never, Failed> {
-    surroundings::make(plan)?;
-    let found = Found::of(plan)?;
-    giving_up::all(plan)?;
+fn first(around: &Around<'_>, end: OwnedFd, make_next: impl Fn()) -> Result<Never, Failed> {
+    let Around { plan, errand, birth, line } = around;
+    surroundings::make_late(plan)?;
+    let found = Found::of(plan, errand)?;
+    giving_up::rest(plan, errand)?;
     // Gone with the rights that were given up, on some kernels.
     Step::Rights.done(die_with_server(Some(line)))?;
-    match Step::Begin.done(kernel::fork())? {
-        None => {
-            Step::Begin.done(becoming::stand_alone())?;
-            becoming::become_it(plan, found)
+    let program = Step::Begin.done(kernel::fork_into(&|| {
+        let begun = Step::Begin.done(becoming::stand_alone());
+        match begun.and_then(|()| becoming::become_it(errand, found.as_ref())) {
+            Ok(never) => match never {},
+            Err(failed) => drop(write(birth, &failed.told())),
         }
-        Some(pid) => {
-            drop(found);
-            make_next();
-            // Nobody here has more to say to the server by it.
-            let _ = kernel::close(line);
-            reaper::reap(pid, plan.grace_ms, end, birth)
-        }
-    }
+    }))?;
+    make_next();
+    // Nobody here has more to say to the server by it.
+    let _ = kernel::close(line);
+    reaper::reap(program, errand.grace_ms, end, birth)
 }
 
 /// Joins the groups of which these are the doors.
@@ -204,16 +207,12 @@ fn die_with_server(line: Option<&OwnedFd>) -> io::Result<()> {
     }
 }
 
-/// The namespaces that each program has of its own; that of users is its helper's.
-fn flags(Spaces { user: _, net, proc: _ }: Spaces) -> libc::c_int {
-    let always = libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    let net = if net { libc::CLONE_NEWNET } else { 0 };
-    always | net
-}
+/// The namespaces that each program has of its own; those of users and networks are its helper's.
+const OWN_SPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
 
 /// An error unless `file` is the one that is meant.
 fn is(file: impl AsFd, meant: Identity) -> io::Result<()> {

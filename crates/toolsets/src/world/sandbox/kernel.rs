@@ -4,6 +4,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::Pid;
@@ -198,15 +199,32 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0)
 }
 
-/// A new process, which goes on from here as its parent does; `None` in the new one.
-pub(super) fn fork() -> io::Result<Option<libc::pid_t>> {
-    // SAFETY: the helper has one thread, so the new process may do whatever the old one may.
-    let pid = done(unsafe { libc::fork() }.into())?;
-    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    Ok((pid != 0).then_some(pid))
+/// How much stack a process may take until it is a program.
+const STACK_BYTES: usize = 256 << 10;
+
+/// A new process in this one's memory, which stands still until that is a program or has ended: by
+/// then it does `become_it`, and ends if that returns.
+pub(super) fn fork_into(become_it: &dyn Fn()) -> io::Result<libc::pid_t> {
+    extern "C" fn begin(become_it: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: it is what is handed over below, by who stands still meanwhile.
+        unsafe { (*become_it.cast::<&dyn Fn()>())() };
+        127
+    }
+    let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK_BYTES / size_of::<u128>());
+    let how = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: the helper has one thread, so the new process may do whatever the old one may. It
+    // runs on `stack`, which grows down from its end and is aligned as it must be, and all signals
+    // are blocked.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr().add(stack.capacity()).cast();
+        libc::clone(begin, top, how, (&raw const become_it).cast_mut().cast())
+    };
+    done(pid.into())?;
+    Ok(pid)
 }
 
-/// The same, as a child of this process's own parent, in new namespaces as `flags` say.
+/// A new process, which goes on from here as its parent does; `None` in the new one. It is a child
+/// of this process's own parent, in new namespaces as `flags` say.
 pub(super) fn fork_beside(flags: libc::c_int) -> io::Result<Option<Pid>> {
     let how = flags | libc::CLONE_PARENT | libc::SIGCHLD;
     let none = std::ptr::null::<u8>();

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 use super::super::processes::Image;
 use super::groups::Groups;
 use super::held::{Lacking, Layer};
-use super::plan::{Plan, Spaces};
+use super::plan::{Errand, Plan, Spaces, seal};
 use super::standby::{Standby, Task, is_gone};
 use super::step::{Failed, Step, TOLD_BYTES};
 
@@ -124,15 +124,17 @@ impl Layers {
     }
 }
 
-/// Does all that `plan` says but the program, in `groups` and in `workspace`.
+/// Does `errand`, which has no program, around which is what `plan` says, in `groups` and in
+/// `workspace`.
 pub(super) fn attempt(
     groups: Option<Groups>,
     plan: Plan,
+    errand: &Errand,
     workspace: OwnedFd,
 ) -> io::Result<Option<Failed>> {
     let (birth, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
-    let task = Task { plan: plan.seal()?, birth: theirs, end, workspace, is_fed: false };
+    let task = Task { errand: seal(errand)?, birth: theirs, end, workspace, is_fed: false };
     let start = |image: Image| image.start(&|| Ok(setsid().map(drop)?));
     let mut helper = Standby::begin(groups, plan, &task, start)?;
     let made = helper.order(&task);

@@ -21,8 +21,8 @@ const HANDLES: usize = 7;
 pub(super) struct Order<H> {
     /// The program's standard streams.
     pub(super) streams: [H; 3],
-    /// What is to be done.
-    pub(super) plan: H,
+    /// What is to be done, sealed: a plan in the first order, in the others an errand.
+    pub(super) told: H,
     /// Where is said why the program did not begin; closed without a word once it has.
     pub(super) birth: H,
     /// Where is said how it ended, if another process stays beside it.
@@ -49,7 +49,7 @@ pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
 impl<H: AsFd> Order<H> {
     pub(super) fn send(&self, line: impl AsFd) -> io::Result<()> {
         let [stdin, stdout, stderr] = self.streams.each_ref();
-        let handles = [stdin, stdout, stderr, &self.plan, &self.birth, &self.end, &self.workspace];
+        let handles = [stdin, stdout, stderr, &self.told, &self.birth, &self.end, &self.workspace];
         let handles: [BorrowedFd<'_>; HANDLES] = handles.map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -80,8 +80,8 @@ impl Order<OwnedFd> {
         }
         let handles: [OwnedFd; HANDLES] =
             handles.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
-        let [stdin, stdout, stderr, plan, birth, end, workspace] = handles;
-        Ok(Some(Self { streams: [stdin, stdout, stderr], plan, birth, end, workspace }))
+        let [stdin, stdout, stderr, told, birth, end, workspace] = handles;
+        Ok(Some(Self { streams: [stdin, stdout, stderr], told, birth, end, workspace }))
     }
 }
 
@@ -153,11 +153,11 @@ mod tests {
         let (read, write) = pipe().unwrap();
         let handles = || (read.as_fd(), write.as_fd());
         let ((r, w), birth) = (handles(), write.as_fd());
-        Order { streams: [r, w, w], plan: r, birth, end: w, workspace: r }.send(&ours).unwrap();
+        Order { streams: [r, w, w], told: r, birth, end: w, workspace: r }.send(&ours).unwrap();
         let order = Order::receive(&theirs).unwrap().unwrap();
         std::fs::File::from(order.birth).write_all(b"told").unwrap();
         let mut told = [0; 4];
-        std::fs::File::from(order.plan).read_exact(&mut told).unwrap();
+        std::fs::File::from(order.told).read_exact(&mut told).unwrap();
         assert_eq!(told, *b"told");
         Answer::Made(Pid::from_raw(0x0102_0304).unwrap()).send(&theirs).unwrap();
         let why = io::Error::from_raw_os_error(libc::EBUSY);
@@ -177,7 +177,7 @@ mod tests {
         let handle = theirs.as_fd();
         let order = Order {
             streams: [handle; 3],
-            plan: handle,
+            told: handle,
             birth: handle,
             end: handle,
             workspace: handle,

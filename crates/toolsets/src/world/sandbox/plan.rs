@@ -1,4 +1,4 @@
-//! What the helper is told: what a program is to see and to give up, and which program it is.
+//! What a helper is told: what programs are to see and to give up, and which program is to be.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -9,43 +9,56 @@ use std::path::Path;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use rustix::io::pread;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// A file, by device and inode.
 pub(super) type Identity = (u64, u64);
 
-/// All that the helper needs to know.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// What all programs of one helper have in common, which it makes ready before it knows of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// The server's own number: who else is the parent means that the server is gone.
-    pub(super) server: i32,
-    /// `None` only tries whether all of it can be had.
-    pub(super) program: Option<Becoming>,
     /// Where the workspace is, of which the helper is handed a handle.
     pub(super) workspace: Bytes,
     pub(super) workspace_identity: Identity,
-    /// Where the program starts, beneath the workspace.
-    pub(super) cwd: Bytes,
-    pub(super) cwd_identity: Identity,
-    /// The namespaces that are its own; without, it sees what the server sees.
+    /// The namespaces that are a program's own; without, it sees what the server sees.
     pub(super) spaces: Option<Spaces>,
-    /// What all programs see, which may be there before one is to begin.
+    /// What all programs see, whatever their profile.
     pub(super) base: Vec<Place>,
-    /// What it sees beside that, in the order in which it is put there.
+    /// What they see beside that, in the order in which it is put there.
     pub(super) view: Vec<Place>,
     /// The `cgroup.procs` of the groups that a helper is to join.
     pub(super) groups: Vec<Bytes>,
-    /// What all its processes are to bear.
-    pub(super) tag: Option<u64>,
     /// Each resource's number and its limit.
     pub(super) limits: Vec<(u32, u64)>,
     pub(super) landlock: Option<Ground>,
+    pub(super) filters: Filters,
+}
+
+/// What is one program's alone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Errand {
+    /// `None` only tries whether all around it can be had.
+    pub(super) program: Option<Becoming>,
+    /// Where it starts, beneath the workspace.
+    pub(super) cwd: Bytes,
+    pub(super) cwd_identity: Identity,
+    /// What all its processes are to bear.
+    pub(super) tag: Option<u64>,
     /// Files, and folders of them, that alone may be run; without, all that is seen may.
     pub(super) runs: Option<Vec<Bytes>>,
-    /// The programs that look at each system call.
-    pub(super) filters: Vec<Vec<u64>>,
     /// How long what the program leaves running may go on.
     pub(super) grace_ms: u64,
+}
+
+/// The programs that look at each system call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Filters {
+    /// Those that are there before a helper makes the first process: they refuse nothing that is
+    /// needed from then on.
+    pub(super) ahead: Vec<Vec<u64>>,
+    /// Those that a process takes on last.
+    pub(super) last: Vec<Vec<u64>>,
 }
 
 /// The program to become.
@@ -116,29 +129,39 @@ pub(super) enum Bytes {
     Other(Vec<u8>),
 }
 
-impl Plan {
-    /// As a file in memory that nobody changes.
-    pub(super) fn seal(&self) -> io::Result<OwnedFd> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
-        file.write_all(&serde_json::to_vec(self)?)?;
-        fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
-        Ok(file.into())
-    }
+/// `told`, a [`Plan`] or an [`Errand`], as a file in memory that nobody changes.
+pub(super) fn seal(told: &impl Serialize) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create(c"toolgate-plan", flags)?);
+    file.write_all(&serde_json::to_vec(told)?)?;
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK)?;
+    Ok(file.into())
+}
 
-    /// What [`seal`](Self::seal) made.
-    pub(super) fn unseal(plan: BorrowedFd<'_>) -> io::Result<Self> {
-        if !fcntl_get_seals(plan)?.contains(SealFlags::WRITE) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        // More than one process may read it, whose place in it is one.
-        let mut text = vec![0; usize::try_from(fstat(plan)?.st_size).map_err(io::Error::other)?];
-        let read = pread(plan, &mut text, 0)?;
-        Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
+/// What [`seal`] made.
+pub(super) fn unseal<T: DeserializeOwned>(told: BorrowedFd<'_>) -> io::Result<T> {
+    if !fcntl_get_seals(told)?.contains(SealFlags::WRITE) {
+        return Err(io::ErrorKind::InvalidData.into());
     }
+    // More than one process may read it, whose place in it is one.
+    let mut text = vec![0; usize::try_from(fstat(told)?.st_size).map_err(io::Error::other)?];
+    let read = pread(told, &mut text, 0)?;
+    Ok(serde_json::from_slice(text.get(..read).unwrap_or_default())?)
 }
 
 impl Place {
+    /// Whether it depends on what is in the workspace, which a program may have changed that ran
+    /// before.
+    pub(super) fn is_late(&self, workspace: &Path) -> bool {
+        match self {
+            Self::Held { .. } | Self::Guarded { .. } => true,
+            Self::Fresh { at, .. } | Self::Same { at, .. } | Self::Link { at, .. } => {
+                at.path().starts_with(workspace)
+            }
+            Self::Workspace { .. } => false,
+        }
+    }
+
     /// Where it is, for a program in `workspace`.
     pub(super) fn at<'p>(&'p self, workspace: &'p Path) -> &'p Path {
         match self {
@@ -178,17 +201,24 @@ impl<T: Into<OsString>> From<T> for Bytes {
     }
 }
 
-/// A plan that is read is written as one that reads the same.
+/// What is read is written as what reads the same.
 #[cfg(fuzzing)]
 pub(crate) fn check(bytes: &[u8]) {
-    let Ok(plan) = serde_json::from_slice::<Plan>(bytes) else { return };
-    let written = serde_json::to_vec(&plan).expect("it was read");
-    let again: Plan = serde_json::from_slice(&written).expect("it was written here");
-    assert_eq!(serde_json::to_vec(&again).expect("it was read"), written);
+    reads_again::<Plan>(bytes);
+    let Some(errand) = reads_again::<Errand>(bytes) else { return };
     let program =
-        plan.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
-    for bytes in program.chain([&plan.workspace, &plan.cwd]) {
+        errand.program.iter().flat_map(|program| [&program.path].into_iter().chain(&program.args));
+    for bytes in program.chain([&errand.cwd]) {
         let _ = bytes.path();
         assert_eq!(bytes.string().is_err(), bytes.bytes().contains(&0));
     }
+}
+
+#[cfg(fuzzing)]
+fn reads_again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    let told: T = serde_json::from_slice(bytes).ok()?;
+    let written = serde_json::to_vec(&told).expect("it was read");
+    let again: T = serde_json::from_slice(&written).expect("it was written here");
+    assert_eq!(serde_json::to_vec(&again).expect("it was read"), written);
+    Some(told)
 }

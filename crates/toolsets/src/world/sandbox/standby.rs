@@ -2,12 +2,14 @@
 //! another, and is in the groups that bound each of them: to start one, and to move a process into
 //! groups, takes longer than all that is around a program.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, statat};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,12 +19,14 @@ use tokio::task::spawn_blocking;
 use super::groups::Groups;
 use super::layers::AT_ONCE;
 use super::orders::{Answer, Order, line};
-use super::plan::{Bytes, Place, Plan, Spaces};
+use super::plan::{Identity, Place, Plan, seal};
 use super::step::Failed;
 use crate::world::processes::{Child, Image, Streams, end};
 
 /// The helper: the server's own program.
 const HELPER_FILE: &str = "/proc/self/exe";
+/// What is mounted where the server is.
+const MOUNTS: &str = "/proc/self/mounts";
 /// How many stand by with nothing to do.
 const IDLE_MAX: usize = 6;
 /// How long one does.
@@ -36,6 +40,8 @@ pub(super) struct Standby {
     helper: Child,
     /// The process for the next task, once it is known.
     next: Option<Pid>,
+    /// That of the last one, which may still be ending when nothing else of it is left.
+    last: Option<Pid>,
     has_failed: bool,
     groups: Option<Groups>,
 }
@@ -43,20 +49,20 @@ pub(super) struct Standby {
 /// What a helper is to do, with its ends of what it says.
 pub(super) struct Task {
     /// Sealed.
-    pub(super) plan: OwnedFd,
+    pub(super) errand: OwnedFd,
     pub(super) birth: OwnedFd,
     pub(super) end: OwnedFd,
     pub(super) workspace: OwnedFd,
     pub(super) is_fed: bool,
 }
 
-/// For which tasks a helper is: in one workspace, in such namespaces, and with such a view, since
-/// names of what one program saw beside the others stay in what the next sees.
+/// For which tasks a helper is: for those around which all is as its plan says, and is what it was
+/// when it made that ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Likeness {
-    pub(super) workspace: Bytes,
-    pub(super) spaces: Option<Spaces>,
-    pub(super) view: Vec<Place>,
+    pub(super) plan: Plan,
+    /// What is at each place of the plan that is made ready.
+    found: Vec<Option<Identity>>,
 }
 
 /// Those that have nothing to do.
@@ -66,13 +72,14 @@ pub(super) struct Idle(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     helpers: Vec<(Instant, Likeness, Standby)>,
+    /// By which is heard that something was mounted: helpers would not show it.
+    mounts: Option<File>,
     is_watched: bool,
     is_closed: bool,
 }
 
 impl Standby {
-    /// One that is in `groups`, started by `start`, and makes ready what plans like `plan` need,
-    /// which names no program: nothing of one is to lie in what another is started by. Blocks.
+    /// One that is in `groups`, started by `start`, and makes ready what `plan` says. Blocks.
     pub(super) fn begin(
         groups: Option<Groups>,
         mut plan: Plan,
@@ -83,8 +90,9 @@ impl Standby {
         plan.groups = groups.as_ref().map(Groups::doors).unwrap_or_default();
         let image = Image::helper(HELPER_FILE.into(), &theirs)?;
         let streams = Streams::new(false)?;
-        task.send(&line, plan.seal()?.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd))?;
-        Ok(Self { line, helper: start(image)?, next: None, has_failed: false, groups })
+        task.send(&line, seal(&plan)?.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd))?;
+        let (helper, next, last) = (start(image)?, None, None);
+        Ok(Self { line, helper, next, last, has_failed: false, groups })
     }
 
     /// Whether it is still there.
@@ -96,7 +104,7 @@ impl Standby {
     pub(super) fn order(&mut self, task: &Task) -> io::Result<Result<Child, Failed>> {
         let streams = Streams::new(task.is_fed)?;
         let sent =
-            task.send(&self.line, task.plan.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd));
+            task.send(&self.line, task.errand.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd));
         // The process may be faster to tell that it has its order than its helper that it is made.
         let mut is_apart = false;
         let failed = loop {
@@ -108,7 +116,7 @@ impl Standby {
                 Err(err) => break Err(sent.err().unwrap_or(err)),
             }
             if let (true, Some(pid)) = (is_apart, self.next) {
-                self.next = None;
+                (self.next, self.last) = (None, Some(pid));
                 return Ok(Ok(Child::of(pid, streams)));
             }
         };
@@ -125,14 +133,14 @@ impl Standby {
     }
 
     /// Whether it has a process for the next task, beside which nothing is left in its groups but
-    /// itself. Blocks.
+    /// itself and what stood beside the last program. Blocks.
     fn is_alone(&mut self) -> bool {
         if let (None, Ok(Answer::Made(pid))) = (self.next, self.told(&PATIENCE)) {
             self.next = Some(pid);
         }
         let Some(next) = self.next else { return false };
-        let pids = [self.helper.pid, next];
-        self.groups.as_ref().is_none_or(|groups| groups.hold_only(&pids))
+        let last = self.last.unwrap_or(next);
+        self.groups.as_ref().is_none_or(|groups| groups.hold_only(&[self.helper.pid, next, last]))
     }
 
     fn end_next(&mut self) {
@@ -168,12 +176,12 @@ impl Task {
     fn send(
         &self,
         line: &OwnedFd,
-        plan: BorrowedFd<'_>,
+        told: BorrowedFd<'_>,
         streams: [BorrowedFd<'_>; 3],
     ) -> io::Result<()> {
-        let Self { birth, end, workspace, plan: _, is_fed: _ } = self;
+        let Self { birth, end, workspace, errand: _, is_fed: _ } = self;
         let [birth, end, workspace] = [birth, end, workspace].map(AsFd::as_fd);
-        Order { streams, plan, birth, end, workspace }.send(line)
+        Order { streams, told, birth, end, workspace }.send(line)
     }
 }
 
@@ -183,10 +191,33 @@ pub(super) fn is_gone(err: &io::Error) -> bool {
     matches!(err.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
+impl Likeness {
+    /// That of what is to be as `plan` says, and is what it is now.
+    pub(super) fn of(plan: Plan) -> Self {
+        let workspace = plan.workspace.path();
+        let places = plan.base.iter().chain(&plan.view).filter(|it| !it.is_late(workspace));
+        let found = places.map(found).collect();
+        Self { plan, found }
+    }
+}
+
+/// What is at `place`, wherever that leads.
+fn found(place: &Place) -> Option<Identity> {
+    let Place::Same { at, .. } = place else { return None };
+    let stat = statat(CWD, at.path(), AtFlags::empty()).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
 impl Idle {
     /// One that stands by for what is `like` that, if any does. Blocks.
     pub(super) fn take(&self, like: &Likeness) -> Option<Standby> {
         let mut waiting = self.waiting();
+        if waiting.is_anything_mounted() {
+            let old = std::mem::take(&mut waiting.helpers);
+            drop(waiting);
+            drop(old);
+            return None;
+        }
         loop {
             let at = waiting.helpers.iter().rposition(|(_, it, _)| it == like)?;
             let (_, _, mut standby) = waiting.helpers.remove(at);
@@ -226,8 +257,25 @@ impl Idle {
         drop(ended);
     }
 
+    /// From now on hears of what is mounted, of which those that begin later know.
+    pub(super) fn watch_mounts(&self) {
+        let mut waiting = self.waiting();
+        if waiting.mounts.is_none() {
+            waiting.mounts = File::open(MOUNTS).ok();
+        }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         lock(&self.0)
+    }
+}
+
+impl Waiting {
+    /// Whether anything was mounted, or let go of, since this was asked last; so it is, where that
+    /// cannot be known.
+    fn is_anything_mounted(&self) -> bool {
+        let Some(mounts) = &self.mounts else { return true };
+        poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&AT_ONCE)) != Ok(0)
     }
 }
 

@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process;
 
 use rustix::fs::fstat;
 
@@ -15,7 +14,7 @@ use super::calls::{Sockets, filters};
 use super::groups::{Groups, Parents, Room};
 use super::held::{Held, Lacking, Layer};
 use super::layers::{self, Layers};
-use super::plan::{Ground, Identity, Plan, Spaces};
+use super::plan::{Bytes, Errand, Filters, Ground, Identity, Plan, Spaces};
 use super::settings::{Profile, Settings};
 use super::view::{Base, Wanted};
 use crate::world::Root;
@@ -34,7 +33,7 @@ pub(super) struct Ways {
     pub(super) base: Base,
     parents: Option<Parents>,
     /// The filters of programs without a network and of those in the machine's own.
-    filters: [Vec<Vec<u64>>; 2],
+    filters: [Filters; 2],
     limits: Vec<(u32, u64)>,
 }
 
@@ -63,7 +62,7 @@ impl Ways {
             layers: layers.clone(),
             base,
             parents: parents.ok(),
-            filters: [true, true].map(|_| Vec::new()),
+            filters: Default::default(),
             limits: Vec::new(),
         };
         ways.filters = [
@@ -73,8 +72,9 @@ impl Ways {
         let layers = layers.try_out(|layers| {
             let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
             let handle = folder.workspace.try_clone()?;
+            let errand = folder.errand();
             let plan = ways.plan(layers, &Wanted::ALL, folder);
-            layers::attempt(ways.groups(layers)?, plan, handle)
+            layers::attempt(ways.groups(layers)?, plan, &errand, handle)
         })?;
         ways.limits = limits(&layers, room);
         ways.layers = layers;
@@ -103,22 +103,15 @@ impl Ways {
         let filters = if has_own || shares_network { internet } else { none };
         let (base, view) = self.base.view(&folder.path, wanted);
         Plan {
-            server: i32::try_from(process::id()).unwrap_or_default(),
-            program: None,
             base,
             view,
             workspace: folder.path.into(),
             workspace_identity: folder.workspace_identity,
-            cwd: folder.beneath.into(),
-            cwd_identity: folder.cwd_identity,
             spaces,
             groups: Vec::new(),
-            tag: None,
             limits: self.limits.clone(),
             landlock: layers.landlock.map(|abi| Ground { abi, tcp: !has_own && !shares_network }),
-            runs: None,
-            filters: if layers.seccomp { filters.clone() } else { Vec::new() },
-            grace_ms: 0,
+            filters: if layers.seccomp { filters.clone() } else { Filters::default() },
         }
     }
 }
@@ -128,7 +121,7 @@ pub(super) struct Folder {
     pub(super) workspace: OwnedFd,
     path: PathBuf,
     pub(super) workspace_identity: Identity,
-    beneath: PathBuf,
+    beneath: Bytes,
     cwd_identity: Identity,
 }
 
@@ -145,9 +138,21 @@ impl Folder {
             io::Error::other("the folder that the program is to start in has been moved away")
         })?;
         let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
-        let beneath = beneath.to_owned();
+        let beneath = beneath.into();
         let [workspace_identity, cwd_identity] = [identity(&workspace)?, identity(cwd)?];
         Ok(Self { workspace, path, workspace_identity, beneath, cwd_identity })
+    }
+
+    /// What is to be done there: nothing yet.
+    pub(super) fn errand(&self) -> Errand {
+        Errand {
+            program: None,
+            cwd: self.beneath.clone(),
+            cwd_identity: self.cwd_identity,
+            tag: None,
+            runs: None,
+            grace_ms: 0,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::io::pread;
 use rustix::process::{fchdir, setsid};
 use rustix::stdio::dup2_stdin;
 
-use super::super::plan::{Becoming, Bytes, Plan};
+use super::super::plan::{Becoming, Bytes, Errand, Plan};
 use super::super::step::{Failed, Step};
 use super::{Never, is};
 
@@ -37,9 +37,9 @@ impl Found {
     ///
     /// Both are opened anew, compared with what the server has open, and then used by these
     /// handles: no handle from outside is, by which all mounts could be gone round.
-    pub(super) fn of(plan: &Plan) -> Result<Option<Self>, Failed> {
-        Step::Folder.done(go_to_folder(plan))?;
-        let Some(program) = &plan.program else { return Ok(None) };
+    pub(super) fn of(plan: &Plan, errand: &Errand) -> Result<Option<Self>, Failed> {
+        Step::Folder.done(go_to_folder(plan, errand))?;
+        let Some(program) = &errand.program else { return Ok(None) };
         if !program.is_fed {
             Step::Folder.done(read_nothing())?;
         }
@@ -59,7 +59,7 @@ impl Found {
     }
 }
 
-fn go_to_folder(plan: &Plan) -> io::Result<()> {
+fn go_to_folder(plan: &Plan, errand: &Errand) -> io::Result<()> {
     let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let workspace = match plan.spaces {
         Some(_) => openat(CWD, plan.workspace.path(), folder, Mode::empty())?,
@@ -67,8 +67,8 @@ fn go_to_folder(plan: &Plan) -> io::Result<()> {
     };
     is(&workspace, plan.workspace_identity)?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let cwd = openat2(&workspace, plan.cwd.path(), folder, Mode::empty(), resolve)?;
-    is(&cwd, plan.cwd_identity)?;
+    let cwd = openat2(&workspace, errand.cwd.path(), folder, Mode::empty(), resolve)?;
+    is(&cwd, errand.cwd_identity)?;
     Ok(fchdir(cwd)?)
 }
 
@@ -85,9 +85,9 @@ pub(super) fn stand_alone() -> io::Result<()> {
 }
 
 /// Becomes the program; where there is none, all is done.
-pub(super) fn become_it(plan: &Plan, found: Option<Found>) -> Result<Never, Failed> {
-    match (&plan.program, found) {
-        (Some(program), Some(found)) => Step::Begin.done(begin(program, &found)),
+pub(super) fn become_it(errand: &Errand, found: Option<&Found>) -> Result<Never, Failed> {
+    match (&errand.program, found) {
+        (Some(program), Some(found)) => Step::Begin.done(begin(program, found)),
         // SAFETY: nothing here is to be done at the end.
         (None, _) | (_, None) => unsafe { libc::_exit(0) },
     }

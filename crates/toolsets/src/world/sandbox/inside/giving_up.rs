@@ -11,7 +11,7 @@ use landlock::{
 use super::super::calls;
 use super::super::kernel;
 use super::super::own::allow;
-use super::super::plan::{Ground, How, Plan};
+use super::super::plan::{Errand, Ground, How, Plan};
 use super::super::step::{Failed, Step};
 use super::surroundings::places;
 
@@ -33,16 +33,26 @@ const SHARED: [(&str, How); 7] = [
 /// Capabilities come neither by being root nor by files, and that stays so.
 const NO_ROOT: libc::c_ulong = 0b1111;
 
-/// Gives all of it up, in the order in which one does not need the next.
-pub(super) fn all(plan: &Plan) -> Result<(), Failed> {
+/// Gives up what neither the helper nor a process that it makes needs any more.
+pub(super) fn ahead(plan: &Plan) -> Result<(), Failed> {
+    Step::Rights.done(kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0))?;
+    filter(&plan.filters.ahead)
+}
+
+/// Gives up the rest, in the order in which one does not need the next.
+pub(super) fn rest(plan: &Plan, errand: &Errand) -> Result<(), Failed> {
     for &(resource, limit) in &plan.limits {
         Step::Limits.done(bound(resource, limit))?;
     }
     Step::Rights.done(rights())?;
     if let Some(ground) = plan.landlock {
-        Step::Ground.done(enter_landlock(plan, ground))?;
+        Step::Ground.done(enter_landlock(plan, errand, ground))?;
     }
-    for filter in &plan.filters {
+    filter(&plan.filters.last)
+}
+
+fn filter(filters: &[Vec<u64>]) -> Result<(), Failed> {
+    for filter in filters {
         let filter = calls::unpacked(filter);
         Step::Calls.done(seccompiler::apply_filter(&filter).map_err(io::Error::other))?;
     }
@@ -73,12 +83,12 @@ fn rights() -> io::Result<()> {
         said => said?,
     }
     kernel::drop_capabilities()?;
-    kernel::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)?;
     kernel::prctl(libc::PR_SET_DUMPABLE, 0, 0)
 }
 
 /// Enters a ruleset of which all is held, or fails.
-fn enter_landlock(plan: &Plan, Ground { abi, tcp }: Ground) -> io::Result<()> {
+fn enter_landlock(plan: &Plan, errand: &Errand, ground: Ground) -> io::Result<()> {
+    let Ground { abi, tcp } = ground;
     let abi = ABI::from(abi);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -93,7 +103,7 @@ fn enter_landlock(plan: &Plan, Ground { abi, tcp }: Ground) -> io::Result<()> {
     let mut ruleset = ruleset.create().map_err(io::Error::other)?;
     let always = if plan.spaces.is_some() { &OWN[..] } else { &SHARED[..] };
     let always = always.iter().map(|&(path, how)| (Path::new(path), how));
-    let unrun = if plan.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
+    let unrun = if errand.runs.is_some() { AccessFs::Execute.into() } else { BitFlags::EMPTY };
     // All that a view of its own shows may be read: the rest is not there, and this rule is of that
     // root alone.
     let is_own = plan.spaces.is_some();
@@ -104,7 +114,7 @@ fn enter_landlock(plan: &Plan, Ground { abi, tcp }: Ground) -> io::Result<()> {
     {
         ruleset = allow(ruleset, path, access(how, abi) & !unrun, abi)?;
     }
-    for path in plan.runs.iter().flatten() {
+    for path in errand.runs.iter().flatten() {
         ruleset = allow(ruleset, path.path(), access(How::Read, abi), abi)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;

@@ -1,70 +1,47 @@
-//! What a helper has ready for the programs that it makes: what all of them see, in a namespace that
-//! each program's is a copy of.
+//! What is ready before an order comes: what all programs see, in a namespace that each process's is
+//! a copy of, and in that what each has for itself.
 
 use std::io;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::write;
 use rustix::process::{Signal, getegid, geteuid, set_parent_process_death_signal};
 
 use super::super::kernel::{self, Seen};
-use super::super::plan::{Bytes, Identity, Place, Plan, Spaces};
+use super::super::plan::{Plan, Spaces};
 use super::super::step::{Failed, Step};
 use super::surroundings;
 
 /// How many watchers of files a program may have; by default a user has 128.
 const INOTIFY_INSTANCES: &str = "48";
 
-/// What a helper has ready: namespaces of users and of mounts, and its working directory the root
-/// of what all programs see.
-pub(super) struct Ready {
-    base: Vec<Place>,
-    workspace: Bytes,
-    spaces: Spaces,
-    /// What was found at each place.
-    found: Vec<Option<Identity>>,
+/// In the helper: makes ready what all processes see, and has the root of that for its working
+/// directory.
+pub(super) fn make(plan: &Plan) -> Result<(), Failed> {
+    let Some(spaces) = plan.spaces else { return Ok(()) };
+    own_spaces(spaces)?;
+    if spaces.net {
+        Step::Network.done(kernel::loopback_up())?;
+    }
+    surroundings::make_common(plan)
 }
 
-impl Ready {
-    /// Makes ready what all programs see that are ordered as `plan` is, in `spaces`.
-    pub(super) fn make(plan: Plan, spaces: Spaces) -> Result<Self, Failed> {
-        own_spaces(spaces)?;
-        let found = plan.base.iter().map(found).collect();
-        surroundings::make_common(&plan)?;
-        Ok(Self { base: plan.base, workspace: plan.workspace, spaces, found })
-    }
-
-    /// In namespaces that are one program's: makes what each has for itself.
-    pub(super) fn begin(&self) -> Result<(), Failed> {
-        if self.spaces.net {
-            Step::Network.done(kernel::loopback_up())?;
-        }
-        surroundings::make_own(self.spaces.proc)
-    }
-
-    /// Whether it is what `plan` asks for, and what is there now.
-    ///
-    /// For another workspace it is not: no program is to see the folders that led to that.
-    pub(super) fn fits(&self, plan: &Plan) -> bool {
-        Some(self.spaces) == plan.spaces
-            && self.base == plan.base
-            && self.workspace == plan.workspace
-            && self.base.iter().map(found).eq(self.found.iter().copied())
-    }
-}
-
-/// What is at `place`, wherever that leads.
-fn found(place: &Place) -> Option<Identity> {
-    let Place::Same { at, .. } = place else { return None };
-    let stat = statat(CWD, at.path(), AtFlags::empty()).ok()?;
-    Some((stat.st_dev, stat.st_ino))
+/// In namespaces that are one program's: makes what it sees, but for what depends on what the last
+/// one did, and goes there.
+pub(super) fn begin(plan: &Plan) -> Result<(), Failed> {
+    let Some(spaces) = plan.spaces else { return Ok(()) };
+    surroundings::make_own(plan, spaces.proc)
 }
 
 /// Has the namespaces that programs share with the helper, or have copies of.
+///
+/// A network is slow to make and to take down, and of a program that is gone nothing is left in one
+/// that only has a loopback interface: its helper's programs have it one after another.
 fn own_spaces(spaces: Spaces) -> Result<(), Failed> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let users = if spaces.user { libc::CLONE_NEWUSER } else { 0 };
-    Step::Spaces.done(kernel::unshare(libc::CLONE_NEWNS | users))?;
+    let networks = if spaces.net { libc::CLONE_NEWNET } else { 0 };
+    Step::Spaces.done(kernel::unshare(libc::CLONE_NEWNS | users | networks))?;
     if spaces.user {
         Step::Ids.done(keep_ids(user, group))?;
     }

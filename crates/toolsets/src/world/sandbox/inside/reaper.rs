@@ -53,11 +53,12 @@ fn exit_at_once(code: libc::c_int) -> ! {
 }
 
 /// Passes signals on, buries what dies, and once the program has ended ends what it left: it is
-/// asked, and has `grace_ms`.
+/// asked, and has `grace_ms`. On `end` is said how the program ended; it is closed once nothing is
+/// left.
 pub(super) fn reap(
     program: libc::pid_t,
     grace_ms: u64,
-    end: &OwnedFd,
+    end: OwnedFd,
     birth: &OwnedFd,
 ) -> Result<Never, Failed> {
     let_go(birth);
@@ -65,10 +66,12 @@ pub(super) fn reap(
     loop {
         let left = bury(program, |ended| {
             // Who waits for it may be gone.
-            let _ = write(end, &ended.to_ne_bytes());
+            let _ = write(&end, &ended.to_ne_bytes());
             kill_from = Some(Instant::now() + Duration::from_millis(grace_ms));
         });
         if !left {
+            // Heard before these namespaces are taken down.
+            drop(end);
             exit_at_once(0);
         }
         match kill_from {

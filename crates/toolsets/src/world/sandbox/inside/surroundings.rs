@@ -64,7 +64,7 @@ enum Source<'p> {
 
 /// Makes what all programs see, and goes there.
 pub(super) fn make_common(plan: &Plan) -> Result<(), Failed> {
-    let sources = Step::Sources.done(sources(plan, &plan.base))?;
+    let sources = Step::Sources.done(sources(plan, plan.base.iter()))?;
     let devices = Step::Sources.done(devices())?;
     let root = Step::Root.done(bare())?;
     for source in &sources {
@@ -74,26 +74,32 @@ pub(super) fn make_common(plan: &Plan) -> Result<(), Failed> {
     Step::Root.done(fchdir(root))
 }
 
-/// Makes there what one program has for itself, of `/proc` if it `has_proc`.
-pub(super) fn make_own(has_proc: bool) -> Result<(), Failed> {
+/// Makes there what one program sees beside that, of `/proc` if it `has_proc`, and goes there. All
+/// handles from before are useless then, or closed.
+pub(super) fn make_own(plan: &Plan, has_proc: bool) -> Result<(), Failed> {
+    Step::Sources.done(kernel::keep_mounts_apart(Seen::None))?;
     let root = Step::Root.done(root())?;
     Step::Root.done(put_own_devices(&root))?;
     if has_proc {
         Step::Proc.done(put_proc(&root))?;
     }
-    Ok(())
+    put_places(plan, &root, false)?;
+    Step::Enter.done(enter(&root))
 }
 
-/// Makes what the program sees, and goes there. All handles from before are useless then, or
-/// closed.
-pub(super) fn make(plan: &Plan) -> Result<(), Failed> {
-    Step::Sources.done(kernel::keep_mounts_apart(Seen::None))?;
-    let root = Step::Root.done(root())?;
-    let sources = Step::Sources.done(sources(plan, &plan.view))?;
-    for source in &sources {
-        Step::Root.done(put(root.as_fd(), source))?;
+/// Makes there what depends on what is in the workspace, once a program is to begin.
+pub(super) fn make_late(plan: &Plan) -> Result<(), Failed> {
+    put_places(plan, &Step::Root.done(root())?, true)
+}
+
+/// Puts those places of the view there that are late, or those that are not.
+fn put_places(plan: &Plan, root: &OwnedFd, are_late: bool) -> Result<(), Failed> {
+    let workspace = plan.workspace.path();
+    let places = plan.view.iter().filter(|place| place.is_late(workspace) == are_late);
+    for source in Step::Sources.done(sources(plan, places))? {
+        Step::Root.done(put(root.as_fd(), &source))?;
     }
-    Step::Enter.done(enter(&root))
+    Ok(())
 }
 
 /// The new root.
@@ -102,8 +108,11 @@ fn root() -> io::Result<OwnedFd> {
 }
 
 /// Opens those of `places` that are to be seen; what is not there is not seen.
-fn sources<'p>(plan: &'p Plan, places: &'p [Place]) -> io::Result<Vec<Source<'p>>> {
-    let mut sources = Vec::with_capacity(places.len());
+fn sources<'p>(
+    plan: &'p Plan,
+    places: impl Iterator<Item = &'p Place>,
+) -> io::Result<Vec<Source<'p>>> {
+    let mut sources = Vec::new();
     for place in places {
         let source = match place {
             Place::Link { at, to } => Source::Link(at.path(), to.path()),
