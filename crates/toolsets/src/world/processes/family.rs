@@ -69,13 +69,14 @@ impl Family {
     /// Waits until the main process has ended, or has nothing left to do but that. It is not yet
     /// buried.
     pub(super) async fn exit(&self) -> io::Result<()> {
-        if let Some(around) = self.around.as_ref().filter(|around| around.is_apart()) {
-            around.over().await?;
-            if around.told().is_some() {
-                return Ok(());
-            }
+        match &self.around {
+            Some(around) if around.is_apart() => tokio::select! {
+                biased;
+                over = around.over() => over,
+                ended = exit(&self.handle) => ended,
+            },
+            _ => exit(&self.handle).await,
         }
-        exit(&self.handle).await
     }
 
     /// Asks all of it to stop.
@@ -194,10 +195,13 @@ async fn exit(handle: &OwnedFd) -> io::Result<()> {
 }
 
 /// Buries `main`, which is about to end by itself; else it is killed.
-async fn bury_later(main: Pid, handle: OwnedFd, _token: TaskTrackerToken) {
+async fn bury_later(main: Pid, handle: OwnedFd, token: TaskTrackerToken) {
     if !matches!(timeout(DEATH, exit(&handle)).await, Ok(Ok(()))) {
         let _ = kill_process(main, Signal::KILL);
         let _ = timeout(DEATH, exit(&handle)).await;
+        // Who closes waits no longer; what is left is still buried once it can be.
+        drop(token);
+        let _ = exit(&handle).await;
     }
     let _ = waitpid(Some(main), WaitOptions::NOHANG);
 }

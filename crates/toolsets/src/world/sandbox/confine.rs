@@ -67,12 +67,13 @@ impl Around {
 
     /// How the program ended, if it is said that nothing of it is left.
     pub(in crate::world) fn told(&self) -> Option<ExitStatus> {
-        self.end.as_ref()?.status()
+        let end = self.end.as_ref()?;
+        end.status().filter(|_| end.is_over())
     }
 
     /// How the program ended, of which nothing is left, and whose process ended as `status` says.
     pub(in crate::world) fn ended(&mut self, status: ExitStatus) -> ExitStatus {
-        let told = self.told();
+        let told = self.end.as_ref().and_then(Ending::status);
         // Else what stayed beside it was killed, or could not begin.
         self.is_over = told.is_some() || !self.is_apart();
         told.unwrap_or(status)
@@ -150,13 +151,17 @@ impl Sandbox {
     ) -> io::Result<(Standby, Child)> {
         while let Some(mut helper) = self.0.idle.take(like) {
             match helper.order(task) {
-                // Somebody has ended it; another does as well.
+                Ok(Ok(child)) => return Ok((helper, child)),
+                // What it made ready may have failed for want of what the last program still had.
+                // It has begun nothing: another does as well.
+                Ok(Err(_)) => {}
+                // Somebody has ended it.
                 Err(err) if is_gone(&err) => {}
-                begun => return Ok((helper, begun?.map_err(held::refused)?)),
+                Err(err) => return Err(err),
             }
         }
-        let groups = ways.groups(&ways.layers)?;
-        let mut helper = Standby::begin(groups, like.plan.clone(), task, begin)?;
+        let (mounts, groups) = (self.0.idle.mounts(), ways.groups(&ways.layers)?);
+        let mut helper = Standby::begin(groups, mounts, like.plan.clone(), task, begin)?;
         let child = helper.order(task)?.map_err(held::refused)?;
         Ok((helper, child))
     }

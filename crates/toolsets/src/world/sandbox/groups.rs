@@ -182,8 +182,8 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for group in &self.0 {
-            // The kernel may need a moment after the last process was buried.
-            for _ in 0..5 {
+            // The kernel may need a moment after the last process was buried, which may be after this.
+            for _ in 0..100 {
                 match fs::remove_dir(group) {
                     Err(err) if err.kind() == io::ErrorKind::ResourceBusy => {
                         thread::sleep(Duration::from_millis(1));

@@ -75,7 +75,7 @@ impl Layer {
                  of a program is left when it ends"
             }
             Self::Proc => "/proc shows the program's own processes alone, and nothing there is set",
-            Self::Network => "no network is reached but a loopback of the program's own",
+            Self::Network => "no network is reached but a loopback of the sandbox's own",
             Self::Landlock => "what may be read, written and run, held a second time",
             Self::Seccomp => {
                 "no sockets of other families, no tracing, mounting, namespaces, io_uring, bpf or \

@@ -109,7 +109,7 @@ fn wait_for_order(line: &OwnedFd, plan: &Plan, take: &OwnedFd) -> ! {
     };
     let around = Around { plan, errand: &errand, birth: &birth, line };
     let done = match plan.spaces {
-        Some(_) => first(&around, end, make_next),
+        Some(_) => first(&around, &end, make_next),
         None => {
             make_next();
             alone(&around)
@@ -165,7 +165,7 @@ fn alone(Around { plan, errand, birth: _, line }: &Around<'_>) -> Result<Never, 
 
 /// In the first process of new namespaces: puts everything in its place, gives up all rights, and
 /// starts the program.
-fn first(around: &Around<'_>, end: OwnedFd, make_next: impl Fn()) -> Result<Never, Failed> {
+fn first(around: &Around<'_>, end: &OwnedFd, make_next: impl Fn()) -> Result<Never, Failed> {
     let Around { plan, errand, birth, line } = around;
     surroundings::make_late(plan)?;
     let found = Found::of(plan, errand)?;

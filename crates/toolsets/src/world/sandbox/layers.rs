@@ -136,7 +136,7 @@ pub(super) fn attempt(
     let (_end, end) = pipe_with(PipeFlags::CLOEXEC)?;
     let task = Task { errand: seal(errand)?, birth: theirs, end, workspace, is_fed: false };
     let start = |image: Image| image.start(&|| Ok(setsid().map(drop)?));
-    let mut helper = Standby::begin(groups, plan, &task, start)?;
+    let mut helper = Standby::begin(groups, 0, plan, &task, start)?;
     let made = helper.order(&task);
     drop(task);
     let child = match made {

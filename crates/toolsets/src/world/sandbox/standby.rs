@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, statat};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,7 +20,7 @@ use tokio::task::spawn_blocking;
 use super::groups::Groups;
 use super::layers::AT_ONCE;
 use super::orders::{Answer, Order, line};
-use super::plan::{Identity, Place, Plan, seal};
+use super::plan::{Place, Plan, seal};
 use super::step::Failed;
 use crate::world::processes::{Child, Image, Streams, end};
 
@@ -31,6 +32,11 @@ const MOUNTS: &str = "/proc/self/mounts";
 const IDLE_MAX: usize = 6;
 /// How long one does.
 const IDLE: Duration = Duration::from_secs(60);
+/// How long a program runs of which nothing is given back worth waiting for before the next.
+const BRIEF: Duration = Duration::from_millis(50);
+/// How often, and how far apart, is looked whether the rest has been given back.
+const LOOKS: usize = 200;
+const LOOK: Duration = Duration::from_millis(1);
 /// How long a helper may take to have a process made.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
@@ -40,8 +46,11 @@ pub(super) struct Standby {
     helper: Child,
     /// The process for the next task, once it is known.
     next: Option<Pid>,
-    /// That of the last one, which may still be ending when nothing else of it is left.
-    last: Option<Pid>,
+    /// That of the last one, which may still be ending when nothing else of it is left, and when
+    /// that had its order.
+    last: Option<(Pid, Instant)>,
+    /// The number of what was mounted when it was begun.
+    mounts: u64,
     has_failed: bool,
     groups: Option<Groups>,
 }
@@ -62,7 +71,7 @@ pub(super) struct Task {
 pub(super) struct Likeness {
     pub(super) plan: Plan,
     /// What is at each place of the plan that is made ready.
-    found: Vec<Option<Identity>>,
+    found: Vec<Option<(u32, u32, u64)>>,
 }
 
 /// Those that have nothing to do.
@@ -74,6 +83,8 @@ struct Waiting {
     helpers: Vec<(Instant, Likeness, Standby)>,
     /// By which is heard that something was mounted: helpers would not show it.
     mounts: Option<File>,
+    /// How often that was heard.
+    mounted: u64,
     is_watched: bool,
     is_closed: bool,
 }
@@ -82,6 +93,7 @@ impl Standby {
     /// One that is in `groups`, started by `start`, and makes ready what `plan` says. Blocks.
     pub(super) fn begin(
         groups: Option<Groups>,
+        mounts: u64,
         mut plan: Plan,
         task: &Task,
         start: impl FnOnce(Image) -> io::Result<Child>,
@@ -92,7 +104,7 @@ impl Standby {
         let streams = Streams::new(false)?;
         task.send(&line, seal(&plan)?.as_fd(), streams.theirs.each_ref().map(AsFd::as_fd))?;
         let (helper, next, last) = (start(image)?, None, None);
-        Ok(Self { line, helper, next, last, has_failed: false, groups })
+        Ok(Self { line, helper, next, last, mounts, has_failed: false, groups })
     }
 
     /// Whether it is still there.
@@ -116,7 +128,7 @@ impl Standby {
                 Err(err) => break Err(sent.err().unwrap_or(err)),
             }
             if let (true, Some(pid)) = (is_apart, self.next) {
-                (self.next, self.last) = (None, Some(pid));
+                (self.next, self.last) = (None, Some((pid, Instant::now())));
                 return Ok(Ok(Child::of(pid, streams)));
             }
         };
@@ -139,8 +151,19 @@ impl Standby {
             self.next = Some(pid);
         }
         let Some(next) = self.next else { return false };
-        let last = self.last.unwrap_or(next);
-        self.groups.as_ref().is_none_or(|groups| groups.hold_only(&[self.helper.pid, next, last]))
+        let Some(groups) = &self.groups else { return true };
+        let own = [self.helper.pid, next];
+        match self.last {
+            // In so little time a program does not take much of what its groups have.
+            Some((last, since)) if since.elapsed() < BRIEF => {
+                groups.hold_only(&[&own[..], &[last]].concat())
+            }
+            Some(_) => (0..LOOKS).any(|look| {
+                thread::sleep(if look == 0 { Duration::ZERO } else { LOOK });
+                groups.hold_only(&own)
+            }),
+            None => groups.hold_only(&own),
+        }
     }
 
     fn end_next(&mut self) {
@@ -194,6 +217,9 @@ pub(super) fn is_gone(err: &io::Error) -> bool {
 impl Likeness {
     /// That of what is to be as `plan` says, and is what it is now.
     pub(super) fn of(plan: Plan) -> Self {
+        if plan.spaces.is_none() {
+            return Self { plan, found: Vec::new() };
+        }
         let workspace = plan.workspace.path();
         let places = plan.base.iter().chain(&plan.view).filter(|it| !it.is_late(workspace));
         let found = places.map(found).collect();
@@ -201,22 +227,26 @@ impl Likeness {
     }
 }
 
-/// What is at `place`, wherever that leads.
-fn found(place: &Place) -> Option<Identity> {
-    let Place::Same { at, .. } = place else { return None };
-    let stat = statat(CWD, at.path(), AtFlags::empty()).ok()?;
-    Some((stat.st_dev, stat.st_ino))
+/// What is at `place`, wherever that leads, as far as is known without asking elsewhere.
+fn found(place: &Place) -> Option<(u32, u32, u64)> {
+    // An empty folder of its own lies on what is there, too.
+    let (Place::Same { at, .. } | Place::Fresh { at, .. }) = place else { return None };
+    let how = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(CWD, at.path(), how, StatxFlags::INO).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
 }
 
 impl Idle {
     /// One that stands by for what is `like` that, if any does. Blocks.
     pub(super) fn take(&self, like: &Likeness) -> Option<Standby> {
         let mut waiting = self.waiting();
-        if waiting.is_anything_mounted() {
-            let old = std::mem::take(&mut waiting.helpers);
+        let mounts = waiting.mounts();
+        let old: Vec<_> =
+            waiting.helpers.extract_if(.., |(_, _, it)| it.mounts != mounts).collect();
+        if !old.is_empty() {
             drop(waiting);
             drop(old);
-            return None;
+            waiting = self.waiting();
         }
         loop {
             let at = waiting.helpers.iter().rposition(|(_, it, _)| it == like)?;
@@ -233,7 +263,9 @@ impl Idle {
     pub(super) fn give_back(&self, standby: Standby, like: Likeness) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut waiting = self.waiting();
-        if waiting.is_closed {
+        if waiting.is_closed || waiting.mounts() != standby.mounts {
+            drop(waiting);
+            runtime.spawn_blocking(move || drop(standby));
             return;
         }
         waiting.helpers.push((Instant::now(), like, standby));
@@ -265,17 +297,24 @@ impl Idle {
         }
     }
 
+    /// The number of what is mounted, which is another once that has changed.
+    pub(super) fn mounts(&self) -> u64 {
+        self.waiting().mounts()
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         lock(&self.0)
     }
 }
 
 impl Waiting {
-    /// Whether anything was mounted, or let go of, since this was asked last; so it is, where that
-    /// cannot be known.
-    fn is_anything_mounted(&self) -> bool {
-        let Some(mounts) = &self.mounts else { return true };
-        poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&AT_ONCE)) != Ok(0)
+    /// The number of what is mounted, which is always another where that cannot be known.
+    fn mounts(&mut self) -> u64 {
+        let same = self.mounts.as_ref().is_some_and(|mounts| {
+            poll(&mut [PollFd::new(mounts, PollFlags::PRI)], Some(&AT_ONCE)) == Ok(0)
+        });
+        self.mounted += u64::from(!same);
+        self.mounted
     }
 }
 

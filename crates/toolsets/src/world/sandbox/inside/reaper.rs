@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::write;
 
+use super::super::ending::OVER;
 use super::super::step::Failed;
 use super::Never;
 
@@ -53,12 +54,11 @@ fn exit_at_once(code: libc::c_int) -> ! {
 }
 
 /// Passes signals on, buries what dies, and once the program has ended ends what it left: it is
-/// asked, and has `grace_ms`. On `end` is said how the program ended; it is closed once nothing is
-/// left.
+/// asked, and has `grace_ms`. On `end` is said how the program ended, and then that nothing is left.
 pub(super) fn reap(
     program: libc::pid_t,
     grace_ms: u64,
-    end: OwnedFd,
+    end: &OwnedFd,
     birth: &OwnedFd,
 ) -> Result<Never, Failed> {
     let_go(birth);
@@ -66,23 +66,23 @@ pub(super) fn reap(
     loop {
         let left = bury(program, |ended| {
             // Who waits for it may be gone.
-            let _ = write(&end, &ended.to_ne_bytes());
+            let _ = write(end, &ended.to_ne_bytes());
             kill_from = Some(Instant::now() + Duration::from_millis(grace_ms));
         });
         if !left {
             // Heard before these namespaces are taken down.
-            drop(end);
+            let _ = write(end, &OVER);
             exit_at_once(0);
         }
         match kill_from {
             None => pass_on(None),
             Some(at) => {
-                let now = Instant::now();
-                // The kernel kills what is left with this process.
-                if now >= at {
-                    exit_at_once(0);
+                let left = at.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    send_all(libc::SIGKILL);
                 }
-                pass_on(Some(at - now));
+                // What does not die is seen to by the server, which kills this process.
+                pass_on((!left.is_zero()).then_some(left));
             }
         }
     }
