@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::*;
-use crate::support::{Stdio, Wire};
+use crate::support::{Stdio, Wire, wait_until};
 
 /// The helpers of the server that `client` talks to, by their numbers; the processes that wait for
 /// the next order are among them.
@@ -149,6 +149,34 @@ fn what_is_mounted_in_a_workspace_between_two_programs_is_seen_by_the_second() {
     }
     drop(mounted);
     assert_eq!(sh(&mut client, "ls mounted").stdout, "");
+}
+
+#[test]
+fn what_is_mounted_while_a_program_runs_is_seen_by_the_next_after_it() {
+    let workspace = Workspace::new();
+    let at = workspace.path("mounted");
+    fs::create_dir(&at).unwrap();
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    // It waits for what the other is told to make once there is the mount.
+    let script = "touch begun; while [ ! -e ended ]; do sleep 0.02; done";
+    let arguments = json!({ "command": "sh", "args": ["-c", script] });
+    let long = client.request("tools/call", json!({ "name": "exec_run", "arguments": arguments }));
+    stdio(&mut client).send(&long);
+    let begun = workspace.path("begun");
+    wait_until("the first program runs", || begun.exists());
+    let Some(_mounted) = Mounted::memory(&at) else {
+        eprintln!("SKIPPED: who runs this may not mount anything");
+        fs::write(workspace.path("ended"), "").unwrap();
+        return;
+    };
+    fs::write(at.join("file"), "here").unwrap();
+    assert_eq!(sh(&mut client, "cat mounted/file; touch ended").stdout, "here");
+    let answer = stdio(&mut client).answer(long["id"].clone());
+    assert_eq!(answer["result"]["structuredContent"]["exit_code"], 0, "{answer}");
+    // The helper of either may have it.
+    for _ in 0..3 {
+        assert_eq!(sh(&mut client, "cat mounted/file").stdout, "here");
+    }
 }
 
 /// A file system in memory, which is let go of with this.
