@@ -29,10 +29,11 @@ pub(crate) fn files(
     let records = recording::paths(&config.audit)?;
     let own = recording::own(config)?;
     let all = source.chain(packs).chain(log).chain(real_schemas).chain(records).chain(own);
-    let inside: Vec<String> = all.filter_map(|path| beneath(root, &path)).collect();
+    let real_root = real(root);
+    let inside: Vec<String> = all.filter_map(|path| beneath(&real_root, &path)).collect();
     // It need not be there yet.
     let jobs = jobs_folder(root, &config.jobs.to)?
-        .and_then(|folder| Some(folder.strip_prefix(real(root)).ok()?.to_str()?.to_owned()));
+        .and_then(|folder| Some(folder.strip_prefix(&real_root).ok()?.to_str()?.to_owned()));
     inside.into_iter().chain(schemas).chain(jobs).for_each(|path| files.protect(&path));
     Ok(files)
 }

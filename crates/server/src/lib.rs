@@ -9,7 +9,7 @@ pub mod telemetry;
 pub mod shutdown;
 pub mod ground;
 pub mod ready;
-pub mod memory;
+mod memory;
 pub mod recording;
 
 mod offer;
@@ -147,6 +147,8 @@ pub async fn serve_stdio(
 fn tend(desk: &Arc<Desk>) -> JoinHandle<()> {
     let desk = desk.clone();
     tokio::spawn(async move {
+        // To start takes much that is not needed again.
+        desk.bustle.is_now();
         tokio::join!(desk.host.tend_jobs(), desk.bustle.let_go_after());
     })
 }

@@ -45,7 +45,7 @@ impl Bustle {
 /// Most of the code runs once, to read settings and to make schemas, and is kept in memory for
 /// nothing by a server that lives for days.
 #[allow(unsafe_code, reason = "the kernel is told about mappings by address")]
-pub fn let_go() {
+fn let_go() {
     for Range { start, end } in unchanged() {
         let start = std::ptr::without_provenance_mut::<std::ffi::c_void>(start);
         // SAFETY: the mapping is of the program's own file and has no page that differs from it,

@@ -397,15 +397,15 @@ fn own_name(real: &Path) -> String {
     format!("{name}-{}", &hash[..16])
 }
 
-/// The path of `file` in the folder `root` that is served, if it lies there: tools must not change
-/// what they are held by.
+/// The path of `file` in the folder that is served, which is called `root` by its [one name](real),
+/// if it lies there: tools must not change what they are held by.
 pub fn beneath(root: &Path, file: &Path) -> Option<String> {
-    Some(real(file).strip_prefix(real(root)).ok()?.to_str()?.to_owned())
+    Some(real(file).strip_prefix(root).ok()?.to_str()?.to_owned())
 }
 
 /// The one name of `path`, however it is spelled; as it is spelled where it is not there.
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
-pub(crate) fn real(path: &Path) -> PathBuf {
+pub fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 

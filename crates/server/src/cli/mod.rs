@@ -118,7 +118,7 @@ impl Folder {
     fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
         let loaded = self.load(root)?;
         if let Some(file) = &loaded.config.server.tls_key
-            && wiring::beneath(root, Path::new(file)).is_some()
+            && wiring::beneath(&wiring::real(root), Path::new(file)).is_some()
         {
             bail!(
                 "server.tls_key is {file}, which lies in the folder that is served: tools could read it"

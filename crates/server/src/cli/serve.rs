@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use toolgate::config::{Config, Listen};
 use toolgate::ground::Ground;
 use toolgate::wiring::Workspace;
-use toolgate::{Front, Listeners, Served, config, memory, serve_http, shutdown};
+use toolgate::{Front, Listeners, Served, config, serve_http, shutdown};
 use toolgate_contract::Caller;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;
@@ -68,7 +68,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let at = format!("{scheme}://{}", listener.local_addr()?);
         announce(&workspace.host, args, loaded.file.as_deref(), &at);
         announce_own(&own, scheme)?;
-        memory::let_go();
         serve_http(&served, Listeners { all: listener, own, front }, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

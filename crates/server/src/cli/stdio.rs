@@ -12,7 +12,7 @@ use toolgate::config::Config;
 use toolgate::ground::Ground;
 use toolgate::ready::ReadyFile;
 use toolgate::wiring::Workspace;
-use toolgate::{Served, memory, serve_stdio, shutdown};
+use toolgate::{Served, serve_stdio, shutdown};
 
 use self::status::Status;
 use super::enveloping::Enveloping;
@@ -70,7 +70,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                  this program and writes them. `toolgate call` calls a tool by hand",
             );
         }
-        memory::let_go();
         let over = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
         if let Some(file) = ready.get() {
