@@ -18,6 +18,7 @@ use toolgate_contract::{Caller, CallerKind, ToolId};
 
 use super::binding::{self, Seen};
 use super::plain;
+use super::texts::Test;
 use super::{Of, What};
 
 /// How long an expression may be.
@@ -54,6 +55,8 @@ pub(super) struct Bounds {
 /// A compiled expression, which is true or false.
 pub(super) struct When {
     program: Program,
+    /// The same, where it only compares texts.
+    texts: Option<Test>,
     found: Found,
     root: Option<Arc<str>>,
     /// What it came to, where that depends on no input.
@@ -100,7 +103,8 @@ impl When {
         let mut walk = Walk { source, info, found, scope: Vec::new(), looping: false };
         walk.walk(program.expression())?;
         let found = walk.found;
-        Ok(Self { program, found, root: bounds.root.clone(), known: RwLock::default() })
+        let texts = Test::of(program.expression());
+        Ok(Self { program, texts, found, root: bounds.root.clone(), known: RwLock::default() })
     }
 
     /// Whether what it comes to may depend on the input.
@@ -110,8 +114,12 @@ impl When {
 
     /// Whether it is true of what is asked; else why that cannot be told.
     pub(super) fn is_true(&self, asked: &Of<'_>) -> Result<bool, String> {
+        let told = self.texts.as_ref().and_then(|it| it.is_true(asked, self.root.as_deref()));
+        if let Some(is) = told {
+            return Ok(is);
+        }
         if self.names_input() {
-            return self.evaluated(asked);
+            return self.by_cel(asked);
         }
         let Caller { name, kind, scopes, roles } = asked.caller.clone();
         let who = Who { name, kind, scopes, roles, tool: asked.spec.id.clone() };
@@ -120,7 +128,7 @@ impl When {
             return known.clone();
         }
         drop(known);
-        let is = self.evaluated(asked);
+        let is = self.by_cel(asked);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {
             known.clear();
@@ -129,7 +137,8 @@ impl When {
         is
     }
 
-    fn evaluated(&self, asked: &Of<'_>) -> Result<bool, String> {
+    /// The same, as CEL says it.
+    pub(super) fn by_cel(&self, asked: &Of<'_>) -> Result<bool, String> {
         let input = match self.names_input() {
             false => None,
             true => {

@@ -9,7 +9,7 @@ use super::pattern::{Name, Pattern};
 use super::plain::{plain, under};
 use super::{Of, What};
 
-/// An expression and an input: neither takes long, and the same is said of the same.
+/// An expression and an input: neither takes long, and the same is said of the same, by CEL, too.
 pub(crate) fn when(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (source, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));
@@ -22,6 +22,7 @@ pub(crate) fn when(bytes: &[u8]) {
     let caller = Caller::named("ada");
     let of = Of { caller: &caller, spec: &spec, input: &input, what: What::Tool };
     assert_eq!(when.is_true(&of), when.is_true(&of));
+    assert_eq!(when.is_true(&of), when.by_cel(&of));
 }
 
 /// A path and a folder, as a walk through names has them.

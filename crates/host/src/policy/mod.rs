@@ -9,6 +9,7 @@ mod pattern;
 mod expression;
 mod binding;
 mod plain;
+mod texts;
 mod explain;
 #[cfg(fuzzing)]
 mod fuzzing;

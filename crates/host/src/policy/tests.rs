@@ -338,6 +338,26 @@ const EXPRESSIONS: [&str; 14] = [
     "input['a'] == [1, 'a', null]",
 ];
 
+/// Such that only compare texts, and such that do not.
+const TEXTS: [&str; 16] = [
+    "under(input.path, 'infra')",
+    "touches(input.path, 'infra/b')",
+    "under(input.other, '/ws/infra')",
+    "input.path.endsWith('.pem')",
+    "input.path.startsWith('infra/')",
+    "input['path'].contains('..')",
+    "input.path == 'infra'",
+    "input.other != 'infra'",
+    "input.other in ['a', 'infra']",
+    "input.path in []",
+    "caller.name == 'ada'",
+    "caller.kind in ['local', 'key']",
+    "tool.id == 't.t'",
+    "tool.effects != 'reads'",
+    "tool.toolset.startsWith(tool.ruled_as)",
+    "has(input.other)",
+];
+
 proptest! {
     #[test]
     fn an_expression_sees_of_an_input_what_cel_makes_of_it(
@@ -360,6 +380,39 @@ proptest! {
             Ok(_) | Err(_) => None,
         };
         prop_assert_eq!(when.is_true(&asked).ok(), expected, "{} of {}", source, input);
+    }
+
+    #[test]
+    fn an_expression_that_only_compares_texts_is_told_as_cel_tells_it(
+        parts in prop::collection::vec(0..TEXTS.len(), 1..4),
+        joins in prop::collection::vec(prop_oneof![Just("&&"), Just("||")], 3),
+        not in any::<bool>(),
+        path in prop_oneof![
+            prop_oneof![
+                Just("infra/a.pem"), Just("./infra//b"), Just("/ws/infra"), Just("a/../infra/x"),
+                Just(""), Just("/"), Just(".."), Just("/ws/../infra"),
+            ].prop_map(Value::from),
+            json_value(),
+        ],
+        other in prop_oneof![Just(Some(json!("infra"))), Just(None), json_value().prop_map(Some)],
+    ) {
+        let mut source = TEXTS[parts[0]].to_owned();
+        for (part, join) in parts[1..].iter().zip(&joins) {
+            source = format!("({source}) {join} {}", TEXTS[*part]);
+        }
+        if not {
+            source = format!("!({source})");
+        }
+        let mut input = json!({ "path": path });
+        if let Some(other) = other {
+            input["other"] = other;
+        }
+        let spec = ToolSpec { paths: vec!["path".to_owned()], ..spec("t.t", Effects::Changes) };
+        let when = When::new(&source, &Bounds { root: Some("/ws".into()) }).expect("sound");
+        for what in [What::Tool, What::Beside] {
+            let asked = Of { caller: &Caller::named("ada"), spec: &spec, input: &input, what };
+            prop_assert_eq!(when.is_true(&asked), when.by_cel(&asked), "{} of {}", source, input);
+        }
     }
 
     #[test]
