@@ -42,11 +42,10 @@ impl Child {
         Ok(Self { process, input, output })
     }
 
-    /// What the process keeps in memory once it has had nothing to do for six seconds: what only
-    /// its start needs is given back a moment after it says where it listens, and what calls need
-    /// after five.
+    /// What the process keeps in memory once it has had nothing to do for eleven seconds: what calls
+    /// need is given back after five in which there were none, and it is looked every five.
     pub(crate) fn idle_mib(&self) -> anyhow::Result<f64> {
-        std::thread::sleep(Duration::from_secs(6));
+        std::thread::sleep(Duration::from_secs(11));
         self.settled_mib()
     }
 

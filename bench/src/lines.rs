@@ -38,8 +38,13 @@ pub(crate) fn rate(
     let mut buffer = Vec::with_capacity(1 << 20);
     let mut chunk = vec![0; 256 << 10];
     let begun = Instant::now();
-    while begun.elapsed() < time || !waiting.is_empty() {
-        while begun.elapsed() < time && waiting.len() < depth {
+    loop {
+        // Looked at once: between two looks it may end, and nothing be waited for.
+        let goes_on = begun.elapsed() < time;
+        if !goes_on && waiting.is_empty() {
+            break;
+        }
+        while goes_on && waiting.len() < depth {
             question.line(next, &mut out);
             waiting.insert(next);
             next += 1;

@@ -1,5 +1,7 @@
 //! Messages as lines on a pair of streams.
 
+mod eager;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,6 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
+
+use eager::Eager;
 
 /// How much is read at once; lines that come together are served together.
 const CHUNK: usize = 64 << 10;
@@ -117,11 +121,11 @@ pub async fn write_lines(
 pub fn stdin() -> Box<dyn AsyncRead + Send + Unpin> {
     match Kind::of(&io::stdin()) {
         Kind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
-            Ok(pipe) => Box::new(pipe),
+            Ok(pipe) => Box::new(Eager::new(pipe)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
         Kind::Socket => match socket(&io::stdin()) {
-            Ok(socket) => Box::new(socket),
+            Ok(socket) => Box::new(Eager::new(socket)),
             Err(_) => Box::new(tokio::io::stdin()),
         },
         Kind::Other => Box::new(tokio::io::stdin()),

@@ -1,0 +1,189 @@
+//! Looking for a moment for what comes next, where it comes soon, instead of sleeping.
+//!
+//! To put a thread to sleep and wake it takes longer than a quick client takes to ask again. A
+//! client that is not quick costs nothing here but a look at the clock.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use tokio::io::{AsyncRead, ReadBuf};
+
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Within how long something has come soon; for longer than this it is not looked for.
+const SOON: Duration = Duration::from_micros(100);
+/// How often in a row it has to, before what comes next is looked for.
+const OFTEN: u32 = 4;
+
+/// A stream whose reader looks for what comes next while it comes soon.
+///
+/// Whatever else is ready runs before, so that an answer is out before the next question is looked
+/// for.
+pub(super) struct Eager<R> {
+    input: R,
+    /// Since when it is waited for.
+    since: Option<Instant>,
+    rhythm: Rhythm,
+}
+
+impl<R: AsyncRead + AsFd + Unpin> Eager<R> {
+    pub(super) fn new(input: R) -> Self {
+        // On a single processor it would be looked for in the place of whoever sends it.
+        let can = available_parallelism().is_ok_and(|processors| processors.get() > 1);
+        Self { input, since: None, rhythm: Rhythm { can, within: SOON, soon: 0 } }
+    }
+
+    /// Reads what comes until `end`; whether anything did.
+    fn look(&mut self, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
+        // Unlike how much is there, whether anything is can be asked without a lock that whoever
+        // sends it needs, too.
+        while poll(&mut [PollFd::new(&self.input, PollFlags::IN)], Some(&NO_TIME))? == 0 {
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+        }
+        let there = usize::try_from(ioctl_fionread(&self.input)?).unwrap_or(usize::MAX);
+        let unfilled = buf.initialize_unfilled_to(there.min(buf.remaining()));
+        let read = rustix::io::read(&self.input, unfilled)?;
+        buf.advance(read);
+        Ok(read > 0)
+    }
+}
+
+impl<R: AsyncRead + AsFd + Unpin> AsyncRead for Eager<R> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        // This also has whoever polls woken by what comes later.
+        let read = Pin::new(&mut this.input).poll_read(cx, buf);
+        if read.is_ready() {
+            if let Some(since) = this.since.take() {
+                this.rhythm.came_after(since.elapsed());
+            }
+            return read;
+        }
+        let Some(since) = this.since else {
+            this.since = Some(Instant::now());
+            if this.rhythm.is_quick() {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        };
+        if !this.rhythm.is_quick() {
+            return Poll::Pending;
+        }
+        // What fails here fails again where it is waited for, and is told there.
+        if let Ok(true) = this.look(since + this.rhythm.within, buf) {
+            this.since = None;
+            return Poll::Ready(Ok(()));
+        }
+        this.rhythm.came_after(Duration::MAX);
+        Poll::Pending
+    }
+}
+
+/// Whether what comes next is likely to come soon.
+struct Rhythm {
+    /// Whether it matters at all.
+    can: bool,
+    /// Within how long it comes soon.
+    within: Duration,
+    /// How often in a row it came soon.
+    soon: u32,
+}
+
+impl Rhythm {
+    fn came_after(&mut self, waited: Duration) {
+        self.soon = if waited <= self.within { (self.soon + 1).min(OFTEN) } else { 0 };
+    }
+
+    fn is_quick(&self) -> bool {
+        self.can && self.soon == OFTEN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::unix::pipe;
+
+    use super::*;
+
+    /// Where everything that comes comes soon, however busy the machine is.
+    const QUICK: Rhythm = Rhythm { can: true, within: Duration::from_secs(20), soon: OFTEN };
+
+    #[test]
+    fn what_came_late_once_is_not_looked_for_until_it_has_come_soon_often() {
+        let mut rhythm = Rhythm { can: true, within: SOON, soon: 0 };
+        for _ in 0..OFTEN {
+            assert!(!rhythm.is_quick());
+            rhythm.came_after(SOON);
+        }
+        assert!(rhythm.is_quick());
+        rhythm.came_after(SOON + Duration::from_nanos(1));
+        assert!(!rhythm.is_quick());
+    }
+
+    #[test]
+    fn a_single_processor_looks_for_nothing() {
+        assert!(!Rhythm { can: false, ..QUICK }.is_quick());
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_runs_before_anything_is_looked_for() {
+        let (mut sender, receiver) = pipe::pipe().expect("a pipe");
+        let mut input = Eager { input: receiver, since: None, rhythm: QUICK };
+        sender.writable().await.expect("it is open");
+        // On this one thread it can only be there in time if it was written before the look.
+        let writing = tokio::spawn(async move { sender.write_all(b"hello").await });
+        let mut text = [0; 5];
+        input.read_exact(&mut text).await.expect("it is sent");
+        assert_eq!(&text, b"hello");
+        assert!(input.rhythm.is_quick(), "it was found by looking");
+        writing.await.expect("it does not panic").expect("it is taken");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_found_by_looking_is_waited_for() {
+        let (mut sender, receiver) = pipe::pipe().expect("a pipe");
+        let rhythm = Rhythm { within: SOON, ..QUICK };
+        let mut input = Eager { input: receiver, since: None, rhythm };
+        let mut text = [0; 4];
+        let nothing = tokio::time::timeout(20 * SOON, input.read(&mut text)).await;
+        assert!(nothing.is_err() && !input.rhythm.is_quick());
+        sender.write_all(b"late").await.expect("it is taken");
+        input.read_exact(&mut text).await.expect("it is sent");
+        assert_eq!(&text, b"late");
+        drop(sender);
+        assert_eq!(input.read(&mut text).await.expect("it ends"), 0);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_read_next() {
+        let (mut sender, receiver) = pipe::pipe().expect("a pipe");
+        let quick = || Rhythm { within: 20 * SOON, ..QUICK };
+        let mut input = Eager { input: receiver, since: None, rhythm: quick() };
+        let sent: Vec<u8> = (0..=255).cycle().take(60_000).collect();
+        let all = sent.clone();
+        let writing = tokio::spawn(async move { sender.write_all(&all).await });
+        let mut got = Vec::new();
+        let mut part = [0; 1000];
+        loop {
+            input.rhythm = quick();
+            match input.read(&mut part).await.expect("it is sent") {
+                0 => break,
+                read => got.extend_from_slice(&part[..read]),
+            }
+        }
+        assert_eq!(got, sent);
+        writing.await.expect("it does not panic").expect("it is taken");
+    }
+}
