@@ -38,6 +38,15 @@ program = "true"
 argv = []
 idempotent = true
 
+[command."bench.bare"]
+about = "Does nothing, out of the sandbox"
+program = "true"
+argv = []
+idempotent = true
+[[sandbox.for]]
+tools = "bench.bare"
+profile = "off"
+
 [command."bench.talk"]
 about = "Says a hundred things in two seconds"
 program = "sh"
@@ -57,7 +66,18 @@ pub(crate) fn measure(all: &Run) -> anyhow::Result<Vec<Row>> {
     let runtime = runtime()?;
     Ok(vec![
         runtime.block_on(accepted(folder.path(), all.of(50, 400)))?,
-        runtime.block_on(run(folder.path(), all.rounds, 300))?,
+        runtime.block_on(run(
+            "jobs of `true`, HTTP, 8 clients (floor: spawn and wait, one by one)",
+            "bench-true",
+            folder.path(),
+            all.rounds,
+        ))?,
+        runtime.block_on(run(
+            "the same out of the sandbox (floor: spawn and wait, one by one)",
+            "bench-bare",
+            folder.path(),
+            all.rounds,
+        ))?,
         runtime.block_on(watched(folder.path()))?,
         runtime.block_on(flooded(folder.path()))?,
         kept(folder.path(), &runtime, all.of(5, 15))?,
@@ -97,8 +117,14 @@ async fn accepted(folder: &Path, rounds: usize) -> anyhow::Result<Row> {
 
 /// Jobs a second, from the first sent to the last ended, beside programs started and waited for
 /// one after the other.
-async fn run(folder: &Path, rounds: usize, count: usize) -> anyhow::Result<Row> {
-    eprintln!("measuring: jobs a second");
+async fn run(
+    what: &'static str,
+    tool: &'static str,
+    folder: &Path,
+    rounds: usize,
+) -> anyhow::Result<Row> {
+    eprintln!("measuring: {what}");
+    let count = 300;
     let server = serve(folder)?;
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -114,7 +140,7 @@ async fn run(folder: &Path, rounds: usize, count: usize) -> anyhow::Result<Row> 
             senders.push(tokio::spawn(async move {
                 let mut ids = Vec::new();
                 for _ in 0..count / 8 {
-                    ids.push(client.start("bench-true", &json!({})).await?);
+                    ids.push(client.start(tool, &json!({})).await?);
                 }
                 for id in &ids {
                     client.ended(id).await?;
@@ -128,13 +154,7 @@ async fn run(folder: &Path, rounds: usize, count: usize) -> anyhow::Result<Row> 
         }
         ours.push(ended as f64 / begun.elapsed().as_secs_f64());
     }
-    Ok(Row::new(
-        "jobs of `true`, HTTP, 8 clients (floor: spawn and wait, one by one)",
-        "/s",
-        median(ours),
-    )
-    .floor(median(floors))
-    .asked(Asked::Ratio(0.5)))
+    Ok(Row::new(what, "/s", median(ours)).floor(median(floors)).asked(Asked::Ratio(0.5)))
 }
 
 /// From the end of a job until the last of its watchers was told.

@@ -9,6 +9,9 @@ use rustix::mm::{Advice, madvise};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+/// How long after it began a server lets go of what only its start needs, busy or not: by then
+/// whoever started it has its first answer.
+const STARTED: Duration = Duration::from_millis(500);
 /// How long nothing must have been asked before what was needed for it is let go of.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -27,8 +30,11 @@ impl Bustle {
         }
     }
 
-    /// Lets go of the program whenever nothing was asked for a while.
+    /// Lets go of the program once it has started, and whenever nothing was asked for a while.
     pub(crate) async fn let_go_after(&self) {
+        sleep(STARTED).await;
+        // Beside what is asked by now, which would wait for the look through all mappings.
+        let _ = tokio::task::spawn_blocking(let_go).await;
         loop {
             self.begins.notified().await;
             while self.is_now.swap(false, Ordering::Relaxed) {
@@ -103,6 +109,8 @@ mod tests {
         let bustle = Bustle::default();
         let mut letting_go = std::pin::pin!(bustle.let_go_after());
         let mut waits = async |time| tokio::time::timeout(time, &mut letting_go).await.is_err();
+        assert!(waits(STARTED).await);
+        // What is let go of first is let go of in a thread, which time that stands still waits for.
         assert!(waits(QUIET).await);
         bustle.is_now();
         assert!(waits(QUIET / 2).await);

@@ -16,6 +16,8 @@ const GATHER: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(500);
 /// How much one event of output holds.
 const EVENT_BYTES: usize = 64 << 10;
+/// How much output is stored at once: on its way to the store it is there several times.
+const STORED_BYTES: usize = 1 << 20;
 /// How many log lines of one job are kept.
 const LOGS_MAX: usize = 10_000;
 /// How many words of progress are kept as they come; beyond, one now and then.
@@ -93,10 +95,12 @@ impl Pump {
             }
             // Closed meanwhile, it need not be waited for any longer.
             let _ = tokio::time::timeout(GATHER, self.closed()).await;
-            let mut said = std::mem::take(&mut self.heap().said);
+            let mut said = self.heap().next();
             while !said.is_empty() {
                 match store.append(live.id, said.clone()).await {
-                    Ok(first) => live.publish(first, std::mem::take(&mut said)),
+                    Ok(first) => {
+                        live.publish(first, std::mem::replace(&mut said, self.heap().next()))
+                    }
                     Err(err) => {
                         tracing::warn!(job = %live.id, "{err}; trying again");
                         if tokio::time::timeout(RETRY, self.closed()).await.is_ok() {
@@ -222,6 +226,20 @@ impl Heap {
     fn say(&mut self, what: Happened) {
         self.said.push((Timestamp::now(), what));
     }
+
+    /// Takes what is to be stored next.
+    fn next(&mut self) -> Vec<Said> {
+        let mut bytes = 0;
+        let is_next = |(_, what): &&Said| {
+            let is_next = bytes < STORED_BYTES;
+            if let Happened::Output { text, .. } = what {
+                bytes += text.len();
+            }
+            is_next
+        };
+        let count = self.said.iter().take_while(is_next).count();
+        self.said.drain(..count).collect()
+    }
 }
 
 #[cfg(test)]
@@ -255,6 +273,31 @@ mod tests {
             sink.send(Event::Progress { done, total, message: None });
         }
         assert_eq!(said(&pump), [Happened::Progress { fraction: 0.75, message: None }]);
+    }
+
+    #[test]
+    fn much_output_is_stored_in_parts_and_in_order() {
+        let pump = Pump::new(usize::MAX);
+        let sink = pump.sink();
+        let lines = (0..100_000).map(|line| format!("a line of output, number {line}\n"));
+        let lines: Vec<_> = lines.collect();
+        lines.iter().for_each(|line| sink.send(chunk(line)));
+        let mut stored = String::new();
+        loop {
+            let part = pump.heap().next();
+            let texts = part.iter().filter_map(|(_, what)| match what {
+                Happened::Output { text, .. } => Some(text.as_str()),
+                _ => None,
+            });
+            let part: String = texts.collect();
+            assert!(part.len() <= STORED_BYTES + EVENT_BYTES);
+            if part.is_empty() {
+                break;
+            }
+            stored += &part;
+        }
+        assert_eq!(stored, lines.concat());
+        assert!(stored.len() > 2 * STORED_BYTES);
     }
 
     #[test]
