@@ -14,7 +14,7 @@ use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{Context, Env, ExecutionError, Program, Value};
 
-use toolgate_contract::{Caller, CallerKind, ToolId};
+use toolgate_contract::{Caller, CallerKind, ToolId, ToolSpec};
 
 use super::binding::{self, Seen};
 use super::plain;
@@ -66,7 +66,8 @@ pub(super) struct When {
 /// How much of that is remembered, and then all of it forgotten.
 const KNOWN_MAX: usize = 4096;
 
-/// All that an expression can see where it sees no input: a tool is as its id says.
+/// All that an expression can see where it sees no input. What something is read by may have the
+/// id of a tool that is otherwise.
 #[derive(PartialEq, Eq, Hash)]
 struct Who {
     name: Arc<str>,
@@ -74,6 +75,9 @@ struct Who {
     scopes: Arc<[Arc<str>]>,
     roles: Arc<[Arc<str>]>,
     tool: ToolId,
+    effects: &'static str,
+    ruled_as: Option<ToolId>,
+    tags: Vec<String>,
 }
 
 /// What an expression names and does.
@@ -122,7 +126,10 @@ impl When {
             return self.by_cel(asked);
         }
         let Caller { name, kind, scopes, roles } = asked.caller.clone();
-        let who = Who { name, kind, scopes, roles, tool: asked.spec.id.clone() };
+        let ToolSpec { id, effects, ruled_as, tags, .. } = asked.spec;
+        let (tool, ruled_as, tags) = (id.clone(), ruled_as.clone(), tags.clone());
+        let effects = binding::effects(*effects);
+        let who = Who { name, kind, scopes, roles, tool, effects, ruled_as, tags };
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(&who) {
             return known.clone();

@@ -242,6 +242,26 @@ fn a_tool_is_hidden_only_where_no_input_of_it_is_allowed() {
 }
 
 #[test]
+fn what_is_known_of_a_tool_is_not_taken_for_what_is_read_by_its_id() {
+    let reading = spec("files.read", Effects::Reads);
+    let command = ToolSpec {
+        ruled_as: ToolId::new("exec.run"),
+        tags: vec!["slow".to_owned()],
+        ..spec("files.read", Effects::Runs)
+    };
+    // Written so that CEL says it, who remembers.
+    for (when, of_reading) in [
+        ("'reads' == tool.effects", true),
+        ("'exec.run' == tool.ruled_as", false),
+        ("'slow' in tool.tags", false),
+    ] {
+        let policy = policy(&[rule("r", Effect::Allow, &[], Some(when))], Effect::Deny);
+        let may = |spec| policy.authorise(&Caller::named("ada"), spec, &json!({})).is_ok();
+        assert_eq!((may(&reading), may(&command)), (of_reading, !of_reading), "{when}");
+    }
+}
+
+#[test]
 fn words_alone_are_denied_by_rules_and_not_by_what_is_over_tools() {
     let spec = spec("prompts", Effects::Reads);
     let caller = Caller::local();

@@ -15,6 +15,9 @@ use super::Of;
 use super::binding;
 use super::plain::{plain, touches, under};
 
+/// The longest path that is looked at here: longer ones no system takes.
+const PATH_BYTES: usize = 4096;
+
 /// An expression that only compares texts.
 pub(super) enum Test {
     All(Box<[Self; 2]>),
@@ -125,6 +128,8 @@ impl Text {
             Self::Input(member) => {
                 let Value::String(text) = input.as_object()?.get(member)? else { return None };
                 match spec.paths.iter().any(|path| path == member) {
+                    // Each comparison makes it plain anew, CEL once for all.
+                    true if text.len() > PATH_BYTES => return None,
                     true => return Some(plain(text, root)),
                     false => text,
                 }
