@@ -55,7 +55,8 @@ audit log. A job is compared with the store's own durable write and with program
 for one after the other. What is searched are the sources of the crates that this workspace is built \
 of, the same in every run, read before; search_text looks through 10,000 files, counts all matches \
 and shows the first fifty, and ripgrep's own binary counts, started anew for each pattern as whoever \
-uses it does. The figures are in [performance.json](performance.json).
+uses it does. The figures are in [performance.json](performance.json). Where the time goes, and what the limits \
+are of what is MISSED: [docs/design/performance.md](../design/performance.md).
 ";
 
 const OTHERS: &str = "\
