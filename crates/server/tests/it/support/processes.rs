@@ -53,7 +53,8 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     children.iter().flat_map(|child| descendants(*child)).chain(children.clone()).collect()
 }
 
-/// The most memory `pid` ever held.
+/// The most memory `pid` ever held; a little less than before where it gave some back, since the kernel
+/// counts by processor.
 pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
