@@ -99,7 +99,8 @@ impl Pump {
             while !said.is_empty() {
                 match store.append(live.id, said.clone()).await {
                     Ok(first) => {
-                        live.publish(first, std::mem::replace(&mut said, self.heap().next()))
+                        let stored = std::mem::replace(&mut said, self.heap().next());
+                        live.publish(first, stored);
                     }
                     Err(err) => {
                         tracing::warn!(job = %live.id, "{err}; trying again");
