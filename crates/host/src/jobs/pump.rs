@@ -99,8 +99,14 @@ impl Pump {
             while !said.is_empty() {
                 match store.append(live.id, said.clone()).await {
                     Ok(first) => {
-                        let stored = std::mem::replace(&mut said, self.heap().next());
-                        live.publish(first, stored);
+                        live.publish(first, std::mem::take(&mut said));
+                        let mut heap = self.heap();
+                        // Little is gathered first, as at the beginning.
+                        if heap.is_much() {
+                            said = heap.next();
+                        } else if !heap.said.is_empty() {
+                            self.more.notify_one();
+                        }
                     }
                     Err(err) => {
                         tracing::warn!(job = %live.id, "{err}; trying again");
@@ -233,13 +239,24 @@ impl Heap {
         let mut bytes = 0;
         let is_next = |(_, what): &&Said| {
             let is_next = bytes < STORED_BYTES;
-            if let Happened::Output { text, .. } = what {
-                bytes += text.len();
-            }
+            bytes += output_bytes(what);
             is_next
         };
         let count = self.said.iter().take_while(is_next).count();
         self.said.drain(..count).collect()
+    }
+
+    /// Whether there is as much as is stored at once.
+    fn is_much(&self) -> bool {
+        let bytes: usize = self.said.iter().map(|(_, what)| output_bytes(what)).sum();
+        bytes >= STORED_BYTES
+    }
+}
+
+fn output_bytes(what: &Happened) -> usize {
+    match what {
+        Happened::Output { text, .. } => text.len(),
+        _ => 0,
     }
 }
 
@@ -285,6 +302,7 @@ mod tests {
         lines.iter().for_each(|line| sink.send(chunk(line)));
         let mut stored = String::new();
         loop {
+            let is_much = pump.heap().is_much();
             let part = pump.heap().next();
             let texts = part.iter().filter_map(|(_, what)| match what {
                 Happened::Output { text, .. } => Some(text.as_str()),
@@ -292,6 +310,7 @@ mod tests {
             });
             let part: String = texts.collect();
             assert!(part.len() <= STORED_BYTES + EVENT_BYTES);
+            assert_eq!(part.len() >= STORED_BYTES, is_much);
             if part.is_empty() {
                 break;
             }
