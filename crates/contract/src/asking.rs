@@ -233,6 +233,10 @@ pub struct Asker {
     given: Arc<Mutex<Given>>,
     /// Whether what was given came before anything was asked.
     unasked: bool,
+    /// Whether whoever called answers by calling again.
+    again: bool,
+    /// What the tool wants to know again when it is called again.
+    note: Arc<Mutex<Option<String>>>,
     way: Way,
 }
 
@@ -263,7 +267,12 @@ impl Asker {
     /// Someone who calls again with the answers, and has given these so far.
     pub fn again(can: Askable, given: Given) -> Self {
         let given = Arc::new(Mutex::new(given));
-        Self { can, given, unasked: false, way: Way::Again }
+        Self { can, given, again: true, way: Way::Again, ..Self::default() }
+    }
+
+    /// The same, to whom the tool had left `note` when it was called before.
+    pub fn with_note(self, note: Option<String>) -> Self {
+        Self { note: Arc::new(Mutex::new(note)), ..self }
     }
 
     /// The same, whose answers came before anything was asked: none of them is a yes to what the
@@ -274,12 +283,38 @@ impl Asker {
 
     /// Someone who answers while the call runs.
     pub fn now(can: Askable, ask: Arc<dyn AskNow>) -> Self {
-        Self { can, given: Arc::default(), unasked: false, way: Way::Now(ask) }
+        Self { can, way: Way::Now(ask), ..Self::default() }
     }
 
     /// The same asker, asking by `ask` from now on; what was answered stays.
     pub fn asking_by(&self, ask: Arc<dyn AskNow>) -> Self {
+        Self { way: Way::Now(ask), again: false, ..self.clone() }
+    }
+
+    /// The same asker, whose questions go through `ask`, which asks it in its own way.
+    pub fn asking_through(&self, ask: Arc<dyn AskNow>) -> Self {
         Self { way: Way::Now(ask), ..self.clone() }
+    }
+
+    /// Whether a question ends the call, and the answer comes with another.
+    pub fn calls_again(&self) -> bool {
+        self.again
+    }
+
+    /// What the tool had noted when it asked.
+    pub fn noted(&self) -> Option<String> {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the tool find `note` when it is called again with the answers to what it asks next.
+    pub fn note(&self, note: Option<String>) {
+        *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
+    }
+
+    /// Forgets the answers to the questions known by `keys`, which may be asked anew.
+    pub fn forget<'k>(&self, keys: impl IntoIterator<Item = &'k String>) {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.into_iter().for_each(|key| drop(given.remove(key)));
     }
 
     /// What can be asked.

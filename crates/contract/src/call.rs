@@ -50,6 +50,8 @@ pub struct Beside {
     pub trace: Option<Trace>,
     /// Which session it was made in, by a name that is no secret.
     pub session: Option<Arc<str>>,
+    /// Whether it is to become a job.
+    pub as_job: bool,
     /// How its client is connected: `http`, `websocket`, `stdio`; empty where none is.
     pub transport: &'static str,
 }
@@ -116,6 +118,8 @@ pub struct Ctx {
     pub asker: Asker,
     /// Which trace the call belongs to.
     pub trace: Option<Trace>,
+    /// Whether it is a job, or is to become one.
+    pub as_job: bool,
     /// What it takes of what its caller may take in bulk.
     pub spent: Spent,
     /// How the programs that it runs are confined, for its record.
@@ -129,7 +133,7 @@ impl Ctx {
         let cancel = CancellationToken::new();
         let (events, asker) = (EventSink::none(), Asker::nobody());
         let (spent, ran) = (Spent::none(), Ran::default());
-        Self { caller, cancel, deadline, events, asker, trace: None, spent, ran }
+        Self { caller, cancel, deadline, events, asker, trace: None, as_job: false, spent, ran }
     }
 
     /// Asks whoever called. `key` names the question in this call: whoever calls again with the
@@ -326,6 +330,13 @@ impl Output {
     /// A structured result and its text.
     pub fn new(value: Value, text: Text, ending: Ending) -> Self {
         Self { value, structured: true, text, content: Vec::new(), ending }
+    }
+
+    /// All that is shown, as text.
+    pub fn read(&self) -> String {
+        let text = [Some(self.text.body.as_str()), self.text.note.as_deref()];
+        let text = text.into_iter().flatten().filter(|text| !text.is_empty()).map(str::to_owned);
+        text.chain(self.content.iter().map(Content::as_text)).collect::<Vec<_>>().join("\n")
     }
 
     /// What a program printed to `stream`, as text whatever it is; `None` where no program ran.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
+use crate::{Caller, Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -172,6 +172,8 @@ pub enum Ending {
     Done,
     /// A program ran and reported failure, by its exit code, a signal or its timeout.
     ProgramFailed,
+    /// The tool says that it could not do it, and what it shows says why.
+    ToolFailed,
 }
 
 /// What running a tool can change.
@@ -193,7 +195,8 @@ pub struct ToolId(Arc<str>);
 
 impl ToolId {
     /// The id written `id`; `None` unless it reads `toolset.verb` in `[a-z0-9_]`,
-    /// with any number of further `.`-separated parts, or none but a verb.
+    /// with any number of further `.`-separated parts, or none but a verb. What others named may
+    /// have upper case and `-`, too: [`ToolId::foreign`].
     pub fn new(id: &str) -> Option<Self> {
         let parts = id.split('.');
         let sound = |part: &str| {
@@ -201,6 +204,16 @@ impl ToolId {
                 && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         };
         parts.into_iter().all(sound).then(|| Self(id.into()))
+    }
+
+    /// The id written `id`, of a tool that others named: in `[A-Za-z0-9_-]`, with any number of
+    /// `.`-separated parts.
+    pub fn foreign(id: &str) -> Option<Self> {
+        let sound = |part: &str| {
+            let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+            !part.is_empty() && part.bytes().all(known)
+        };
+        id.split('.').all(sound).then(|| Self(id.into()))
     }
 
     /// The id as written.
@@ -317,6 +330,10 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Whether [`AnyTool::before`] does anything.
     fn looks_before(&self) -> bool {
+        false
+    }
+    /// Whether looking before had all of it done, so that no job need be made of it.
+    fn is_done(&self, _caller: &Caller, _input: &Value) -> bool {
         false
     }
     /// Runs it on input that already satisfies its schema.

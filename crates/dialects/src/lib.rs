@@ -322,7 +322,7 @@ pub trait Ticket: Send + Sync + 'static {
     /// Whether [`Ticket::event`] can ever say anything.
     fn listens(&self) -> bool;
     /// Asks the client something, under `id`; `None` where the wire has no words for it.
-    fn question(&self, _id: &str, _question: &Question) -> Option<Bytes> {
+    fn question(&self, _id: &str, _key: &str, _question: &Question) -> Option<Bytes> {
         None
     }
     /// Says that what was asked under `id` need not be answered any more; `None` where the wire has

@@ -1,9 +1,9 @@
 //! All tools on offer now. Replaced whole, never edited.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use toolgate_contract::{AnyTool, CallError, ToolId, ToolPage, ToolSpec, fold};
+use toolgate_contract::{AnyTool, BoxFuture, CallError, ToolId, ToolPage, ToolSpec, fold};
 
 use crate::mirrored;
 use crate::mirrored::Mirror;
@@ -14,7 +14,7 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// The tools on offer, in order of id, their schemas compiled.
 pub struct Catalog {
-    entries: Vec<Entry>,
+    entries: Vec<Arc<Entry>>,
     by_folded_name: HashMap<String, usize>,
     pub(crate) schemas: Arc<SchemaRegistry>,
 }
@@ -22,8 +22,73 @@ pub struct Catalog {
 /// One tool with its compiled schemas.
 pub(crate) struct Entry {
     tool: Arc<dyn AnyTool>,
+    /// Who offers it, where that is not this server itself.
+    owner: Option<Arc<str>>,
     pub(crate) io: Arc<ToolIoValidators>,
     mirrors: OnceLock<Result<Vec<Mirror>, String>>,
+}
+
+/// The catalog that is on offer now, which another may take the place of.
+pub(crate) struct Current {
+    now: RwLock<Arc<Catalog>>,
+    /// One after the other is replaced.
+    changing: Mutex<()>,
+    listed: OnceLock<Arc<dyn Listed>>,
+}
+
+/// Knows when all who offer tools have said which.
+pub trait Listed: Send + Sync + 'static {
+    /// Whether they have.
+    fn is_whole(&self) -> bool;
+    /// Waits until they have, for a bounded time.
+    fn wait(&self) -> BoxFuture<'_, ()>;
+}
+
+impl Current {
+    pub(crate) fn of(catalog: Catalog) -> Self {
+        let now = RwLock::new(Arc::new(catalog));
+        Self { now, changing: Mutex::new(()), listed: OnceLock::new() }
+    }
+
+    /// What is on offer now.
+    pub(crate) fn now(&self) -> Arc<Catalog> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Offers `tools` in place of those that `owner` offered before; gives back those that cannot
+    /// be.
+    pub(crate) fn offer(
+        &self,
+        owner: &str,
+        tools: Vec<Arc<dyn AnyTool>>,
+    ) -> Vec<(ToolId, CatalogError)> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, refused) = self.now().with(owner, tools);
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
+        refused
+    }
+
+    /// Has lists wait for `listed`; the first who is set stays.
+    pub(crate) fn lists_after(&self, listed: Arc<dyn Listed>) {
+        let _ = self.listed.set(listed);
+    }
+
+    /// Waits until a list is whole, for a bounded time; whether there was anything to wait for.
+    pub(crate) async fn listed(&self) -> bool {
+        match self.listed.get().filter(|listed| !listed.is_whole()) {
+            Some(listed) => {
+                listed.wait().await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether there is a tool that `name` spells, or it is known that there is none.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let waits = self.listed.get().is_some_and(|listed| !listed.is_whole());
+        !waits || self.now().by_folded_name.contains_key(&*fold(name))
+    }
 }
 
 /// Why tools cannot be offered together.
@@ -95,9 +160,44 @@ impl Catalog {
         tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
         let mut catalog = Self { entries: Vec::new(), by_folded_name: HashMap::new(), schemas };
         for tool in tools {
-            catalog.offer(tool)?;
+            catalog.offer(tool, None)?;
         }
         Ok(catalog)
+    }
+
+    /// The same with `tools` in place of those that `owner` offered before, and those of them that
+    /// cannot be offered.
+    fn with(
+        &self,
+        owner: &str,
+        mut tools: Vec<Arc<dyn AnyTool>>,
+    ) -> (Self, Vec<(ToolId, CatalogError)>) {
+        tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
+        let (entries, schemas) = (Vec::new(), self.schemas.clone());
+        let mut catalog = Self { entries, by_folded_name: HashMap::new(), schemas };
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.entries.iter().partition(|entry| entry.owner.as_deref() == Some(owner));
+        for entry in others {
+            catalog.put(entry.clone());
+        }
+        let owner: Arc<str> = owner.into();
+        let mut refused = Vec::new();
+        for tool in tools {
+            let same = own.iter().find(|entry| Arc::ptr_eq(&entry.tool, &tool));
+            let (id, offered) = (tool.spec().id.clone(), same.map(|entry| (*entry).clone()));
+            let offered = match offered {
+                Some(entry) => catalog.room(&id).map(|()| catalog.put(entry)),
+                None => catalog.offer(tool, Some(owner.clone())),
+            };
+            if let Err(why) = offered {
+                refused.push((id, why));
+            }
+        }
+        catalog.entries.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
+        let places = catalog.entries.iter().enumerate();
+        catalog.by_folded_name =
+            places.map(|(at, entry)| (fold(entry.spec().id.as_str()).into_owned(), at)).collect();
+        (catalog, refused)
     }
 
     /// The ids of all tools, in order.
@@ -105,34 +205,55 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec().id.clone()).collect()
     }
 
-    /// What is known of the tool `id`, if it is on offer.
-    pub(crate) fn spec(&self, id: &ToolId) -> Option<&ToolSpec> {
+    /// The tool `id`, if it is on offer.
+    pub(crate) fn entry(&self, id: &ToolId) -> Option<Arc<Entry>> {
         let at = self.entries.binary_search_by(|entry| entry.spec().id.cmp(id)).ok()?;
-        Some(self.entries[at].spec())
+        Some(self.entries[at].clone())
     }
 
     /// What is known of all tools.
     pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.entries.iter().map(Entry::spec)
+        self.entries.iter().map(|entry| entry.spec())
     }
 
-    fn offer(&mut self, tool: Arc<dyn AnyTool>) -> Result<(), CatalogError> {
+    /// Whether there is no tool yet that is spelled as `id` is.
+    fn room(&self, id: &ToolId) -> Result<(), CatalogError> {
+        match self.by_folded_name.get(&*fold(id.as_str())) {
+            None => Ok(()),
+            Some(&at) => {
+                let first = self.entries[at].spec().id.clone();
+                Err(CatalogError::Alike { first, second: id.clone() })
+            }
+        }
+    }
+
+    fn put(&mut self, entry: Arc<Entry>) {
+        let folded = fold(entry.spec().id.as_str()).into_owned();
+        self.by_folded_name.insert(folded, self.entries.len());
+        self.entries.push(entry);
+    }
+
+    fn offer(
+        &mut self,
+        tool: Arc<dyn AnyTool>,
+        owner: Option<Arc<str>>,
+    ) -> Result<(), CatalogError> {
         let id = tool.spec().id.clone();
+        self.room(&id)?;
         let unusable = |which, why| CatalogError::Schema { tool: id.clone(), which, why };
         let io = self.schemas.register(tool.spec());
         let io = io.map_err(|(side, why)| unusable(side.word(), why.to_string()))?;
-        let entry = Entry { tool, io, mirrors: OnceLock::new() };
+        let entry = Entry { tool, owner, io, mirrors: OnceLock::new() };
+        // What others wrote must not fail with the first call.
+        if entry.owner.is_some() {
+            let checked = SchemaRegistry::check_one(&entry.io);
+            checked.map_err(|(side, why)| unusable(side.word(), why))?;
+        }
         // What is read off a type is made when it is first looked at.
         if entry.spec().input_schema.is_made() {
             entry.mirrors().map_err(|why| unusable(Side::Input.word(), why.to_owned()))?;
         }
-        let folded = fold(id.as_str()).into_owned();
-        if let Some(&at) = self.by_folded_name.get(&folded) {
-            let first = self.entries[at].spec().id.clone();
-            return Err(CatalogError::Alike { first, second: id });
-        }
-        self.by_folded_name.insert(folded, self.entries.len());
-        self.entries.push(entry);
+        self.put(Arc::new(entry));
         Ok(())
     }
 
@@ -141,9 +262,9 @@ impl Catalog {
         &self,
         name: &str,
         shown: impl Fn(&ToolSpec) -> bool,
-    ) -> Result<&Entry, CallError> {
+    ) -> Result<Arc<Entry>, CallError> {
         let found = self.by_folded_name.get(&*fold(name)).map(|&at| &self.entries[at]);
-        found.filter(|entry| shown(entry.spec())).ok_or_else(|| CallError::UnknownTool {
+        found.filter(|entry| shown(entry.spec())).cloned().ok_or_else(|| CallError::UnknownTool {
             name: name.chars().take(NAME_CHARS_MAX).collect(),
             nearest: self.nearest(name, shown),
         })
@@ -169,7 +290,7 @@ impl Catalog {
         if name.len() > NAME_CHARS_MAX {
             return None;
         }
-        let shown = self.entries.iter().map(Entry::spec).filter(|spec| shown(spec));
+        let shown = self.specs().filter(|spec| shown(spec));
         let close = shown.map(|spec| (likeness(name, &spec.id), &spec.id));
         let best = close.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (best.0 >= 0.6).then(|| best.1.to_string())

@@ -38,9 +38,10 @@ pub fn request_state(bytes: &[u8]) {
     let answer = Told::Choice(Choice::Declined);
     let given = BTreeMap::from([(key.to_owned(), answer)]);
     let questions = BTreeMap::from([(key.to_owned(), Question::Roots)]);
-    let sealed = rounds.seal(&caller, what, given.clone(), &questions).expect("it is short");
+    let sealed =
+        rounds.seal(&caller, what, (given.clone(), None), &questions).expect("it is short");
     let opened = rounds.answered(&caller, what, Some(&sealed), BTreeMap::new());
-    assert_eq!(opened.expect("it was sealed here"), given);
+    assert_eq!(opened.expect("it was sealed here").0, given);
     for other in [text, rest] {
         assert!(rounds.answered(&caller, what, Some(other), given.clone()).is_err());
     }

@@ -40,7 +40,7 @@ use toolgate_contract::{
     EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
 };
 
-use catalog::Entry;
+use catalog::{Current, Entry};
 use jobs::{AskLater, Wanted};
 use library::Reader;
 use rounds::Rounds;
@@ -49,7 +49,7 @@ pub use audit::{
     Audit, Broken as BrokenAudit, Destination as AuditDestination, Key as AuditKey,
     ToFile as AuditFile, Whole as WholeAudit, verify as verify_audit,
 };
-pub use catalog::{Catalog, CatalogError};
+pub use catalog::{Catalog, CatalogError, Listed};
 pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};
 pub use gauges::{Gauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
@@ -80,7 +80,7 @@ pub struct Host {
 
 /// What every call passes, and what it is held against.
 pub struct Gate {
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: Current,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
     pub(crate) audit: Audit,
@@ -206,7 +206,7 @@ impl Gate {
         let secrets = Secrets::default();
         let told = broadcast::Sender::new(CHANGES_WAITING);
         Self {
-            catalog,
+            catalog: Current::of(catalog),
             policy,
             limits,
             audit,
@@ -239,12 +239,12 @@ impl Gate {
     }
 
     fn page(&self, caller: &Caller, after: Option<&ToolId>, size: usize) -> ToolPage {
-        self.catalog.page(after, size, |spec| self.policy.shows(caller, spec))
+        self.catalog.now().page(after, size, |spec| self.policy.shows(caller, spec))
     }
 
     /// The tool that `name` spells; what the caller may not see is unknown.
-    pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<&Entry, CallError> {
-        self.catalog.find(name, |spec| self.policy.shows(caller, spec))
+    pub(crate) fn find(&self, caller: &Caller, name: &str) -> Result<Arc<Entry>, CallError> {
+        self.catalog.now().find(name, |spec| self.policy.shows(caller, spec))
     }
 }
 
@@ -253,7 +253,7 @@ impl Host {
     pub fn new(gate: Gate, jobs: Option<JobSettings>) -> Self {
         let gate = Arc::new(gate);
         let jobs = jobs.map(|settings| Jobs::new(gate.clone(), settings));
-        let schemas = gate.catalog.schemas.clone();
+        let schemas = gate.catalog.now().schemas.clone();
         let envelopes = Envelopes::new(EnvelopeSettings::default(), schemas, None);
         Self { gate, jobs, envelopes }
     }
@@ -264,8 +264,8 @@ impl Host {
     }
 
     /// The schemas that calls and envelopes are held against.
-    pub fn schemas(&self) -> &Arc<SchemaRegistry> {
-        &self.gate.catalog.schemas
+    pub fn schemas(&self) -> Arc<SchemaRegistry> {
+        self.gate.catalog.now().schemas.clone()
     }
 
     /// What makes envelopes of what it answers.
@@ -294,8 +294,9 @@ impl Host {
         let what = if may_ask { rounds::what(&request) } else { String::new() };
         let told = asker.given();
         let asker = if state.is_some() || !told.is_empty() {
-            let given = self.gate.rounds.answered(&caller, &what, state.as_deref(), told)?;
-            let asker = Asker::again(asker.can(), given);
+            let answered = self.gate.rounds.answered(&caller, &what, state.as_deref(), told)?;
+            let (given, note) = answered;
+            let asker = Asker::again(asker.can(), given).with_note(note);
             if state.is_some() { asker } else { asker.unasked() }
         } else {
             asker
@@ -323,7 +324,8 @@ impl Host {
         };
         match outcome {
             Err(CallError::Asks { questions }) => {
-                let state = self.gate.rounds.seal(&asking, &what, given.given(), &questions)?;
+                let known = (given.given(), given.noted());
+                let state = self.gate.rounds.seal(&asking, &what, known, &questions)?;
                 Ok(Answer::Asks { questions, state })
             }
             other => other,
@@ -336,13 +338,17 @@ impl Host {
         let reader = |call| Reader::new(&self.gate, call);
         match request {
             Request::ListTools { after } => {
+                self.gate.catalog.listed().await;
                 let size = self.gate.settings.page_size;
                 Ok(Answer::Tools(self.gate.page(&caller, after.as_ref(), size)))
             }
-            Request::Discover => Ok(Answer::Everything {
-                tools: self.gate.page(&caller, None, usize::MAX).tools,
-                prompts: reader(call).all_prompts().await?,
-            }),
+            Request::Discover => {
+                self.gate.catalog.listed().await;
+                Ok(Answer::Everything {
+                    tools: self.gate.page(&caller, None, usize::MAX).tools,
+                    prompts: reader(call).all_prompts().await?,
+                })
+            }
             Request::Refuse(why) => Err(pipeline::refuse(&self.gate, &call, why).await),
             Request::RefuseCall { tool, why } => {
                 let call = Call { tool, ..call };
@@ -410,14 +416,27 @@ impl Host {
         tool: &str,
         input: Value,
     ) -> Result<Explained, CallError> {
-        let entry = self.gate.catalog.find(tool, |_| true)?;
+        let entry = self.gate.catalog.now().find(tool, |_| true)?;
         let input = entry.tool().normalised(input);
-        validate::input(entry, &input)?;
+        validate::input(&entry, &input)?;
         Ok(self.gate.policy.explain(caller, entry.spec(), &input))
     }
 
     async fn call(&self, mut call: Call) -> Result<Answer, CallError> {
         pipeline::run(&self.gate, &mut call, None).await.map(Answer::Output)
+    }
+
+    /// Offers `tools` in place of those that `owner` offered before, beside all others, and tells
+    /// that there are others. Gives back those that cannot be offered, and why.
+    pub fn offer(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<(ToolId, CatalogError)> {
+        let refused = self.gate.catalog.offer(owner, tools);
+        self.gate.library.changes.tell(&Change::Tools);
+        refused
+    }
+
+    /// Has lists of tools wait for `listed`.
+    pub fn lists_after(&self, listed: Arc<dyn Listed>) {
+        self.gate.catalog.lists_after(listed);
     }
 
     /// Hears what changes from now on. Who is too far behind is told that it missed some.

@@ -35,7 +35,7 @@ impl Patience {
         if asker.can() == Askable::default() {
             return asker.clone();
         }
-        asker.asking_by(Arc::new(Counted { asker: asker.clone(), patience: self.clone() }))
+        asker.asking_through(Arc::new(Counted { asker: asker.clone(), patience: self.clone() }))
     }
 
     /// Waits until `deadline` is over, and however long answers took; gives how long that was.

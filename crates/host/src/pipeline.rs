@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
     AnyPrompt, Arguments, AsJob, BoxFuture, Call, CallError, Caller, Contents, Ctx, Ending, Output,
-    PromptText, Ran, Resources, ToolError, ToolSpec,
+    PromptText, Ran, Resources, ToolError,
 };
 
 use crate::audit::{Measured, OpenRecord};
+use crate::catalog::Entry;
 use crate::known::Known;
 use crate::limits::Slot;
 use crate::patience::Patience;
@@ -33,6 +34,10 @@ pub(crate) async fn run(
     call: &mut Call,
     slot: Option<Slot>,
 ) -> Result<Output, CallError> {
+    if !gate.catalog.knows(&call.tool) {
+        // Boxed, or each call would have room for it.
+        Box::pin(gate.catalog.listed()).await;
+    }
     let record = begin_record(gate, call).await?;
     let (by, secrets) = (By::of(gate, call), gate.secrets.of_call(&call.input));
     let known = seen_to_begin(gate, call);
@@ -135,7 +140,8 @@ fn seen_to_begin(gate: &Gate, call: &mut Call) -> Known {
         return Known::default();
     }
     let found = gate.find(&call.caller, &call.tool);
-    Known::of(gate, call, found.map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id)))
+    let called = found.as_ref().map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id));
+    Known::of(gate, call, called)
 }
 
 /// What `work` comes to, though it panics.
@@ -225,10 +231,10 @@ async fn pass(
         return Err(CallError::NeedsJob { tool: entry.spec().id.to_string() });
     }
     let input = entry.tool().normalised(call.input.take());
-    validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
-    validate::input(entry, &input)?;
+    validate::mirrored(&entry, &input, call.beside.mirrored.as_deref())?;
+    validate::input(&entry, &input)?;
     let permit = known.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
-    confirm::before(gate, entry, call, &input, &permit).await?;
+    confirm::before(gate, &entry, call, &input, &permit).await?;
     let slot = match slot {
         Some(slot) => slot,
         None => gate.limits.admit(&call.caller, entry.spec(), &call.cancel).await?,
@@ -236,16 +242,16 @@ async fn pass(
     let stand = known.stand(gate, entry.spec().deadline, call);
     let work = entry.tool().run(&stand.ctx, input);
     let output = run_bounded(gate, &stand, work, permit, slot).await?;
-    validate::output(gate.settings.output_check, entry, &output)?;
+    validate::output(gate.settings.output_check, &entry, &output)?;
     Ok(output)
 }
 
 /// Looks whether a job would pass the gate now, and asks what is to be asked before. It leaves a
 /// record only if it would not: what is accepted leaves its own when it runs.
-pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(&ToolSpec, Call), CallError> {
+pub(crate) async fn accept(gate: &Gate, call: Call) -> Result<(Arc<Entry>, Call), CallError> {
     let known = Known::default();
     match caught(look(gate, &call, &known)).await {
-        Ok(spec) => Ok((spec, call)),
+        Ok(entry) => Ok((entry, call)),
         Err(why) => Err(refused(gate, &call, known, why).await),
     }
 }
@@ -263,7 +269,8 @@ async fn refused(gate: &Gate, call: &Call, known: Known, why: CallError) -> Call
                 record.takes(&call.input, || gate.find(&call.caller, &call.tool).is_ok());
             }
             let found = gate.find(&call.caller, &call.tool);
-            let called = found.map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id));
+            let called =
+                found.as_ref().map_or(Called::NoTool, |entry| Called::Tool(&entry.spec().id));
             let known = known.seen_by(gate, call, called);
             if let Err(limited) = By::of(gate, call).counted(gate, &why) {
                 known.ends_unrecorded(record, &limited);
@@ -276,18 +283,18 @@ async fn refused(gate: &Gate, call: &Call, known: Known, why: CallError) -> Call
     }
 }
 
-async fn look<'g>(gate: &'g Gate, call: &Call, known: &Known) -> Result<&'g ToolSpec, CallError> {
+async fn look(gate: &Gate, call: &Call, known: &Known) -> Result<Arc<Entry>, CallError> {
     let entry = gate.find(&call.caller, &call.tool)?;
     let input = entry.tool().normalised(call.input.clone());
-    validate::mirrored(entry, &input, call.beside.mirrored.as_deref())?;
-    validate::input(entry, &input)?;
+    validate::mirrored(&entry, &input, call.beside.mirrored.as_deref())?;
+    validate::input(&entry, &input)?;
     let permit = known.by(gate.policy.authorise(&call.caller, entry.spec(), &input))?;
     if entry.spec().job == AsJob::Never {
         return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
     }
-    confirm::before(gate, entry, call, &input, &permit).await?;
+    confirm::before(gate, &entry, call, &input, &permit).await?;
     gate.limits.take(&call.caller, entry.spec())?;
-    Ok(entry.spec())
+    Ok(entry)
 }
 
 /// Where a call stands once it is let in: what its tool knows of it, and when it must be over.
@@ -317,6 +324,7 @@ impl Stand {
             asker: patience.counted(&call.asker),
             spent: gate.limits.spent(&call.caller),
             trace: call.beside.trace.clone(),
+            as_job: call.job.is_some() || call.beside.as_job,
             ran: Ran::default(),
         };
         Self { ctx, cancel: call.cancel.clone(), allowed, patience, _veil: veil }

@@ -42,6 +42,9 @@ struct State {
     given: Given,
     /// What is asked now.
     open: BTreeSet<String>,
+    /// What the tool wants to know again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 impl Rounds {
@@ -58,13 +61,13 @@ impl Rounds {
         &self,
         caller: &Caller,
         what: &str,
-        given: Given,
+        (given, note): (Given, Option<String>),
         questions: &Questions,
     ) -> Result<String, CallError> {
         let until = Timestamp::now().as_second() + GOOD_FOR.as_secs().cast_signed();
         let (caller, what) = (caller.name.to_string(), what.to_owned());
         let open = questions.keys().cloned().collect();
-        let state = State { until, caller, what, given, open };
+        let state = State { until, caller, what, given, open, note };
         let mut bytes = serde_json::to_vec(&state).map_err(|err| CallError::Failed {
             message: "what was answered so far cannot be remembered".to_owned(),
             cause: err.to_string(),
@@ -85,18 +88,18 @@ impl Rounds {
 
     /// What was answered: before, as `sealed` says, and in `given`, as far as it says that it was
     /// asked. A client that knows what it will be asked may answer with its first request, which
-    /// has no state yet.
+    /// has no state yet. And what the tool had noted.
     pub(crate) fn answered(
         &self,
         caller: &Caller,
         what: &str,
         sealed: Option<&str>,
         given: Given,
-    ) -> Result<Given, CallError> {
-        let Some(sealed) = sealed else { return Ok(given) };
-        let State { given: mut all, open, .. } = self.open(caller, what, sealed)?;
+    ) -> Result<(Given, Option<String>), CallError> {
+        let Some(sealed) = sealed else { return Ok((given, None)) };
+        let State { given: mut all, open, note, .. } = self.open(caller, what, sealed)?;
         all.extend(given.into_iter().filter(|(key, _)| open.contains(key)));
-        Ok(all)
+        Ok((all, note))
     }
 
     fn open(&self, caller: &Caller, what: &str, sealed: &str) -> Result<State, CallError> {
@@ -204,7 +207,7 @@ mod tests {
     }
 
     fn sealed(rounds: &Rounds, caller: &Caller) -> String {
-        rounds.seal(caller, "this", Given::new(), &asked()).expect("it is short")
+        rounds.seal(caller, "this", (Given::new(), None), &asked()).expect("it is short")
     }
 
     #[test]
@@ -239,9 +242,9 @@ mod tests {
         let told = || Told::Choice(Choice::Declined);
         let given = Given::from([("q".to_owned(), told()), ("other".to_owned(), told())]);
         let answered = rounds.answered(&caller, "this", Some(&sealed), given);
-        assert_eq!(answered.expect("it opens"), Given::from([("q".to_owned(), told())]));
+        assert_eq!(answered.expect("it opens").0, Given::from([("q".to_owned(), told())]));
         let long = Given::from([("x".repeat(STATE_BYTES_MAX), told())]);
-        let refused = rounds.seal(&caller, "this", long, &asked());
+        let refused = rounds.seal(&caller, "this", (long, None), &asked());
         assert!(matches!(refused, Err(CallError::TooLarge { .. })));
     }
 

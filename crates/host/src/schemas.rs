@@ -258,6 +258,19 @@ impl SchemaRegistry {
         }
     }
 
+    /// Compiles what calls of one tool are held against.
+    ///
+    /// # Errors
+    /// With the first that is none.
+    pub(crate) fn check_one(io: &ToolIoValidators) -> Result<(), (Side, String)> {
+        for side in [Side::Input, Side::Output] {
+            for checker in io.checkers(side) {
+                checker.compiled().map_err(|why| (side, why.to_owned()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Compiles the schemas of all tools.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Arguments, CallError, Output, Problem, PromptSpec};
+use toolgate_contract::{Arguments, CallError, Ending, Output, Problem, PromptSpec};
 
 use crate::catalog::Entry;
 use crate::mirrored;
@@ -54,7 +54,8 @@ pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<()
 
 /// Whether `output` satisfies the tool's schema, as far as `check` cares.
 pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Result<(), CallError> {
-    if check == OutputCheck::Off || !output.structured {
+    // What says that it failed need not have the shape of what succeeds.
+    if check == OutputCheck::Off || !output.structured || output.ending == Ending::ToolFailed {
         return Ok(());
     }
     let problems = entry.io.output_problems(&output.value);

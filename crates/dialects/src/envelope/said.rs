@@ -91,6 +91,7 @@ impl EnvelopeTicket {
         let ending = match output.ending {
             Ending::Done => "done",
             Ending::ProgramFailed => "program_failed",
+            Ending::ToolFailed => "tool_failed",
         };
         let mut metadata = json!({ "version": TOOL_VERSION, "ending": ending });
         if let Some(note) = &output.text.note {

@@ -18,6 +18,8 @@ use super::ticket::McpTicket;
 use crate::rpc::written;
 use crate::{Asking, Heard};
 
+/// What a call knows a question by, where the wire has no words for that.
+pub const QUESTION_KEY: &str = "io.toolgate/key";
 const ELICIT: &str = "elicitation/create";
 const SAMPLE: &str = "sampling/createMessage";
 const ROOTS: &str = "roots/list";
@@ -132,17 +134,17 @@ pub(crate) fn input_requests(questions: &Questions, revision: &Revision) -> Valu
 }
 
 /// A question as a request of the server's, under `id`, and of `task` if it is one's; `None` where
-/// the revision has no words for it.
+/// the revision has no words for it. What the call knows it by goes with it, for whoever stands
+/// between and asks a client that answers by that.
 pub(crate) fn request(
-    id: &str,
+    (id, key): (&str, &str),
     question: &Question,
     revision: &Revision,
     task: Option<JobId>,
 ) -> Option<Bytes> {
     let (method, mut params) = spelled(question, revision)?;
-    if let Some(task) = task {
-        params["_meta"] = related(task);
-    }
+    params["_meta"] = task.map_or_else(|| json!({}), related);
+    params["_meta"][QUESTION_KEY] = json!(key);
     let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     Some(written(&request))
 }

@@ -16,6 +16,7 @@ mod hearing;
 mod tasks;
 mod asking;
 mod listening;
+pub mod upstream;
 
 #[cfg(fuzzing)]
 pub(crate) use cursor::check as check_cursor;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use http::Method;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use toolgate_contract::{Askable, Frame, Head, Level, Reply, Request, fold};
+use toolgate_contract::{Askable, Frame, Head, Level, Reply, Request};
 
 pub use revision::{
     Asks, BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes, Shows, Tasks,
@@ -56,7 +57,7 @@ const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// A tool id as MCP spells it: in `[A-Za-z0-9_-]`, which model APIs accept.
 pub(crate) fn spell(id: &str) -> String {
-    fold(id).into_owned()
+    id.replace('.', "_")
 }
 
 /// The dialect.

@@ -124,9 +124,11 @@ impl Ticket for McpTicket {
         }
     }
 
-    fn question(&self, id: &str, question: &Question) -> Option<Bytes> {
+    fn question(&self, id: &str, key: &str, question: &Question) -> Option<Bytes> {
         match self.revision.era {
-            Era::Session => asking::request(id, question, self.revision, self.hearing.task()),
+            Era::Session => {
+                asking::request((id, key), question, self.revision, self.hearing.task())
+            }
             Era::Stateless => None,
         }
     }
@@ -235,7 +237,7 @@ impl McpTicket {
         CallResult {
             content: texts.chain(blocks).collect(),
             structured_content: structured.then_some(value),
-            is_error: *ending == Ending::ProgramFailed,
+            is_error: *ending != Ending::Done,
             stamp: self.stamp(None),
         }
     }

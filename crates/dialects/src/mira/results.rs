@@ -32,10 +32,10 @@ pub(super) fn contracted(called: &Called, output: &Output) -> Result<Value, Refu
 /// When it failed without a result that says so.
 pub(super) fn any(output: &Output) -> Result<Value, Refusal> {
     let is_told = output.value.get("exit_code").is_some();
-    if output.ending == Ending::ProgramFailed && !is_told {
-        let why = match output.text.body.as_str() {
-            "" => "the tool failed and does not say why",
-            body => body,
+    if output.ending != Ending::Done && !is_told {
+        let why = match output.read() {
+            said if said.is_empty() => "the tool failed and does not say why".into(),
+            said => said,
         };
         return Err(Refusal::new(Code::Internal, why));
     }

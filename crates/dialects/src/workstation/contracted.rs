@@ -379,6 +379,7 @@ impl Contracted {
     pub(crate) fn tells(&self, ending: Ending) -> bool {
         match (ending, self.does) {
             (Ending::Done, _) | (Ending::ProgramFailed, Does::Project | Does::Run) => true,
+            (Ending::ToolFailed, _) => false,
             (
                 Ending::ProgramFailed,
                 Does::Read

@@ -326,6 +326,10 @@ impl CallTicket {
                 };
                 self.failure(&Failure::new(FAILED, why).with_data(self.data(&printed)))
             }
+            Ending::ToolFailed => {
+                let failure = Failure::new(FAILED, output.read());
+                self.failure(&failure.with_data(self.data(&printed)))
+            }
         }
     }
 

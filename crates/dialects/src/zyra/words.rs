@@ -58,7 +58,7 @@ impl<'a> Printed<'a> {
         let body = output.text.body.as_str();
         match (exit_code, output.ending) {
             (None, Ending::Done) => Self { stdout: body.into(), ..Self::default() },
-            (Some(_), _) | (None, Ending::ProgramFailed) => Self {
+            (Some(_), _) | (None, Ending::ProgramFailed | Ending::ToolFailed) => Self {
                 stdout: output.printed(Stream::Stdout).unwrap_or(body.into()),
                 stderr: told(output.printed(Stream::Stderr).unwrap_or_default(), &output.value),
                 exit_code,

@@ -107,7 +107,7 @@ fn said_to(ask: &Ask) -> Vec<Reply> {
             let _ = ask.ticket.told(&question, &Heard::Result(result));
         }
         let _ = ask.ticket.told(&question, &Heard::Error(odd.into()));
-        ask.ticket.question(odd, &question)
+        ask.ticket.question(odd, odd, &question)
     };
     let questions = QUESTIONS.into_iter().filter_map(question);
     let said = events.chain(followed).chain(questions).map(Reply::json).collect::<Vec<_>>();

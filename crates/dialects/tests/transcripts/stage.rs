@@ -289,7 +289,7 @@ impl Stage {
         if kind == "question" {
             let (id, question) = rest.split_once(' ').expect("question ID QUESTION");
             let question: Question = read(question);
-            let said = ticket.question(id, &question);
+            let said = ticket.question(id, "key", &question);
             self.questions.insert(id.to_owned(), (ticket, question));
             return written(Over::Line, said.map(Reply::json).as_ref());
         }

@@ -162,7 +162,7 @@ fn how_asked(asking: &Asking) -> String {
     }
 }
 
-fn came_beside(Beside { mirrored, trace, session: _, transport: _ }: &Beside) -> String {
+fn came_beside(Beside { mirrored, trace, session: _, transport: _, as_job: _ }: &Beside) -> String {
     let mirrored = match mirrored.as_deref() {
         None => String::new(),
         Some([]) => ", nothing said beside".to_owned(),

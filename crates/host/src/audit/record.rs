@@ -200,6 +200,7 @@ pub(crate) fn outcome(end: Result<Ending, &CallError>) -> &'static str {
     match end {
         Ok(Ending::Done) => "ok",
         Ok(Ending::ProgramFailed) => "program_failed",
+        Ok(Ending::ToolFailed) => "tool_failed",
         Err(error) => error.reason(),
     }
 }

@@ -128,9 +128,13 @@ impl Jobs {
 
     /// Accepts a job: once this returns, it is never lost.
     pub(crate) async fn start(&self, wanted: Wanted) -> Result<Answer, CallError> {
-        let Wanted { call, terms, later } = wanted;
+        let Wanted { mut call, terms, later } = wanted;
+        call.beside.as_job = true;
         let jobs = &self.0;
-        let (spec, call) = pipeline::accept(&jobs.gate, call).await?;
+        let (entry, mut call) = pipeline::accept(&jobs.gate, call).await?;
+        if terms.answer_within.is_some() && entry.tool().is_done(&call.caller, &call.input) {
+            return pipeline::run(&jobs.gate, &mut call, None).await.map(Answer::Output);
+        }
         if let Some(why) = jobs.waits_too_many(&call.caller) {
             return Err(pipeline::refuse(&jobs.gate, &call, why).await);
         }
@@ -139,6 +143,7 @@ impl Jobs {
             terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
         let cancel = call.cancel.clone();
         let id = JobId::of(u128::from_le_bytes(random()?));
+        let spec = entry.spec();
         let (tool, priority, as_job) = (spec.id.clone(), spec.priority, spec.job);
         let caller = call.caller.clone();
         // As it is accepted, however far it is once that is told.

@@ -57,20 +57,22 @@ impl Inner {
         let Ok(store) = self.store().await else { return self.let_go(&live) };
         // Before it begins: one that only waits must not count as begun. A tool that is not on
         // offer any more needs none to be refused.
-        let slot = match self.gate.catalog.spec(&job.tool) {
-            Some(spec) => match self.gate.limits.admit_job(&job.caller, spec, &live.cancel).await {
-                Ok(slot) => Some(slot),
-                Err(why) if live.is_unwanted() => {
-                    let kept = store.job(job.id).await.ok().flatten();
-                    self.finish(store, &live, End::canceled()).await;
-                    if let Some(kept) = kept {
-                        self.record(job.id, &job.tool, kept.caller, why).await;
+        let slot = match self.gate.catalog.now().entry(&job.tool) {
+            Some(entry) => {
+                match self.gate.limits.admit_job(&job.caller, entry.spec(), &live.cancel).await {
+                    Ok(slot) => Some(slot),
+                    Err(why) if live.is_unwanted() => {
+                        let kept = store.job(job.id).await.ok().flatten();
+                        self.finish(store, &live, End::canceled()).await;
+                        if let Some(kept) = kept {
+                            self.record(job.id, &job.tool, kept.caller, why).await;
+                        }
+                        return;
                     }
-                    return;
+                    // The server stops, and the next one goes on.
+                    Err(_) => return self.let_go(&live),
                 }
-                // The server stops, and the next one goes on.
-                Err(_) => return self.let_go(&live),
-            },
+            }
             None => None,
         };
         let (begun, at) = loop {
@@ -161,7 +163,9 @@ impl Inner {
         }
         let state = match &outcome {
             Ok(Output { ending: Ending::Done, .. }) => JobState::Succeeded,
-            Ok(Output { ending: Ending::ProgramFailed, .. }) => JobState::Failed,
+            Ok(Output { ending: Ending::ProgramFailed | Ending::ToolFailed, .. }) => {
+                JobState::Failed
+            }
             Err(CallError::Canceled) => JobState::Canceled,
             Err(_) => JobState::Failed,
         };
@@ -274,14 +278,14 @@ impl Inner {
     /// from whoever called it, and another may not.
     fn may_go_on_with(&self, orphan: &Orphan) -> bool {
         let interrupted = orphan.state == JobState::Running && !self.may_run_again(&orphan.tool);
-        let is_hidden = self.gate.catalog.spec(&orphan.tool).is_some()
+        let is_hidden = self.gate.catalog.now().entry(&orphan.tool).is_some()
             && self.gate.find(&orphan.caller, orphan.tool.as_str()).is_err();
         interrupted || !is_hidden
     }
 
     /// Whether running the tool twice does no more than running it once.
     fn may_run_again(&self, tool: &ToolId) -> bool {
-        self.gate.catalog.spec(tool).is_some_and(|spec| spec.idempotent)
+        self.gate.catalog.now().entry(tool).is_some_and(|entry| entry.spec().idempotent)
     }
 
     pub(super) fn enqueue(
@@ -292,7 +296,7 @@ impl Inner {
         priority: i32,
         created: Timestamp,
     ) {
-        let at_once = self.gate.catalog.spec(&tool).and_then(|spec| spec.at_once);
+        let at_once = self.gate.catalog.now().entry(&tool).and_then(|entry| entry.spec().at_once);
         self.queue().push(priority, created, Waiting { id, caller, tool, at_once });
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use governor::clock::{Clock, MonotonicClock};
@@ -36,6 +36,8 @@ pub struct Rate {
 pub(super) struct Rates<C: Clock = MonotonicClock> {
     rules: Vec<(Pattern, Quota)>,
     buckets: HashMap<ToolId, Buckets<C>>,
+    /// Those of tools that were not there from the start; none where no rule matches one.
+    later: RwLock<HashMap<ToolId, Option<Arc<Buckets<C>>>>>,
     clock: C,
 }
 
@@ -61,7 +63,12 @@ impl<C: Clock + Clone> Rates<C> {
             let quota = Quota::with_period(one).expect("not zero").allow_burst(*burst);
             Ok((Pattern::new(SETTING, tools)?, quota))
         });
-        Ok(Self { rules: rules.collect::<Result<_, _>>()?, buckets: HashMap::new(), clock })
+        Ok(Self {
+            rules: rules.collect::<Result<_, _>>()?,
+            buckets: HashMap::new(),
+            later: RwLock::default(),
+            clock,
+        })
     }
 
     /// Refuses rules that match none of `tools`.
@@ -77,11 +84,30 @@ impl<C: Clock + Clone> Rates<C> {
 
     /// Takes one call of `caller` from its bucket for `spec`, or says when there will be one.
     pub(super) fn take(&self, caller: &Caller, spec: &ToolSpec) -> Result<(), CallError> {
-        let Some(buckets) = self.buckets.get(&spec.id) else { return Ok(()) };
-        buckets.take(caller, &self.clock).map_err(|retry_after| CallError::Limited {
+        let refused = |buckets: &Buckets<C>, retry_after| CallError::Limited {
             message: format!("`{}` is called too often: {}", spec.id, buckets.bounds()),
             retry_after,
-        })
+        };
+        if let Some(buckets) = self.buckets.get(&spec.id) {
+            return buckets.take(caller, &self.clock).map_err(|after| refused(buckets, after));
+        }
+        match self.of_later(spec) {
+            Some(it) => it.take(caller, &self.clock).map_err(|after| refused(&it, after)),
+            None => Ok(()),
+        }
+    }
+
+    /// The buckets of a tool that was not there from the start.
+    fn of_later(&self, spec: &ToolSpec) -> Option<Arc<Buckets<C>>> {
+        let known = self.later.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&spec.id) {
+            return known.clone();
+        }
+        drop(known);
+        let rule = self.rules.iter().find(|(rule, _)| rule.holds(spec));
+        let buckets = rule.map(|(_, quota)| Arc::new(Buckets::new(*quota, self.clock.clone())));
+        let mut later = self.later.write().unwrap_or_else(PoisonError::into_inner);
+        later.entry(spec.id.clone()).or_insert(buckets).clone()
     }
 }
 

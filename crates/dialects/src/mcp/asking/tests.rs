@@ -155,8 +155,8 @@ fn each_revision_asks_in_its_own_words() {
 fn a_form_of_several_choices_has_no_words_before_there_were_any() {
     let schema = json!({ "properties": { "all": { "type": "array" } } });
     let question = Question::Form { message: "Which?".into(), schema };
-    assert_eq!(request("1", &question, revision("2025-06-18"), None), None);
-    assert!(request("1", &question, revision("2025-11-25"), None).is_some());
+    assert_eq!(request(("1", "k"), &question, revision("2025-06-18"), None), None);
+    assert!(request(("1", "k"), &question, revision("2025-11-25"), None).is_some());
 }
 
 #[test]
@@ -171,7 +171,8 @@ fn a_model_is_asked_with_all_that_the_tool_said_and_nothing_of_it_replaces_the_r
     sampling.messages.push(Said { role: Role::Assistant, content: link });
     let sound = Content::audio("audio/wav", vec![1, 2, 3]);
     sampling.messages.push(Said { role: Role::User, content: sound });
-    let bytes = request("q1", &Question::Sample(Box::new(sampling)), revision("2024-11-05"), None);
+    let bytes =
+        request(("q1", "k"), &Question::Sample(Box::new(sampling)), revision("2024-11-05"), None);
     let said: Value = serde_json::from_slice(&bytes.expect("words")).expect("JSON");
     let text = |role, text| json!({ "role": role, "content": { "type": "text", "text": text } });
     assert_eq!(
@@ -181,6 +182,7 @@ fn a_model_is_asked_with_all_that_the_tool_said_and_nothing_of_it_replaces_the_r
             "id": "q1",
             "method": "sampling/createMessage",
             "params": {
+                "_meta": { QUESTION_KEY: "k" },
                 "messages": [
                     text("user", "Hello"),
                     text("assistant", "file:///a"),
@@ -199,8 +201,8 @@ fn a_model_is_given_tools_only_where_there_are_words_for_it() {
     let mut sampling = Sampling::of("Hello", 100);
     sampling.more.insert("tools".into(), json!([]));
     let question = Question::Sample(Box::new(sampling));
-    assert_eq!(request("1", &question, revision("2025-06-18"), None), None);
-    assert!(request("1", &question, revision("2025-11-25"), None).is_some());
+    assert_eq!(request(("1", "k"), &question, revision("2025-06-18"), None), None);
+    assert!(request(("1", "k"), &question, revision("2025-11-25"), None).is_some());
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! What a server asks of whoever called, and the answer as it is told to it.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Choice, Question, Role, Said, Sampling, Told};
+
+use super::read;
+
+/// What `method` with `params` asks, known by `key` where it has no name of its own.
+///
+/// # Errors
+/// When it asks nothing that we know, with what is wrong.
+pub fn question(method: &str, params: &Value, key: &str) -> Result<Question, String> {
+    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    match method {
+        "elicitation/create" => {
+            let message = text("message").ok_or("`message` is not there")?;
+            match params.get("mode").and_then(Value::as_str) {
+                Some("url") => Ok(Question::Visit {
+                    message,
+                    url: text("url").ok_or("`url` is not there")?,
+                    id: text("elicitationId").unwrap_or_else(|| key.to_owned()),
+                }),
+                Some("form") | None => {
+                    let schema = params.get("requestedSchema").cloned();
+                    let schema = schema.ok_or("`requestedSchema` is not there")?;
+                    Ok(Question::Form { message, schema })
+                }
+                Some(other) => Err(format!("nobody is asked in the mode `{other}`")),
+            }
+        }
+        "sampling/createMessage" => sampling(params).map(|it| Question::Sample(Box::new(it))),
+        "roots/list" => Ok(Question::Roots),
+        other => Err(format!("`{other}` is nothing that is asked of a client")),
+    }
+}
+
+fn sampling(params: &Value) -> Result<Sampling, String> {
+    let mut more = params.as_object().cloned().unwrap_or_default();
+    let messages = match more.remove("messages") {
+        Some(Value::Array(messages)) => messages,
+        Some(_) | None => return Err("`messages` is no list".to_owned()),
+    };
+    let max_tokens = more.remove("maxTokens").and_then(|most| most.as_u64());
+    let system = match more.remove("systemPrompt") {
+        Some(Value::String(system)) => Some(system),
+        Some(_) | None => None,
+    };
+    more.remove("_meta");
+    let mut said = Vec::with_capacity(messages.len());
+    for message in &messages {
+        let role = match message.get("role").and_then(Value::as_str) {
+            Some("assistant") => Role::Assistant,
+            Some("user") => Role::User,
+            Some(_) | None => return Err("a message has no `role`".to_owned()),
+        };
+        let content = message.get("content").ok_or("a message has no `content`")?;
+        let blocks = match content {
+            Value::Array(blocks) => blocks.as_slice(),
+            block => std::slice::from_ref(block),
+        };
+        said.extend(blocks.iter().map(|block| Said { role, content: read::content(block) }));
+    }
+    let max_tokens = max_tokens.ok_or("`maxTokens` is no number")?;
+    Ok(Sampling { messages: said, system, max_tokens, more })
+}
+
+/// What was `told`, as the result of the request that asked.
+pub fn answer(told: &Told) -> Value {
+    match told {
+        Told::Choice(Choice::Accepted(content)) => {
+            json!({ "action": "accept", "content": content })
+        }
+        Told::Choice(Choice::Declined) => json!({ "action": "decline" }),
+        Told::Choice(Choice::Canceled) => json!({ "action": "cancel" }),
+        Told::Sampled(sampled) => sampled.raw.clone(),
+        Told::Roots(roots) => {
+            let roots = roots.iter().map(|root| {
+                let mut said = Map::from_iter([("uri".to_owned(), json!(root.uri))]);
+                if let Some(name) = &root.name {
+                    said.insert("name".into(), json!(name));
+                }
+                Value::Object(said)
+            });
+            json!({ "roots": roots.collect::<Vec<_>>() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::Shape;
+
+    use super::*;
+
+    #[test]
+    fn each_question_is_read_as_what_it_asks() {
+        let form = json!({ "message": "who?", "requestedSchema": { "type": "object" } });
+        let read = question("elicitation/create", &form, "k").expect("a form");
+        assert!(matches!(read, Question::Form { message, .. } if message == "who?"));
+        let visit = json!({ "mode": "url", "message": "go", "url": "https://a.example" });
+        let read = question("elicitation/create", &visit, "k").expect("a visit");
+        assert!(matches!(read, Question::Visit { id, .. } if id == "k"));
+        assert_eq!(question("roots/list", &Value::Null, "k"), Ok(Question::Roots));
+        assert!(question("ping", &Value::Null, "k").is_err());
+    }
+
+    #[test]
+    fn what_a_model_is_asked_keeps_all_that_is_said_of_it() {
+        let params = json!({
+            "messages": [{ "role": "user", "content": { "type": "text", "text": "hi" } }],
+            "maxTokens": 7, "systemPrompt": "be brief", "temperature": 0.5,
+        });
+        let Ok(Question::Sample(sampling)) = question("sampling/createMessage", &params, "k")
+        else {
+            panic!("it is a question");
+        };
+        assert_eq!(sampling.messages[0].content.shown, Shape::Text("hi".into()));
+        assert_eq!((sampling.max_tokens, sampling.system.as_deref()), (7, Some("be brief")));
+        assert_eq!(sampling.more["temperature"], 0.5);
+    }
+
+    #[test]
+    fn an_answer_is_told_in_the_words_it_was_asked_in() {
+        let yes = Told::Choice(Choice::Accepted(Map::from_iter([("n".into(), json!(1))])));
+        assert_eq!(answer(&yes), json!({ "action": "accept", "content": { "n": 1 } }));
+        assert_eq!(answer(&Told::Choice(Choice::Declined)), json!({ "action": "decline" }));
+    }
+}

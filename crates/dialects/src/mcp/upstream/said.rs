@@ -1,0 +1,111 @@
+//! What is said to a server.
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Askable, Level, Trace};
+
+use super::{Asks, Era, Revision, Tasks};
+
+const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// The extension by which a call becomes a task.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+
+/// What is said beside a request.
+#[derive(Default)]
+pub struct Beside<'a> {
+    /// What whoever is asked for can be asked.
+    pub can: Askable,
+    /// Whether a task is taken for an answer.
+    pub tasks: bool,
+    /// By which progress is told, if it is to be.
+    pub progress: Option<u64>,
+    /// From which level on lines are told, where a request says so.
+    pub log: Option<Level>,
+    /// Which trace it belongs to.
+    pub trace: Option<&'a Trace>,
+}
+
+/// Who we are.
+fn client_info() -> Value {
+    json!({ "name": "toolgate", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// What a client that can be asked `can` declares, which takes `tasks` for answers or does not.
+pub fn capabilities(can: Askable, tasks: bool, revision: &Revision) -> Value {
+    let mut said = Map::new();
+    let forms = !matches!(revision.asks, Asks::Samples);
+    let visits = matches!(revision.asks, Asks::NamedVisits | Asks::Visits);
+    if can.form && forms {
+        let mut modes = Map::new();
+        if visits {
+            modes.insert("form".into(), json!({}));
+            if can.visit {
+                modes.insert("url".into(), json!({}));
+            }
+        }
+        said.insert("elicitation".into(), Value::Object(modes));
+    }
+    if can.sample {
+        said.insert("sampling".into(), json!({}));
+    }
+    if can.roots {
+        let roots = match revision.era {
+            Era::Session => json!({ "listChanged": false }),
+            Era::Stateless => json!({}),
+        };
+        said.insert("roots".into(), roots);
+    }
+    if tasks && revision.tasks == Tasks::Extension {
+        said.insert("extensions".into(), json!({ TASKS: {} }));
+    }
+    Value::Object(said)
+}
+
+/// The parameters of `initialize`, for whoever can be asked `can`.
+pub fn handshake(can: Askable, revision: &Revision) -> Value {
+    json!({
+        "protocolVersion": revision.name,
+        "capabilities": capabilities(can, false, revision),
+        "clientInfo": client_info(),
+    })
+}
+
+/// The parameters of `server/discover`.
+pub fn discover(revision: &Revision) -> Value {
+    request(Map::new(), &Beside::default(), revision)
+}
+
+/// `params` with all that `revision` has a request say of itself.
+pub fn request(mut params: Map<String, Value>, beside: &Beside<'_>, revision: &Revision) -> Value {
+    let Beside { can, tasks, progress, log, trace } = beside;
+    let mut meta = match params.remove("_meta") {
+        Some(Value::Object(meta)) => meta,
+        Some(_) | None => Map::new(),
+    };
+    if let Some(token) = progress {
+        meta.insert("progressToken".into(), json!(token));
+    }
+    if let Some(trace) = trace {
+        meta.insert("traceparent".into(), json!(trace.parent));
+        let more = [("tracestate", &trace.state), ("baggage", &trace.baggage)];
+        for (name, said) in more {
+            if let Some(said) = said {
+                meta.insert(name.into(), json!(said));
+            }
+        }
+    }
+    if revision.era == Era::Stateless {
+        meta.insert(PROTOCOL_VERSION.into(), json!(revision.name));
+        meta.insert(CLIENT_CAPABILITIES.into(), capabilities(*can, *tasks, revision));
+        meta.insert(CLIENT_INFO.into(), client_info());
+        if let Some(level) = log {
+            meta.insert(LOG_LEVEL.into(), json!(level));
+        }
+    }
+    if !meta.is_empty() {
+        params.insert("_meta".into(), Value::Object(meta));
+    }
+    Value::Object(params)
+}
