@@ -5,6 +5,7 @@
 
 mod suite;
 mod server;
+mod through;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -15,6 +16,7 @@ use crate::setup;
 use crate::shell::{cargo, checkout, run};
 use server::Server;
 use suite::{Outcome, Scenario, Suite};
+use through::Edge;
 
 /// The revisions that the suite has servers held against.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
@@ -30,6 +32,10 @@ pub(crate) struct Wanted {
     revision: Option<String>,
     /// Whether what the suite wrote down is kept.
     keep: bool,
+    /// Whether the example is held through toolgate.
+    through: bool,
+    /// Only where the name of the edge has this in it, e.g. `2025-03-26 over stdio`.
+    edge: Option<String>,
 }
 
 /// What came of a revision.
@@ -55,10 +61,22 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
                 wanted.revision = Some(revision.clone());
             }
             "--keep" => wanted.keep = true,
-            other => bail!("`{other}` is none of --scenario NAME, --revision REVISION, --keep"),
+            "--through" => wanted.through = true,
+            "--edge" => wanted.edge = Some(value()?.clone()),
+            other => bail!(
+                "`{other}` is none of --scenario NAME, --revision REVISION, --keep, --through, \
+                 --edge EDGE"
+            ),
         }
     }
     setup::node()?;
+    if wanted.through {
+        // As the tests have it built, so that neither builds it anew for the other.
+        let packages = ["--package", "toolgate", "--package", "example-everything"];
+        let words = [&["build", "--locked", "--features", "toolgate/qdrant"][..], &packages];
+        run(&cargo(), &words.concat())?;
+        return hold_through(&wanted);
+    }
     run(&cargo(), &["build", "--locked", "--package", "example-everything"])?;
     hold(&wanted)
 }
@@ -68,17 +86,71 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let runs = chosen(&all, wanted)?;
-
     let folder = Folder::make()?;
     let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
     eprintln!("\n==> conformance against {}", server.url);
-    let mut last = Vec::new();
+    let tallies = against(&suite, &chosen(&all, wanted)?, &server, &folder)?;
+    server.stop()?;
+    folder.leave(wanted.keep)?;
     let mut failed = 0;
+    for (revision, tally) in tallies {
+        println!("{revision}: {} passed, {} failed", tally.passed, tally.failed);
+        failed += tally.failed;
+    }
+    ensure!(failed == 0, "toolgate does not conform to MCP in {failed} checks, named above");
+    Ok(())
+}
+
+/// The same against the example behind toolgate, for every pair of edges.
+fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
+    let suite = Suite::installed()?;
+    let all = suite.scenarios()?;
+    let mut failed = 0;
+    for edge in Edge::all() {
+        let name = edge.to_string();
+        if wanted.edge.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
+            continue;
+        }
+        let folder = Folder::make()?;
+        let (server, behind) = edge.start(&folder.0)?;
+        eprintln!("\n==> conformance against {}, before {name}", server.url);
+        let mut runs = chosen(&all, wanted)?;
+        let mut beyond = 0;
+        for (_, scenarios) in &mut runs {
+            let before = scenarios.len();
+            scenarios.retain(|one| edge.has_words_for(&one.name));
+            beyond += before - scenarios.len();
+        }
+        if beyond > 0 {
+            eprintln!(
+                "{beyond} scenarios are left out: {name} has no words for what they are about"
+            );
+        }
+        let tallies = against(&suite, &runs, &server, &folder)?;
+        server.stop()?;
+        behind.map_or(Ok(()), Server::stop)?;
+        folder.leave(wanted.keep)?;
+        for (revision, Tally { passed, failed: not, .. }) in tallies {
+            println!("{revision} before {name}: {passed} passed, {not} failed");
+            failed += not;
+        }
+    }
+    ensure!(failed == 0, "what passes through toolgate breaks {failed} checks, named above");
+    Ok(())
+}
+
+/// What comes of every scenario in `runs` against `server`, by revision.
+fn against(
+    suite: &Suite,
+    runs: &[(&'static str, Vec<&Scenario>)],
+    server: &Server,
+    folder: &Folder,
+) -> anyhow::Result<Vec<(&'static str, Tally)>> {
+    let mut tallies = Vec::new();
     for (revision, scenarios) in runs {
         let begun = Instant::now();
         let mut tally = Tally::default();
-        for scenario in &scenarios {
+        for scenario in scenarios {
             let results = folder.0.join("results").join(revision).join(&scenario.name);
             let checks = suite.run(scenario, revision, &server.url, &results)?;
             for check in &checks {
@@ -102,16 +174,9 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
             begun.elapsed().as_secs_f64(),
             tally.skipped
         );
-        last.push(format!("{revision}: {} passed, {} failed", tally.passed, tally.failed));
-        failed += tally.failed;
+        tallies.push((*revision, tally));
     }
-    server.stop()?;
-    folder.leave(wanted.keep)?;
-    for line in last {
-        println!("{line}");
-    }
-    ensure!(failed == 0, "toolgate does not conform to MCP in {failed} checks, named above");
-    Ok(())
+    Ok(tallies)
 }
 
 /// The scenarios to run, by revision.

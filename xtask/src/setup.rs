@@ -26,7 +26,8 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     postgres()?;
     qdrant()?;
     zyra()?;
-    node()
+    node()?;
+    upstreams()
 }
 
 /// What even the quick tests need.
@@ -87,7 +88,7 @@ fn peers() -> anyhow::Result<()> {
 pub(crate) fn servers() -> anyhow::Result<()> {
     peers()?;
     node()?;
-    npm("servers", "bench/peers/servers", "the servers in TypeScript")?;
+    upstreams()?;
     let rmcp = checkout().join("bench/peers/rmcp").display().to_string();
     let home = tools().join("rmcp");
     once(&home, &checkout().join("bench/peers/rmcp/Cargo.lock"), || {
@@ -148,6 +149,13 @@ fn zyra() -> anyhow::Result<()> {
 /// The Node clients, MCP's conformance suite, and the newer Node they need.
 pub(crate) fn node() -> anyhow::Result<()> {
     npm("node", "tests/clients", "the Node clients")
+}
+
+/// The servers of others that ours is put before.
+fn upstreams() -> anyhow::Result<()> {
+    npm("servers", "tests/upstreams", "the servers in TypeScript")?;
+    let wanted = checkout().join("tests/upstreams/requirements.txt");
+    environment("upstreams", &wanted, "the servers in Python")
 }
 
 /// What the list in the folder `wanted` names, in `.tools/NAME`.

@@ -12,7 +12,7 @@ const KILLS: usize = 5;
 const FUZZ_SECONDS: u64 = 4;
 
 /// The tests that need nothing installed and take no longer than one waits.
-const EVERYDAY: &str = "not test(/^(clients|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests)::/) \
+const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests)::/) \
      and not test(/two_gibibytes/)";
 
 fn all(quick: bool) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::shell::{cargo, checkout, output};
 
 /// The arrows of ARCHITECTURE.md: which of our crates each may depend on, and no other.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("toolgate-contract", &[]),
     ("toolgate-transports", &["toolgate-contract"]),
     ("toolgate-dialects", &["toolgate-contract"]),
@@ -16,6 +16,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("toolgate-chunks", &[]),
     ("toolgate-embed", &[]),
     ("toolgate-search", &["toolgate-chunks"]),
+    ("toolgate-upstream", &["toolgate-contract", "toolgate-dialects"]),
     (
         "toolgate-toolsets",
         &["toolgate-contract", "toolgate-search", "toolgate-chunks", "toolgate-embed"],
@@ -28,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
             "toolgate-dialects",
             "toolgate-host",
             "toolgate-toolsets",
+            "toolgate-upstream",
         ],
     ),
 ];

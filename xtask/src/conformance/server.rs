@@ -22,20 +22,42 @@ pub(super) struct Server {
 impl Server {
     /// Starts `program`, which keeps all that it keeps below `folder`.
     pub(super) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
-        let mut process = Command::new(program)
-            .arg("127.0.0.1:0")
+        Self::of(Command::new(program).arg("127.0.0.1:0"), folder)
+    }
+
+    /// Starts toolgate, `program`, with `settings` over the folder `served`.
+    pub(super) fn gateway(program: &Path, settings: &Path, served: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(settings).arg(served);
+        let mut server = Self::of(&mut command, settings.parent().unwrap_or(served))?;
+        if !server.url.ends_with("/mcp") {
+            server.url = format!("{}/mcp", server.url.trim_end_matches('/'));
+        }
+        Ok(server)
+    }
+
+    fn of(command: &mut Command, folder: &Path) -> anyhow::Result<Self> {
+        let program = command.get_program().display().to_string();
+        let mut process = command
             .current_dir(folder)
             .env("TMPDIR", folder)
             .env("XDG_STATE_HOME", folder)
+            .env("XDG_CACHE_HOME", folder)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{} cannot be started", program.display()))?;
+            .with_context(|| format!("{program} cannot be started"))?;
         let said = process.stderr.take().context("the server has no standard error")?;
         let mut server = Self { process, url: String::new() };
         let mut lines = BufReader::new(said).lines();
-        let line = lines.next().context("the server said nothing")??;
-        server.url = line.split_whitespace().last().context("it named no address")?.to_owned();
+        while server.url.is_empty() {
+            let line = lines.next().context("the server ended before it said where it is")??;
+            let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+            match url {
+                Some(url) => url.clone_into(&mut server.url),
+                None => eprintln!("{line}"),
+            }
+        }
         // What it says from now on is for whoever reads along, and must not fill the pipe.
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         Ok(server)

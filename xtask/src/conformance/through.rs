@@ -1,0 +1,109 @@
+//! The example behind toolgate: every pair of a revision that the suite speaks to us with one that
+//! we speak to the example, by every way there is.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::server::Server;
+use crate::shell::checkout;
+
+/// The revisions that an upstream is spoken to in.
+const UPSTREAM: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
+
+/// What nobody can pass on: scenarios for which the example would have to say what its revision has
+/// no words for, and since which revision it has them.
+const BEYOND: [(&str, &str); 20] = [
+    // Sounds.
+    ("tools-call-audio", "2025-03-26"),
+    // Forms.
+    ("tools-call-elicitation", "2025-06-18"),
+    ("elicitation-sep1034-defaults", "2025-06-18"),
+    ("input-required-result-basic-elicitation", "2025-06-18"),
+    ("input-required-result-request-state", "2025-06-18"),
+    ("input-required-result-multiple-input-requests", "2025-06-18"),
+    ("input-required-result-multi-round", "2025-06-18"),
+    ("input-required-result-missing-input-response", "2025-06-18"),
+    ("input-required-result-non-tool-request", "2025-06-18"),
+    ("input-required-result-result-type", "2025-06-18"),
+    ("input-required-result-tampered-state", "2025-06-18"),
+    ("input-required-result-ignore-extra-params", "2025-06-18"),
+    ("input-required-result-validate-input", "2025-06-18"),
+    ("tasks-mrtr-input", "2025-11-25"),
+    // Several choices in a form.
+    ("elicitation-sep1330-enums", "2025-11-25"),
+    // Tools that are called as tasks alone.
+    ("tasks-lifecycle", "2025-11-25"),
+    ("tasks-dispatch-and-envelope", "2025-11-25"),
+    ("tasks-required-task-error", "2025-11-25"),
+    ("tasks-mrtr-composition", "2025-11-25"),
+    ("tasks-status-notifications", "2025-11-25"),
+];
+
+/// How the example is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Stdio,
+    Http,
+}
+
+/// How toolgate speaks to the example.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Edge {
+    pub(super) revision: &'static str,
+    pub(super) way: Way,
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.way {
+            Way::Stdio => "stdio",
+            Way::Http => "HTTP",
+        };
+        write!(f, "{} over {way}", self.revision)
+    }
+}
+
+impl Edge {
+    /// Every one there is; 2024-11-05 knows no Streamable HTTP.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let ways = [Way::Stdio, Way::Http];
+        UPSTREAM
+            .into_iter()
+            .flat_map(move |revision| ways.map(|way| Self { revision, way }))
+            .filter(|edge| edge.revision != "2024-11-05" || edge.way == Way::Stdio)
+    }
+
+    /// Whether the example can say all that `scenario` is about.
+    pub(super) fn has_words_for(self, scenario: &str) -> bool {
+        let since = BEYOND.iter().find(|(name, _)| *name == scenario).map(|(_, since)| *since);
+        since.is_none_or(|since| self.revision >= since)
+    }
+
+    /// toolgate before the example, and the example where it runs by itself.
+    pub(super) fn start(self, folder: &Path) -> anyhow::Result<(Server, Option<Server>)> {
+        let example = checkout().join("target/debug/example-everything");
+        let (behind, at) = match self.way {
+            Way::Stdio => (None, format!("command = [{example:?}, \"stdio\"]")),
+            Way::Http => {
+                let behind = Server::start(&example, folder)?;
+                let at = format!("url = {:?}", behind.url);
+                (Some(behind), at)
+            }
+        };
+        let revision = self.revision;
+        let settings = format!(
+            "[server]\nkeys_file = \"off\"\n\
+             [tools]\ndeny = [\"files.*\", \"exec.*\", \"git.*\", \"ci.*\", \"search.*\"]\n\
+             [search]\nenabled = false\n[resources]\nfiles = false\naudit = false\n\
+             [prompts]\nenabled = false\n[skills]\nenabled = false\n\
+             [upstream.everything]\n{at}\nprefix = \"\"\nrevision = \"{revision}\"\n"
+        );
+        let file = folder.join("through.toml");
+        std::fs::write(&file, settings).with_context(|| file.display().to_string())?;
+        let served = folder.join("served");
+        std::fs::create_dir_all(&served).with_context(|| served.display().to_string())?;
+        Ok((Server::gateway(&checkout().join("target/debug/toolgate"), &file, &served)?, behind))
+    }
+}
