@@ -91,6 +91,10 @@ pub struct Config {
     pub commands: commands::Settings,
     /// Command lines made tools, each a table `[command."stage.name"]`.
     pub command: commands::Tables,
+    /// Other MCP servers that are served here, each a table `[upstream.NAME]`.
+    pub upstream: toolgate_upstream::Tables,
+    /// Which of their tools were agreed to.
+    pub pins: toolgate_upstream::pins::Pins,
     /// Calls whose outcome is collected later.
     pub jobs: Jobs,
     /// What can be read beside what can be called.
@@ -144,6 +148,8 @@ pub struct Server {
     pub tls_certificate: Option<String>,
     /// The file of the certificate's private key. PEM, read again when it changes.
     pub tls_key: Option<String>,
+    /// The file of the key, 32 bytes or more, that session ids are sealed with: whichever server has it takes a session up (MCP before 2026-07-28). Without one the key is this process's own.
+    pub session_key: Option<String>,
     /// Whether other machines may be answered without TLS, since what is between encrypts: a reverse proxy on the same network.
     pub plaintext: bool,
     /// Whether the server itself is kept from all of the machine's files but those it serves, keeps and was told of, where the kernel has Landlock.
@@ -187,6 +193,7 @@ impl Default for Server {
             keys_file: "state".to_owned(),
             tls_certificate: None,
             tls_key: None,
+            session_key: None,
             plaintext: false,
             confined: true,
             allowed_hosts: Vec::new(),

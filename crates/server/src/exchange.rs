@@ -1,6 +1,8 @@
 //! Serves clients that speak over HTTP: a dialect a path, sessions where the dialect has them.
 
 mod giving_up;
+mod sealed;
+mod seats;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,7 +30,7 @@ use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked,
 use crate::sockets::{Closing, Conversing, Viewing};
 use crate::streams::tidings_event;
 use crate::telemetry::Page;
-use giving_up::give_up_the_most_silent;
+pub(crate) use sealed::{KEY_BYTES, Sealed};
 
 /// How many events may wait for a client that does not keep up; beyond, it misses some.
 const EVENTS_WAITING: usize = 64;
@@ -51,6 +53,7 @@ pub struct Endpoints {
     identity: Arc<Identity>,
     sessions: Mutex<HashMap<String, Seat>>,
     duplexes: Duplexes,
+    sealed: Arc<Sealed>,
     bounds: SessionBounds,
     metrics: Option<Page>,
 }
@@ -67,9 +70,10 @@ impl Endpoints {
         desk: Arc<Desk>,
         dialects: Vec<Arc<dyn Dialect>>,
         identity: Arc<Identity>,
+        sealed: Arc<Sealed>,
         bounds: SessionBounds,
     ) -> Self {
-        Self::at(desk, Routes::new(dialects), identity, bounds)
+        Self::at(desk, Routes::new(dialects), (identity, sealed), bounds)
     }
 
     /// Serves one dialect, where it is spoken on a listener of its own.
@@ -77,15 +81,21 @@ impl Endpoints {
         desk: Arc<Desk>,
         dialect: Arc<dyn Dialect>,
         identity: Arc<Identity>,
+        sealed: Arc<Sealed>,
         bounds: SessionBounds,
     ) -> Self {
         let routes = Routes::at_paths(vec![dialect], |dialect| dialect.own_paths());
-        Self::at(desk, routes, identity, bounds)
+        Self::at(desk, routes, (identity, sealed), bounds)
     }
 
-    fn at(desk: Arc<Desk>, routes: Routes, identity: Arc<Identity>, bounds: SessionBounds) -> Self {
+    fn at(
+        desk: Arc<Desk>,
+        routes: Routes,
+        (identity, sealed): (Arc<Identity>, Arc<Sealed>),
+        bounds: SessionBounds,
+    ) -> Self {
         let (sessions, duplexes) = (Mutex::default(), Duplexes::default());
-        Self { desk, routes, identity, sessions, duplexes, bounds, metrics: None }
+        Self { desk, routes, identity, sessions, duplexes, sealed, bounds, metrics: None }
     }
 
     /// The same, with the page that says what is counted, if there is one.
@@ -125,13 +135,16 @@ impl Endpoints {
             None => {}
         }
         let (id, session) = match dialect.session(&frame.head) {
-            Some(id) => match self.seated(id, &caller, dialect.name()) {
+            Some(id) => match self
+                .seated(id, &caller, dialect.name())
+                .or_else(|| self.taken_up(id, &caller, dialect))
+            {
                 Some(session) => (Some(id.to_owned()), session),
                 None => return Outgoing::Whole(dialect.unknown_session()),
             },
             None => (None, Session::new(self.desk.clone(), dialect.clone(), caller.clone())),
         };
-        self.follow(session.read(frame), id, session, &caller).await
+        self.follow(session.read(frame), (id, Some(frame)), session, &caller).await
     }
 
     /// What becomes of a frame from nobody who may say it.
@@ -151,7 +164,7 @@ impl Endpoints {
             reading => {
                 let nobody = Caller::http();
                 let session = Session::new(self.desk.clone(), dialect.clone(), nobody.clone());
-                self.follow(reading, None, session, &nobody).await
+                self.follow(reading, (None, None), session, &nobody).await
             }
         }
     }
@@ -173,12 +186,12 @@ impl Endpoints {
         reply.unwrap_or_else(|| dialect.refuse(why))
     }
 
-    /// Does what a frame of `session`, which is known as `id` if it was opened before, turned out
+    /// Does what `frame` of `session`, which is known as `id` if it was opened before, turned out
     /// to be that `caller` says.
     async fn follow(
         &self,
         reading: Reading,
-        id: Option<String>,
+        (id, frame): (Option<String>, Option<&Frame>),
         session: Arc<Session>,
         caller: &Caller,
     ) -> Outgoing {
@@ -186,9 +199,12 @@ impl Endpoints {
             Reading::Reply(reply) => Outgoing::Whole(reply),
             // They come only to a frame whose head is a line.
             Reading::Replies(_) => Outgoing::Whole(Reply::empty(500)),
-            Reading::Opened(reply) => Outgoing::Whole(self.seat(reply, session)),
+            Reading::Opened(reply) => Outgoing::Whole(self.seat(reply, frame, session)),
             Reading::Closed(reply) => {
-                id.map(|id| locked(&self.sessions).remove(&id));
+                if let Some(id) = id {
+                    self.sealed.end(&id);
+                    locked(&self.sessions).remove(&id);
+                }
                 session.end("the session was ended");
                 Outgoing::Whole(reply)
             }
@@ -310,42 +326,6 @@ impl Endpoints {
         };
         self.duplexes.open(id, session, first, &self.bounds.socket)
     }
-
-    /// The session `id`, if it is `caller`'s and was begun in the same `dialect`.
-    fn seated(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Arc<Session>> {
-        let mut sessions = locked(&self.sessions);
-        let seat = sessions.get_mut(id).filter(|seat| {
-            let Session { caller: owner, dialect: spoken, .. } = seat.session.as_ref();
-            owner == caller && spoken.name() == dialect
-        })?;
-        seat.heard = Instant::now();
-        Some(seat.session.clone())
-    }
-
-    /// Gives `session` an id nobody can guess, if there is room for one more.
-    fn seat(&self, reply: Reply, session: Arc<Session>) -> Reply {
-        let dialect = session.dialect.clone();
-        let mut sessions = locked(&self.sessions);
-        if sessions.len() >= self.bounds.sessions_max && !give_up_the_most_silent(&mut sessions) {
-            let message = format!(
-                "as many sessions as may are open ({}), and all are at work; come back later",
-                self.bounds.sessions_max
-            );
-            return dialect.refuse(&Refused::Busy { message });
-        }
-        match random_id() {
-            Ok(id) => {
-                let reply = dialect.open_session(reply, &id);
-                session.is_known_as(&id);
-                sessions.insert(id, Seat { session, heard: Instant::now() });
-                reply
-            }
-            Err(err) => {
-                let message = format!("no session could be opened: {err}");
-                dialect.refuse(&Refused::Busy { message })
-            }
-        }
-    }
 }
 
 impl Exchange for Endpoints {
@@ -412,7 +392,7 @@ impl Exchange for Endpoints {
             };
             let nobody = Caller::http();
             let session = Session::new(self.desk.clone(), dialect.clone(), nobody.clone());
-            match self.follow(reading, None, session, &nobody).await {
+            match self.follow(reading, (None, None), session, &nobody).await {
                 Outgoing::Whole(reply) => Some(reply),
                 Outgoing::Events(_) | Outgoing::Feed(_) | Outgoing::Socket(_) => None,
             }

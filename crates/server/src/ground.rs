@@ -15,6 +15,7 @@ use crate::config::{Config, cache_folder, environment, key_file, state_folder};
 use crate::enveloping;
 use crate::guarded;
 use crate::recording;
+use crate::upstreams;
 use crate::wiring::{jobs_folder, real};
 
 /// What of a folder is known before it is served.
@@ -32,6 +33,7 @@ impl Ground {
     /// When it cannot be served so.
     pub fn of(root: &Path, config: &Config) -> anyhow::Result<Self> {
         recording::own(config)?.iter().for_each(|path| hide(path));
+        upstreams::check(config)?;
         let declared = commands::declared(&config.commands, config.source.as_ref())?;
         let files = guarded::files(root, config, &declared)?;
         guarded::check_allowed(root, config)?;
@@ -77,7 +79,8 @@ impl Ground {
 
         // What is replaced is another file in the same folder.
         let server = &config.server;
-        let tls = [&server.tls_certificate, &server.tls_key].into_iter().flatten();
+        let tls = [&server.tls_certificate, &server.tls_key, &server.session_key];
+        let tls = tls.into_iter().flatten();
         let secrets = config.secrets.files.iter().chain(tls).map(PathBuf::from);
         let named = secrets.chain(key_file::path(server)?).filter_map(around);
         let roots = config.search.roots.values().map(PathBuf::from);

@@ -5,6 +5,8 @@
 
 pub mod config;
 pub mod wiring;
+mod upstreams;
+pub mod pins;
 pub mod telemetry;
 pub mod shutdown;
 pub mod ground;
@@ -85,13 +87,16 @@ pub async fn serve_http(
         occupancy: occupancy.clone(),
         bounds: connected,
     });
+    let sealed = Arc::new(wiring::sealed(config).map_err(io::Error::other)?);
     let endpoints =
-        Endpoints::new(desk.clone(), dialects, identity.clone(), bounds).with_metrics(metrics);
+        Endpoints::new(desk.clone(), dialects, identity.clone(), sealed.clone(), bounds)
+            .with_metrics(metrics);
     let drain = Duration::from_millis(config.server.drain_ms);
     let stopping = tokio::spawn(desk.clone().stop_after(shutdown.clone(), drain));
     let own = own.into_iter().map(|(listener, dialect)| {
         let bounds = wiring::session_bounds(config);
-        (listener, Endpoints::of_one(desk.clone(), dialect, identity.clone(), bounds))
+        let (desk, identity) = (desk.clone(), identity.clone());
+        (listener, Endpoints::of_one(desk, dialect, identity, sealed.clone(), bounds))
     });
     let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
         let (shutdown, secure) = (shutdown.clone(), secure.clone());

@@ -99,7 +99,8 @@ impl SessionAsks {
     async fn answers(&self, wanted: Wanted) -> Result<Given, ToolError> {
         let mut asked = Vec::with_capacity(wanted.len());
         for (key, question) in wanted {
-            asked.push((key, self.put(question).await?));
+            let waiting = self.put(&key, question).await?;
+            asked.push((key, waiting));
         }
         let mut given = Given::new();
         for (key, mut waiting) in asked {
@@ -110,10 +111,10 @@ impl SessionAsks {
         Ok(given)
     }
 
-    /// Asks one question.
-    async fn put(&self, question: Question) -> Result<Waiting, ToolError> {
+    /// Asks the question that the call knows by `key`.
+    async fn put(&self, key: &str, question: Question) -> Result<Waiting, ToolError> {
         let id = format!("toolgate-{}", self.questions.serial.fetch_add(1, Ordering::Relaxed));
-        let message = self.ticket.question(&id, &question);
+        let message = self.ticket.question(&id, key, &question);
         let message = message.ok_or_else(|| ToolError::cannot_ask(question.kind()))?;
         let (answer, waits) = oneshot::channel();
         let open = Open { question, ticket: self.ticket.clone(), answer };

@@ -24,12 +24,14 @@ pub(crate) fn paths(config: &config::Audit) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// What no tool may read, though it lie in the folder that is served: the key that records are
-/// sealed with, those that callers are known by and TLS is spoken with, and the state folder.
+/// sealed with, those that callers are known by, TLS is spoken and session ids are sealed with, and the state
+/// folder.
 pub(crate) fn own(config: &Config) -> anyhow::Result<Vec<PathBuf>> {
     let key = file(&config.audit)?.map(|file| file.key);
     let keys = key_file::path(&config.server)?;
     let tls = config.server.tls_key.as_ref().map(PathBuf::from);
-    Ok([state_folder(), key, keys, tls].into_iter().flatten().collect())
+    let sessions = config.server.session_key.as_ref().map(PathBuf::from);
+    Ok([state_folder(), key, keys, tls, sessions].into_iter().flatten().collect())
 }
 
 /// Where records go.

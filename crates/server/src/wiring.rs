@@ -17,15 +17,18 @@ use toolgate_toolsets::world::{Fetch, Processes, Root};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
+use toolgate_upstream::Upstreams;
 
 use crate::config::{self, Config, EffectsMax, cache_folder, state_folder};
 use crate::enveloping;
-use crate::exchange::SessionBounds;
+use crate::exchange::{KEY_BYTES, Sealed, SessionBounds};
 use crate::ground::Ground;
 use crate::lines::LineBounds;
 use crate::offer::Served;
 use crate::recording;
 use crate::telemetry::{self, Told};
+use crate::trusted;
+use crate::upstreams;
 
 /// How many messages may wait for a client at a WebSocket before it is too slow.
 const SOCKET_MESSAGES: usize = 256;
@@ -45,6 +48,7 @@ pub struct Workspace {
     tls: bool,
     searches: bool,
     told: Told,
+    upstreams: Upstreams,
 }
 
 impl Workspace {
@@ -71,6 +75,14 @@ impl Workspace {
             let icons = icons::of(tool.spec().id.toolset());
             with_icons(tool, icons)
         };
+        let (upstreams, memory) =
+            upstreams::open(&Root::open(root)?, &processes, config, &library.changes)?;
+        library.resources.extend(upstreams.resources());
+        library.prompts.extend(upstreams.prompts());
+        if !upstreams.is_empty() {
+            tools.push(upstreams.results().tool());
+            library.resources.push(upstreams.results().resources());
+        }
         let schemas = enveloping::schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
@@ -83,7 +95,19 @@ impl Workspace {
         let (keys, searches) = (config.asks().unwrap_or(true), config.search.enabled);
         let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
-        Ok(Self { host, processes, http_sse, card, zyra_body_bytes_max, keys, tls, searches, told })
+        upstreams::serve(&upstreams, &memory, &host);
+        Ok(Self {
+            host,
+            processes,
+            http_sse,
+            card,
+            zyra_body_bytes_max,
+            keys,
+            tls,
+            searches,
+            told,
+            upstreams,
+        })
     }
 
     /// The same to look at: nothing is called there, so no audit log is opened.
@@ -130,6 +154,7 @@ impl Workspace {
     /// Ends every job and program still running, and waits until every record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
+        self.upstreams.close();
         self.processes.close().await;
         self.host.flush();
         self.told.close().await;
@@ -167,7 +192,9 @@ pub(crate) fn gate(
     let guards = library.resources.iter().map(|source| source.guard().id.clone());
     let ids: Vec<_> = catalog.ids().into_iter().chain(guards).collect();
     // A server without tools, which has resources or prompts, is none that rules could miss.
-    if !ids.is_empty() {
+    // What others offer is known once they said so.
+    let are_known = config.upstream.values().all(|upstream| !upstream.enabled);
+    if !ids.is_empty() && are_known {
         policy.check(&ids)?;
     }
     let slots = Limits::new(
@@ -178,7 +205,7 @@ pub(crate) fn gate(
     )
     .with_rates(&rates(&limits.rate))?;
     let slots = bounded_each(slots, config);
-    if !ids.is_empty() {
+    if !ids.is_empty() && are_known {
         slots.check(&ids)?;
     }
     let settings = Settings {
@@ -407,6 +434,30 @@ pub fn beneath(root: &Path, file: &Path) -> Option<String> {
 #[allow(clippy::disallowed_methods, reason = "the person's own paths, before anything is served")]
 pub fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// What session ids are sealed with.
+///
+/// # Errors
+/// When the file of the key cannot be read, others could have written it, or it is too short.
+pub(crate) fn sealed(config: &Config) -> anyhow::Result<Sealed> {
+    let mut key = [0; KEY_BYTES];
+    match &config.server.session_key {
+        Some(path) => {
+            let read = trusted::read(Path::new(path), trusted::Links::Followed);
+            let (bytes, _) = read.context("in server.session_key")?;
+            if bytes.len() < KEY_BYTES {
+                bail!(
+                    "server.session_key: {path} has {} bytes; make one of {KEY_BYTES} or more, \
+                     e.g. with `head -c 32 /dev/urandom > {path}`",
+                    bytes.len()
+                );
+            }
+            key = *blake3::hash(&bytes).as_bytes();
+        }
+        None => getrandom::fill(&mut key).context("the system gives no random numbers")?,
+    }
+    Ok(Sealed::new(&key))
 }
 
 /// What a stdio client is borne.

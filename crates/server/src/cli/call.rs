@@ -185,7 +185,7 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     }
     Ok(match output.ending {
         Ending::Done => ExitCode::SUCCESS,
-        Ending::ProgramFailed => ExitCode::from(1),
+        Ending::ProgramFailed | Ending::ToolFailed => ExitCode::from(1),
     })
 }
 

@@ -1,6 +1,8 @@
-//! `toolgate import`: a pack of commands, written from what a program says of itself.
+//! `toolgate import`: packs of commands, written from what a program says of itself, and upstreams,
+//! from what other clients know.
 
 mod pack;
+mod servers;
 mod usage;
 mod zyra;
 
@@ -17,14 +19,31 @@ use pack::Imported;
 #[command(after_help = "\
 Examples:
   toolgate import zyra --to packs/zyra
+  toolgate import servers cursor --to toolgate.toml")]
+pub(super) struct Args {
+    #[command(subcommand)]
+    importer: Importer,
+}
+
+/// What can be imported: a new one is a file here and a line below.
+#[derive(clap::Subcommand)]
+enum Importer {
+    /// Zyra: environmental data, from acquiring to visualising it
+    Zyra(Pack),
+    /// MCP servers that clients of yours name in their files
+    Servers(servers::Args),
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate import zyra --to packs/zyra
   toolgate import zyra --from .tools/zyra/bin/zyra --to packs/zyra
   toolgate import zyra --from capabilities.json --to packs/zyra
 
 It runs the program to ask what it can do; a listing in a file says less than the program.
 Offer what it wrote with `commands.packs = [\"packs/zyra\"]` in toolgate.toml.")]
-pub(super) struct Args {
-    /// Which program
-    importer: Importer,
+struct Pack {
     /// The program, or a file with its listing; by default the program in PATH
     #[arg(long, value_name = "FILE|PROGRAM")]
     from: Option<PathBuf>,
@@ -33,24 +52,17 @@ pub(super) struct Args {
     to: PathBuf,
 }
 
-/// The programs that can be imported: a new one is a file here and a line below.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Importer {
-    /// Zyra: environmental data, from acquiring to visualising it
-    Zyra,
-}
-
-impl Importer {
-    fn import(self, from: Option<&Path>) -> anyhow::Result<Imported> {
-        match self {
-            Self::Zyra => zyra::import(from),
-        }
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.importer {
+        Importer::Zyra(pack) => written(zyra::import(pack.from.as_deref())?, &pack.to),
+        Importer::Servers(args) => servers::run(args),
     }
 }
 
-pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Imported { name, text, commands, left_out } = args.importer.import(args.from.as_deref())?;
-    let file = args.to.join(format!("{name}.toml"));
+/// Writes a pack into the folder `to`.
+fn written(imported: Imported, to: &Path) -> anyhow::Result<ExitCode> {
+    let Imported { name, text, commands, left_out } = imported;
+    let file = to.join(format!("{name}.toml"));
     write(&file, &text)?;
     let settings = commands::Settings { packs: vec![file.clone()], ..Default::default() };
     let read = commands::declared(&settings, None)

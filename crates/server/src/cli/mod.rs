@@ -21,6 +21,7 @@ mod validate;
 mod key;
 mod audit;
 mod policy;
+mod pins;
 mod reference;
 mod shape;
 
@@ -69,7 +70,7 @@ enum Command {
     Index(index::Args),
     /// Hold an asset in a file against its schema
     Validate(validate::Args),
-    /// Write a pack of commands from what a program says of itself
+    /// Take over a program's commands, or the MCP servers that your clients know
     Import(import::Args),
     /// Make, list, replace and take away keys of callers over HTTP
     Key(key::Args),
@@ -77,6 +78,8 @@ enum Command {
     Audit(audit::Args),
     /// Say why a call is allowed or not
     Policy(policy::Args),
+    /// Agree to the tools of upstreams, or show what differs since
+    Pins(pins::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
     /// Vouch for the configuration in a folder
@@ -154,6 +157,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Key(args) => key::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Pins(args) => pins::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Trust(args) => trust::run(&args),
         Command::Doctor(args) => doctor::run(&args),

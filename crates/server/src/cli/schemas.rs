@@ -47,7 +47,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
     let workspace = Workspace::look(&args.root, &loaded.config)?;
-    let registry = workspace.host.schemas();
+    let registry = &*workspace.host.schemas();
     if let Some(folder) = &args.write {
         write(folder, &workspace)?;
         return Ok(ExitCode::SUCCESS);
@@ -114,7 +114,7 @@ fn validate(
 
 /// All there are, a line each, and how many were compiled.
 fn listed(workspace: &Workspace) -> String {
-    let registry = workspace.host.schemas();
+    let registry = &*workspace.host.schemas();
     let line = |name: &str, checker: &Checker| {
         let fingerprint = checker.fingerprint().to_string();
         let from = checker.path().unwrap_or("built in");
@@ -141,7 +141,7 @@ fn listed(workspace: &Workspace) -> String {
 /// Writes all of them beneath `folder`, where the contract has them.
 #[allow(clippy::disallowed_methods, reason = "the person's own folder, named on the command line")]
 fn write(folder: &Path, workspace: &Workspace) -> anyhow::Result<()> {
-    let registry = workspace.host.schemas();
+    let registry = &*workspace.host.schemas();
     let mut files = vec![
         (
             "apps/mcp_server/schemas/envelope.schema.json".to_owned(),

@@ -267,7 +267,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
 /// Refuses half of what TLS needs, and files that tools could write.
 fn check_tls(server: &Server) -> anyhow::Result<()> {
     let files = [("tls_certificate", &server.tls_certificate), ("tls_key", &server.tls_key)];
-    for (name, file) in files {
+    let sessions = [("session_key", &server.session_key)];
+    for (name, file) in files.into_iter().chain(sessions) {
         if let Some(path) = file.as_deref().filter(|path| !Path::new(path).is_absolute()) {
             bail!(
                 "server.{name} is `{path}`; give an absolute path (a relative one would lie among \

@@ -34,4 +34,5 @@ mod toolsets_text;
 mod toolsets_names;
 mod toolsets_docs;
 mod contracts;
+mod gateway;
 mod clients;

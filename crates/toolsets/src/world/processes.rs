@@ -38,6 +38,7 @@ pub use environment::refused_variable;
 pub use mark::Mark;
 pub(super) use mark::Tag;
 pub use program::{Missing, Program, nearest};
+pub use running::{Runs, Spoken};
 
 use mark::Worn;
 use spawn::Spawner;
@@ -189,6 +190,15 @@ impl Processes {
         watch: &(dyn Fn(Stream, &[u8]) + Send + Sync),
     ) -> io::Result<Ended> {
         running::run(self, start, cancel, watch).await
+    }
+
+    /// Starts a program that is spoken to for as long as it runs: until what is given back is
+    /// dropped.
+    ///
+    /// # Errors
+    /// When the kernel does not start it, and with `Interrupted` when the server stops.
+    pub async fn open(&self, start: Start) -> io::Result<Spoken> {
+        running::open(self, start).await
     }
 
     /// What all programs started here bear, to be known by when this server is gone.

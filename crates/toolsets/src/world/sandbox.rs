@@ -134,6 +134,15 @@ impl Sandbox {
             (None, Profile::Workspace) if only_reads => (Profile::ReadOnly, true),
             (None, profile) => (profile, only_reads),
         };
+        Self::within(profile, only_reads, workspace)
+    }
+
+    /// How a program is confined to `workspace` by `profile`, if it is.
+    pub fn held_by(&self, profile: Profile, workspace: &Root) -> Option<Inside> {
+        Self::within(profile, false, workspace)
+    }
+
+    fn within(profile: Profile, only_reads: bool, workspace: &Root) -> Option<Inside> {
         let inside = Inside {
             profile,
             workspace: workspace.clone(),

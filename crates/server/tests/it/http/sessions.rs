@@ -1,8 +1,12 @@
 //! Sessions of the revisions that have them.
 
+use std::fs;
+
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+
+use tempfile::TempDir;
 
 use crate::support::{
     Connection, Launch, Marker, Post, REVISIONS, Served, Workspace, call, initialize, keys_of,
@@ -146,15 +150,24 @@ fn no_more_sessions_are_opened_than_may_be_while_all_are_at_work() {
     served.session("2025-11-25");
 }
 
+/// What opens a session that says more of itself than an id could hold: one that is forgotten is
+/// gone.
+fn wordy() -> Post {
+    let mut hello = initialize(0, "2025-11-25");
+    hello["params"]["clientInfo"]["title"] = "x".repeat(3000).into();
+    Post::mcp(&hello)
+}
+
 #[test]
 fn the_session_silent_for_longest_gives_its_place_away_unless_it_has_calls() {
     let served = Launch::over(&Workspace::new()).set("server_sessions_max", 3).served();
-    let busy = served.session("2025-11-25");
-    let (silent, heard) = (served.session("2025-11-25"), served.session("2025-11-25"));
+    let open = || served.send(&wordy()).header("mcp-session-id").unwrap().to_owned();
+    let busy = open();
+    let (silent, heard) = (open(), open());
     let marker = Marker::new();
     let _call = keep_busy(&served, &busy, &marker);
     assert_eq!(served.send(&ping(&heard)).status, 200);
-    let fourth = served.session("2025-11-25");
+    let fourth = open();
     assert_eq!(served.send(&ping(&silent)).status, 404);
     for session in [&busy, &heard, &fourth] {
         assert_eq!(served.send(&ping(session)).status, 200);
@@ -167,7 +180,7 @@ fn for_one_session_too_many_one_goes_of_whoever_has_most() {
     let served = Launch::over(&workspace).set("server_sessions_max", 4).served();
     let of = |name: &str, post: Post| served.send(&post.with("x-api-key", &format!("{name}-key")));
     let open = |name: &str| {
-        let opened = of(name, Post::mcp(&initialize(0, "2025-11-25")));
+        let opened = of(name, wordy());
         opened.header("mcp-session-id").unwrap().to_owned()
     };
     let his = open("bob");
@@ -175,6 +188,48 @@ fn for_one_session_too_many_one_goes_of_whoever_has_most() {
     assert_eq!(of("bob", ping(&his)).status, 200);
     let statuses: Vec<_> = hers.iter().map(|id| of("ada", ping(id)).status).collect();
     assert_eq!(statuses, [404, 404, 404, 200, 200, 200]);
+}
+
+#[test]
+fn a_session_that_had_to_give_way_is_taken_up_when_it_is_heard_again() {
+    let served = Launch::over(&Workspace::new()).set("server_sessions_max", 2).served();
+    let sessions: Vec<_> = (0..5).map(|_| served.session("2025-06-18")).collect();
+    for session in sessions.iter().chain(&sessions) {
+        assert_eq!(served.send(&ping(session)).status, 200);
+    }
+}
+
+#[test]
+fn a_session_is_taken_up_by_whichever_server_has_its_key_and_by_no_other() {
+    let keys = TempDir::new().unwrap();
+    let key = |name: &str, byte: u8| {
+        let path = keys.path().join(name);
+        fs::write(&path, [byte; 32]).unwrap();
+        path.display().to_string()
+    };
+    let start = |key: &str| Launch::over(&Workspace::new()).set("server_session_key", key).served();
+    let (one, other) = (key("one", 1), key("other", 2));
+    let (first, replica, stranger) = (start(&one), start(&one), start(&other));
+    let session = first.session("2025-06-18");
+    assert_eq!(replica.send(&ping(&session)).status, 200);
+    let list = Post::mcp(&legacy(1, "tools/list", json!({})));
+    let listed = replica.send(&list.with("mcp-session-id", &session)).message();
+    assert!(listed["result"]["tools"][0].get("title").is_some(), "{listed}");
+    assert_eq!(stranger.send(&ping(&session)).status, 404);
+    let end = Post::bare("DELETE", "/mcp").with("mcp-session-id", &session);
+    assert_eq!(first.send(&end).status, 204);
+    assert_eq!(first.send(&ping(&session)).status, 404);
+}
+
+#[test]
+fn a_session_key_that_is_too_short_is_refused_at_start() {
+    let keys = TempDir::new().unwrap();
+    let path = keys.path().join("key");
+    fs::write(&path, "short").unwrap();
+    let launch = Launch::over(&Workspace::new()).set("server_session_key", path.display());
+    let server = launch.serving(&["--listen", "127.0.0.1:0"]);
+    assert!(!server.ended().success());
+    assert!(server.log().contains("server.session_key"), "{}", server.log());
 }
 
 #[test]

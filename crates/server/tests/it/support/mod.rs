@@ -24,7 +24,7 @@ pub(crate) use message::{
     MODERN, NOTHING, REVISIONS, call, initialize, legacy, modern, notification, refusal, request,
     sleeps, structured, text, waits_for_go,
 };
-pub(crate) use processes::{Marker, descendants, is_alive, peak_memory_kib};
+pub(crate) use processes::{Marker, descendants, held_memory_kib, is_alive, peak_memory_kib};
 pub(crate) use socket::{Ended, Socket};
 pub(crate) use stdio::Stdio;
 pub(crate) use wire::{Connection, Head, Post, Response, Served, closed};

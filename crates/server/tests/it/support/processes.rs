@@ -56,8 +56,17 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
 /// The most memory `pid` ever held; a little less than before where it gave some back, since the kernel
 /// counts by processor.
 pub(crate) fn peak_memory_kib(pid: u32) -> u64 {
+    memory_kib(pid, "VmHWM:")
+}
+
+/// The memory that `pid` holds now for what it does, without its code.
+pub(crate) fn held_memory_kib(pid: u32) -> u64 {
+    memory_kib(pid, "RssAnon:")
+}
+
+fn memory_kib(pid: u32, kind: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(kind)).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 

@@ -5,11 +5,13 @@ use std::mem;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::Stream;
@@ -162,6 +164,54 @@ pub(super) async fn run(
     }
     let (stdout, stderr) = (out.finish().await, err.finish().await);
     Ok(Ended { status, stopped, took, stdout, stderr, sandbox })
+}
+
+/// A program that is spoken to for as long as it runs.
+pub struct Spoken {
+    /// What it reads.
+    pub stdin: ChildStdin,
+    /// What it prints.
+    pub stdout: ChildStdout,
+    /// What it says beside.
+    pub stderr: ChildStderr,
+    /// Ends it, with all it started, when dropped.
+    pub runs: Runs,
+}
+
+/// A program that runs for as long as this is held.
+pub struct Runs {
+    running: Arc<Mutex<Option<Running>>>,
+    watch: JoinHandle<()>,
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.watch.abort();
+        drop(taken(&self.running));
+    }
+}
+
+fn taken(running: &Mutex<Option<Running>>) -> Option<Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Starts a program that is spoken to. What it was given to read, and its bounds but the grace, do
+/// not matter.
+pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spoken> {
+    if processes.0.closing.is_cancelled() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let start = Start { stdin: Some(Vec::new()), ..start };
+    let mut running = Running::start(processes, start).await?;
+    let (stdin, stdout, stderr) = pipes(&mut running.family_mut().child)?;
+    let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
+    let running = Arc::new(Mutex::new(Some(running)));
+    let (watched, closing) = (running.clone(), processes.0.closing.clone());
+    let watch = tokio::spawn(async move {
+        closing.cancelled().await;
+        drop(taken(&watched));
+    });
+    Ok(Spoken { stdin, stdout, stderr, runs: Runs { running, watch } })
 }
 
 impl Phase {

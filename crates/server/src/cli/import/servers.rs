@@ -1,0 +1,433 @@
+//! Upstreams, from the files in which clients name MCP servers.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use jsonc_parser::{ParseOptions, parse_to_serde_value};
+use serde_json::{Map, Value};
+use toml::Table;
+use toolgate::config::FILE_NAME;
+
+use crate::cli::{complain, print};
+
+/// The clients whose files are known: a new one is a line here. `~` is the user's home, and what
+/// begins with neither it nor `/` lies in the folder that is served.
+const CLIENTS: [(&str, &[&str]); 5] = [
+    ("claude", &[".mcp.json", "~/.claude.json"]),
+    (
+        "claude-desktop",
+        &[
+            "~/.config/Claude/claude_desktop_config.json",
+            "~/Library/Application Support/Claude/claude_desktop_config.json",
+        ],
+    ),
+    ("cursor", &[".cursor/mcp.json", "~/.cursor/mcp.json"]),
+    (
+        "vscode",
+        &[
+            ".vscode/mcp.json",
+            "~/.config/Code/User/mcp.json",
+            "~/Library/Application Support/Code/User/mcp.json",
+        ],
+    ),
+    ("zed", &[".zed/settings.json", "~/.config/zed/settings.json"]),
+];
+
+/// Where in such a file servers stand.
+const PLACES: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
+
+/// Words in the names of variables and headers whose values nobody should copy.
+const SECRET: [&str; 8] =
+    ["token", "key", "secret", "password", "passwd", "credential", "auth", "cookie"];
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate import servers                          of every client that is known, to standard output
+  toolgate import servers cursor --to toolgate.toml
+  toolgate import servers ~/other/.mcp.json
+
+Secrets are not copied: where a token stands, `${NAME}` is written, and it is said which variable is
+to be set. After `--to toolgate.toml`, `toolgate trust` vouches for the file.")]
+pub(super) struct Args {
+    /// A client (claude, claude-desktop, cursor, vscode, zed) or a file; by default all clients
+    from: Vec<String>,
+    /// Append the upstreams to this file, instead of printing them
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// The folder that is served, whose own files are read, too
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut taken = match &args.to {
+        Some(file) => names_in(file)?,
+        None => Vec::new(),
+    };
+    let mut text = String::new();
+    for (file, content) in files(args)? {
+        let servers = servers(&content, &args.root);
+        for (name, server) in servers {
+            let mut upstream = match Upstream::of(&name, &server) {
+                Ok(upstream) => upstream,
+                Err(why) => {
+                    complain(&format!("not taken over: `{name}` of {}: {why}", file.display()));
+                    continue;
+                }
+            };
+            if taken.contains(&upstream.name) {
+                let (file, name) = (file.display(), &upstream.name);
+                complain(&format!("not taken over: `{name}` of {file}: there is one already"));
+                continue;
+            }
+            taken.push(upstream.name.clone());
+            for note in std::mem::take(&mut upstream.notes) {
+                complain(&format!("{}: {note}", upstream.name));
+            }
+            text += &format!("\n# From {}\n{}", file.display(), upstream.write()?);
+        }
+    }
+    if text.is_empty() {
+        bail!("no server is named there that is not here already");
+    }
+    match &args.to {
+        None => print(text.trim_start())?,
+        Some(file) => {
+            append(file, &text)?;
+            complain(&format!("written to {}", file.display()));
+            if file.file_name().is_some_and(|name| name == FILE_NAME) {
+                complain("read it; then `toolgate trust` vouches for it");
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The files that are asked for, with what they hold.
+#[allow(clippy::disallowed_methods, reason = "the person's own files")]
+fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let known = |(_, files): &(&str, &'static [&'static str])| *files;
+    let mut wanted = Vec::new();
+    for from in &args.from {
+        match CLIENTS.iter().find(|(name, _)| name == from) {
+            Some(client) => wanted.extend(known(client).iter().map(|&file| (file, false))),
+            None => wanted.push((from.as_str(), true)),
+        }
+    }
+    if args.from.is_empty() {
+        wanted.extend(CLIENTS.iter().flat_map(known).map(|&file| (file, false)));
+    }
+    let mut all = Vec::new();
+    for (file, named) in wanted {
+        let path = match file.strip_prefix("~/") {
+            Some(within) => home.join(within),
+            None if named => PathBuf::from(file),
+            None => args.root.join(file),
+        };
+        let text = match std::fs::read_to_string(&path) {
+            Err(why) if why.kind() == ErrorKind::NotFound && !named => continue,
+            Err(why) if why.kind() == ErrorKind::NotFound => {
+                let names: Vec<_> = CLIENTS.iter().map(|(name, _)| *name).collect();
+                bail!("there is no file {file}, and no client of that name: {}", names.join(", "));
+            }
+            text => text.with_context(|| format!("{} cannot be read", path.display()))?,
+        };
+        // Such files have comments, and commas before brackets.
+        let content = parse_to_serde_value::<Option<Value>>(&text, &ParseOptions::default());
+        let content = content.map_err(|why| anyhow!("{} is not JSON: {why}", path.display()))?;
+        all.push((path, content.unwrap_or_default()));
+    }
+    if all.is_empty() {
+        bail!("no client that is known has a file here; name one: toolgate import servers FILE");
+    }
+    Ok(all)
+}
+
+/// The servers that `content` names, those of the project in `root` first.
+fn servers(content: &Value, root: &Path) -> Vec<(String, Map<String, Value>)> {
+    let mut tables = Vec::new();
+    if let Ok(root) = root.canonicalize()
+        && let Some(project) = content["projects"].get(&*root.to_string_lossy())
+    {
+        tables.push(&project["mcpServers"]);
+    }
+    tables.extend(PLACES.iter().filter_map(|place| content.pointer(place)));
+    let servers = tables.into_iter().filter_map(Value::as_object).flatten();
+    servers.filter_map(|(name, server)| Some((name.clone(), server.as_object()?.clone()))).collect()
+}
+
+/// An upstream as it is written.
+struct Upstream {
+    name: String,
+    table: Table,
+    /// What is to be done about it, or was not taken over, a sentence each.
+    notes: Vec<String>,
+}
+
+impl Upstream {
+    /// What a client says of the server `name`; the error says why that is none.
+    fn of(name: &str, server: &Map<String, Value>) -> Result<Self, String> {
+        let mut this = Self { name: sound(name), table: Table::new(), notes: Vec::new() };
+        // Zed once had a table of its own around the command.
+        let nested = server.get("command").and_then(Value::as_object).cloned();
+        let server = match nested {
+            Some(mut inner) => {
+                if let Some(path) = inner.remove("path") {
+                    inner.insert("command".into(), path);
+                }
+                inner
+            }
+            None => server.clone(),
+        };
+        let text = |key: &str| server.get(key).and_then(Value::as_str);
+        let url = text("url").or(text("serverUrl")).or(text("httpUrl"));
+        match (text("command"), url) {
+            (Some(command), _) => {
+                let args = server.get("args").and_then(Value::as_array).into_iter().flatten();
+                let words = std::iter::once(command).chain(args.filter_map(Value::as_str));
+                let words: Vec<_> = words.map(|word| this.filled(word)).collect();
+                this.put("command", words);
+                if let Some(cwd) = text("cwd") {
+                    let cwd = this.filled(cwd);
+                    this.put("cwd", cwd);
+                }
+                let env = this.named(server.get("env"), |name, _| name.to_owned());
+                this.put_table("env", env);
+            }
+            (None, Some(url)) => {
+                let url_filled = this.filled(url);
+                this.put("url", url_filled);
+                let path = url.split(['?', '#']).next().unwrap_or_default();
+                let transport = match text("type").or(text("transport")) {
+                    Some("sse") => Some("sse"),
+                    Some("ws" | "websocket") => Some("websocket"),
+                    Some(_) => None,
+                    None if path.trim_end_matches('/').ends_with("/sse") => Some("sse"),
+                    None if url.starts_with("ws") => Some("websocket"),
+                    None => None,
+                };
+                if let Some(transport) = transport {
+                    this.put("transport", transport);
+                }
+                let upstream = this.name.clone();
+                let headers = this.named(server.get("headers"), |header, _| {
+                    format!("{upstream}_{header}").to_uppercase().replace('-', "_")
+                });
+                this.put_table("headers", headers);
+            }
+            (None, None) => return Err("it has neither a command nor a URL".to_owned()),
+        }
+        let is = |key: &str| server.get(key).and_then(Value::as_bool);
+        if is("disabled") == Some(true) || is("enabled") == Some(false) {
+            this.put("enabled", false);
+        }
+        for key in ["envFile", "oauth", "headersHelper"] {
+            if server.contains_key(key) {
+                this.notes.push(format!("`{key}` is not taken over"));
+            }
+        }
+        let settings = this.table.clone().try_into::<toolgate_upstream::Settings>();
+        let settings = settings.map_err(|why| why.message().to_owned())?;
+        settings.check().map(|()| this)
+    }
+
+    fn put(&mut self, key: &str, value: impl Into<toml::Value>) {
+        self.table.insert(key.to_owned(), value.into());
+    }
+
+    fn put_table(&mut self, key: &str, table: Table) {
+        if !table.is_empty() {
+            self.put(key, table);
+        }
+    }
+
+    /// Variables or headers; a secret among them is referred to by what `variable` calls it.
+    fn named(&mut self, all: Option<&Value>, variable: impl Fn(&str, &str) -> String) -> Table {
+        let all = all.and_then(Value::as_object).into_iter().flatten();
+        let mut table = Table::new();
+        for (name, value) in all {
+            let value = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let small = name.to_lowercase();
+            let is_secret = SECRET.iter().any(|word| small.contains(word));
+            let value = match is_secret && !value.contains("${") && !value.is_empty() {
+                true => {
+                    let variable = variable(name, &value);
+                    self.notes.push(format!(
+                        "set the variable `{variable}` where toolgate starts: the value of \
+                         `{name}` was not copied"
+                    ));
+                    let scheme = ["Bearer ", "Basic "].into_iter().find(|it| value.starts_with(it));
+                    format!("{}${{{variable}}}", scheme.unwrap_or_default())
+                }
+                false => self.filled(&value),
+            };
+            table.insert(name.clone(), value.into());
+        }
+        table
+    }
+
+    /// `text` with what clients write for variables as it is written here.
+    fn filled(&mut self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            let Some((what, more)) = after.split_once('}') else { break };
+            filled.push_str(before);
+            match what.split_once(':') {
+                Some(("env", name)) => filled += &format!("${{{name}}}"),
+                Some(("input", name)) => {
+                    let name = sound(name).to_uppercase();
+                    self.notes.push(format!("set the variable `{name}` where toolgate starts"));
+                    filled += &format!("${{{name}}}");
+                }
+                Some((name, assumed)) if assumed.starts_with('-') => {
+                    let assumed = &assumed[1..];
+                    self.notes.push(format!(
+                        "set the variable `{name}`; where it is not set, `{assumed}` was assumed"
+                    ));
+                    filled += &format!("${{{name}}}");
+                }
+                Some(_) => {
+                    self.notes.push(format!("`${{{what}}}` means nothing here; change it"));
+                    filled += &format!("${{{what}}}");
+                }
+                None if what == "workspaceFolder" => filled.push('.'),
+                None if what == "userHome" => filled.push_str("${HOME}"),
+                None => filled += &format!("${{{what}}}"),
+            }
+            rest = more;
+        }
+        filled + rest
+    }
+
+    /// Its table.
+    fn write(&self) -> anyhow::Result<String> {
+        let one = BTreeMap::from([(&self.name, &self.table)]);
+        Ok(toml::to_string(&BTreeMap::from([("upstream", one)]))?)
+    }
+}
+
+/// `name` as upstreams are named: a-z, 0-9 and `_`.
+fn sound(name: &str) -> String {
+    let sound = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_alphanumeric() => c,
+        _ => '_',
+    };
+    let name: String = name.chars().map(sound).collect();
+    if name.is_empty() { "_".to_owned() } else { name }
+}
+
+/// The upstreams that `file` has already.
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+fn names_in(file: &Path) -> anyhow::Result<Vec<String>> {
+    let text = match std::fs::read_to_string(file) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.with_context(|| format!("{} cannot be read", file.display()))?,
+    };
+    let table = text.parse::<Table>();
+    let table = table.map_err(|why| anyhow!("{} is not TOML: {why}", file.display()))?;
+    let upstreams = table.get("upstream").and_then(toml::Value::as_table);
+    Ok(upstreams.into_iter().flat_map(|all| all.keys().cloned()).collect())
+}
+
+#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
+fn append(file: &Path, text: &str) -> anyhow::Result<()> {
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("{} cannot be written", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(server: Value, table: &str, notes: &[&str]) {
+        let Value::Object(server) = server else { unreachable!() };
+        let upstream = Upstream::of("Git Hub", &server).unwrap();
+        assert_eq!(upstream.name, "git_hub");
+        assert_eq!(upstream.table, table.parse::<Table>().unwrap());
+        assert_eq!(upstream.notes, notes);
+    }
+
+    #[test]
+    fn what_each_client_writes_becomes_what_is_written_here() {
+        check(
+            json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
+                    "env": { "LEVEL": "debug", "HOST": "${env:HOST}" } }),
+            "command = ['npx', '-y', 'x', './a', '${HOME}']\n\
+             env = { LEVEL = 'debug', HOST = '${HOST}' }",
+            &[],
+        );
+        check(
+            json!({ "command": { "path": "x", "args": ["y"], "env": { "A": 1 } }, "settings": {} }),
+            "command = ['x', 'y']\nenv = { A = '1' }",
+            &[],
+        );
+        check(
+            json!({ "type": "http", "url": "https://a.example/mcp", "disabled": true }),
+            "url = 'https://a.example/mcp'\nenabled = false",
+            &[],
+        );
+        check(
+            json!({ "url": "https://a.example/sse/" }),
+            "url = 'https://a.example/sse/'\ntransport = 'sse'",
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_secret_is_referred_to_and_not_copied() {
+        check(
+            json!({ "command": "x", "env": { "GITHUB_TOKEN": "ghp_1", "API_KEY": "${KEY:-k}" } }),
+            "command = ['x']\nenv = { GITHUB_TOKEN = '${GITHUB_TOKEN}', API_KEY = '${KEY}' }",
+            &[
+                "set the variable `GITHUB_TOKEN` where toolgate starts: the value of \
+                 `GITHUB_TOKEN` was not copied",
+                "set the variable `KEY`; where it is not set, `k` was assumed",
+            ],
+        );
+        check(
+            json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer s3cret" } }),
+            "url = 'https://a/mcp'\n\
+             headers = { Authorization = 'Bearer ${GIT_HUB_AUTHORIZATION}' }",
+            &["set the variable `GIT_HUB_AUTHORIZATION` where toolgate starts: the value of \
+               `Authorization` was not copied"],
+        );
+        check(
+            json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
+            "url = 'https://a/mcp'\nheaders = { X-Key = '${THE_KEY}' }",
+            &["set the variable `THE_KEY` where toolgate starts"],
+        );
+    }
+
+    #[test]
+    fn what_is_no_server_is_told() {
+        assert!(Upstream::of("x", &Map::new()).is_err_and(|why| why.contains("neither")));
+    }
+
+    #[test]
+    fn servers_are_found_where_each_client_has_them() {
+        let one = json!({ "a": { "command": "x" } });
+        for content in [
+            json!({ "mcpServers": one }),
+            json!({ "servers": one, "inputs": [] }),
+            json!({ "context_servers": one }),
+            json!({ "mcp": { "servers": one } }),
+            json!({ "projects": { "/": { "mcpServers": one } } }),
+        ] {
+            let found = servers(&content, Path::new("/"));
+            assert!(found.len() == 1 && found[0].0 == "a", "{content}");
+        }
+    }
+}

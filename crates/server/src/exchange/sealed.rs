@@ -1,0 +1,141 @@
+//! Sessions whose ids say how they began: whoever has the key can go on with one.
+//!
+//! An id is what the client opened its session with, sealed: encrypted, and with a code that only
+//! this key makes, for one caller and one dialect, until a day after. So replicas behind a balancer
+//! need no store of sessions, and one that has forgotten a session takes it up again. What was said
+//! in it since (a log level, subscriptions, streams to come back to) is not in the id.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde::{Deserialize, Serialize};
+use toolgate_contract::Caller;
+
+use crate::session::locked;
+
+/// How long a key is.
+pub(crate) const KEY_BYTES: usize = 32;
+/// How long an id is good for, in seconds.
+const GOOD_FOR: i64 = 24 * 3600;
+/// How much may be in an id: it stands in a header of each request.
+const OPENING_BYTES_MAX: usize = 2048;
+/// How many sessions that were ended are remembered as such.
+const ENDED_MAX: usize = 10_000;
+
+/// Seals ids, and opens them.
+pub(crate) struct Sealed {
+    key: LessSafeKey,
+    ended: Mutex<VecDeque<[u8; 32]>>,
+}
+
+/// What is in an id.
+#[derive(Serialize, Deserialize)]
+struct Inside {
+    /// Until when, in seconds of the Unix epoch.
+    until: i64,
+    /// Whose it is, and how they are known.
+    caller: String,
+    kind: String,
+    dialect: String,
+    /// What the client said first.
+    opening: String,
+}
+
+impl Sealed {
+    /// By `key`.
+    pub(crate) fn new(key: &[u8; KEY_BYTES]) -> Self {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, key).expect("a key of that length");
+        Self { key: LessSafeKey::new(key), ended: Mutex::default() }
+    }
+
+    /// An id for the session that `caller` opened in `dialect` with `opening`; `None` if that is too
+    /// long to be said with each request.
+    pub(crate) fn seal(&self, caller: &Caller, dialect: &str, opening: &[u8]) -> Option<String> {
+        let opening = std::str::from_utf8(opening).ok()?;
+        if opening.len() > OPENING_BYTES_MAX {
+            return None;
+        }
+        let inside = Inside {
+            until: Timestamp::now().as_second() + GOOD_FOR,
+            caller: caller.name.to_string(),
+            kind: caller.kind.word().to_owned(),
+            dialect: dialect.to_owned(),
+            opening: opening.to_owned(),
+        };
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce).ok()?;
+        let mut bytes = serde_json::to_vec(&inside).ok()?;
+        let of = Nonce::assume_unique_for_key(nonce);
+        self.key.seal_in_place_append_tag(of, Aad::empty(), &mut bytes).ok()?;
+        bytes.splice(0..0, nonce);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// What the session `id` of `caller` was opened with in `dialect`, if it is one and was not
+    /// ended here.
+    pub(crate) fn open(&self, id: &str, caller: &Caller, dialect: &str) -> Option<Vec<u8>> {
+        let mut bytes = URL_SAFE_NO_PAD.decode(id).ok()?;
+        let (nonce, _) = bytes.split_first_chunk::<NONCE_LEN>()?;
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.key.open_in_place(nonce, Aad::empty(), &mut bytes[NONCE_LEN..]).ok()?;
+        let inside: Inside = serde_json::from_slice(opened).ok()?;
+        let is_theirs = inside.caller == *caller.name && inside.kind == caller.kind.word();
+        let is_good = inside.until >= Timestamp::now().as_second() && inside.dialect == dialect;
+        let was_ended = || locked(&self.ended).contains(blake3::hash(id.as_bytes()).as_bytes());
+        (is_theirs && is_good && !was_ended()).then(|| inside.opening.into_bytes())
+    }
+
+    /// Takes the session `id` up no more.
+    pub(crate) fn end(&self, id: &str) {
+        let mut ended = locked(&self.ended);
+        if ended.len() == ENDED_MAX {
+            ended.pop_front();
+        }
+        ended.push_back(*blake3::hash(id.as_bytes()).as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_opens_for_its_caller_and_dialect_by_its_key_alone() {
+        let sealed = Sealed::new(&[7; KEY_BYTES]);
+        let (ann, bob) = (Caller::named("ann"), Caller::named("bob"));
+        let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
+        assert!(id.bytes().all(|b| (0x21..=0x7e).contains(&b)));
+        assert_eq!(sealed.open(&id, &ann, "mcp").as_deref(), Some(&b"hello"[..]));
+        let replica = Sealed::new(&[7; KEY_BYTES]);
+        assert!(replica.open(&id, &ann, "mcp").is_some());
+        assert!(sealed.open(&id, &bob, "mcp").is_none());
+        assert!(sealed.open(&id, &ann, "mira").is_none());
+        assert!(Sealed::new(&[8; KEY_BYTES]).open(&id, &ann, "mcp").is_none());
+        let mut other = id.into_bytes();
+        other[20] ^= 1;
+        let other = String::from_utf8(other).expect("letters");
+        assert!(
+            sealed.open(&other, &ann, "mcp").is_none() && sealed.open("", &ann, "mcp").is_none()
+        );
+    }
+
+    #[test]
+    fn a_session_that_was_ended_is_not_taken_up_again() {
+        let sealed = Sealed::new(&[7; KEY_BYTES]);
+        let ann = Caller::named("ann");
+        let id = sealed.seal(&ann, "mcp", b"hello").expect("an id");
+        sealed.end(&id);
+        assert!(sealed.open(&id, &ann, "mcp").is_none());
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_header_is_in_no_id() {
+        let sealed = Sealed::new(&[7; KEY_BYTES]);
+        let long = vec![b'a'; OPENING_BYTES_MAX + 1];
+        assert!(sealed.seal(&Caller::named("ann"), "mcp", &long).is_none());
+    }
+}

@@ -1,0 +1,122 @@
+//! The tools of upstreams as someone agreed to them: `toolgate.lock`, in the folder that is served.
+#![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use toolgate_contract::Changes;
+use toolgate_toolsets::world::Root;
+use toolgate_upstream::pins::{Change, Definition, Lock, changes};
+
+use crate::config::Config;
+use crate::ground::Ground;
+use crate::upstreams;
+
+/// The file's name, in the folder that is served.
+pub const FILE_NAME: &str = "toolgate.lock";
+/// How much of such a file is read.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// What `file` holds; nothing if there is none.
+///
+/// # Errors
+/// When it cannot be read or believed, with why.
+pub fn read(file: &Path) -> Result<Option<Lock>, String> {
+    let text = match fs::metadata(file) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        Ok(about) if about.len() > BYTES_MAX => {
+            return Err(format!("{} is longer than {BYTES_MAX} bytes", file.display()));
+        }
+        Ok(_) | Err(_) => fs::read_to_string(file),
+    };
+    let text = text.map_err(|why| format!("{} cannot be read: {why}", file.display()))?;
+    Lock::read(&text).map(Some)
+}
+
+/// What was agreed to of the upstreams of a folder, and what they have now.
+pub struct Compared {
+    file: PathBuf,
+    lock: Lock,
+    /// The tools of each upstream that answered.
+    now: BTreeMap<String, Vec<Definition>>,
+    /// The upstreams that did not, and why.
+    pub silent: Vec<(String, String)>,
+}
+
+impl Compared {
+    /// Asks the upstreams of `config` that are in `wanted`, all if that is empty.
+    ///
+    /// # Errors
+    /// When one is wanted that there is not, or what was agreed to cannot be read.
+    pub async fn of(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
+        let there = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
+        let there: Vec<_> = there.map(|(name, _)| name.as_str()).collect();
+        if let Some(unknown) = wanted.iter().find(|name| !there.contains(&name.as_str())) {
+            match there.is_empty() {
+                true => bail!("there is no upstream: none is in toolgate.toml"),
+                false => bail!("there is no upstream `{unknown}`; there are {}", there.join(", ")),
+            }
+        }
+        let file = root.join(FILE_NAME);
+        let lock = read(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
+        let processes = Ground::of(root, config)?.processes;
+        let opened = upstreams::open(&Root::open(root)?, &processes, config, &Changes::default());
+        let (upstreams, _) = opened?;
+        let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
+        let (mut now, mut silent) = (BTreeMap::new(), Vec::new());
+        for (name, listing) in upstreams.ask(is_wanted).await {
+            match listing {
+                Ok(listing) => {
+                    let tools = listing.tools.iter().filter_map(Definition::of).collect();
+                    now.insert(name, tools);
+                }
+                Err(why) => silent.push((name, why)),
+            }
+        }
+        upstreams.close();
+        processes.close().await;
+        Ok(Self { file, lock, now, silent })
+    }
+
+    /// What became of the tools of each upstream, of those where anything did.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, BTreeMap<String, Change>)> {
+        let none = BTreeMap::new();
+        let all = self.now.iter().map(move |(name, now)| {
+            let before = self.lock.upstreams.get(name).unwrap_or(&none);
+            (name.as_str(), changes(before, now))
+        });
+        all.filter(|(_, changes)| !changes.is_empty())
+    }
+
+    /// The upstreams that nobody agreed to anything of.
+    pub fn unpinned(&self) -> impl Iterator<Item = &str> {
+        let names = self.now.keys().map(String::as_str);
+        names.filter(|name| !self.lock.upstreams.contains_key(*name))
+    }
+
+    /// Writes down that what each has now is agreed to; gives back the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn accept(&mut self) -> anyhow::Result<&Path> {
+        for (name, tools) in &self.now {
+            let tools = tools.iter().map(|tool| (tool.name.clone(), tool.clone())).collect();
+            self.lock.upstreams.insert(name.clone(), tools);
+        }
+        let write = || -> anyhow::Result<()> {
+            let folder = self.file.parent().unwrap_or(Path::new("."));
+            // A server may read it meanwhile.
+            let mut beside = tempfile::NamedTempFile::new_in(folder)?;
+            beside.write_all(self.lock.write().as_bytes())?;
+            let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            beside.as_file().set_permissions(readable)?;
+            beside.persist(&self.file)?;
+            Ok(())
+        };
+        write().with_context(|| format!("{} cannot be written", self.file.display()))?;
+        Ok(&self.file)
+    }
+}

@@ -1,0 +1,354 @@
+//! What upstreams are handed: programs, connections, a folder to remember in, a catalog to offer in.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use toolgate_contract::{AnyTool, BoxFuture, Hold};
+use toolgate_host::{Host, Listed};
+use toolgate_toolsets::world::Root;
+use toolgate_toolsets::world::dial::{self, Secure, Trust};
+use toolgate_toolsets::world::processes::{self, Processes, Spoken, Start};
+use toolgate_toolsets::world::sandbox::Profile;
+use toolgate_upstream::pins::{OnChange, Pinned};
+use toolgate_upstream::{Bytes, Keeps, Listing, Place, Program, Started, Upstreams, World};
+
+use crate::config::{Config, cache_folder};
+use crate::pins;
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a program that is not wanted any more may go on.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The upstreams of `config`, by a server of the folder `root`.
+///
+/// # Errors
+/// When one cannot be.
+pub(crate) fn open(
+    root: &Root,
+    processes: &Processes,
+    config: &Config,
+    changes: &toolgate_contract::Changes,
+) -> anyhow::Result<(Upstreams, Arc<Memory>)> {
+    let world: Arc<dyn World> = Arc::new(Outside {
+        root: root.clone(),
+        processes: processes.clone(),
+        path: processes.path(config.exec.path.as_deref()),
+        secure: OnceLock::new(),
+    });
+    let folder = cache_folder().map(|cache| cache.join("upstreams"));
+    let folder = folder.map(|folder| {
+        let of = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
+        folder.join(&of[..16])
+    });
+    let on_change = config.pins.on_change;
+    let memory =
+        Arc::new(Memory { folder, pins: pins_file(root), on_change, host: OnceLock::new() });
+    let keeps: Arc<dyn Keeps> = memory.clone();
+    let upstreams = Upstreams::new(&config.upstream, &world, &keeps, changes);
+    Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
+}
+
+/// Where it stands what was agreed to of the upstreams of a server of `root`.
+fn pins_file(root: &Root) -> PathBuf {
+    root.path().join(pins::FILE_NAME)
+}
+
+/// Has `host` offer what `upstreams` have.
+pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) {
+    let _ = memory.host.set(Arc::downgrade(host));
+    host.lists_after(Arc::new(All(upstreams.clone())));
+    upstreams.offer();
+}
+
+struct All(Upstreams);
+
+impl Listed for All {
+    fn is_whole(&self) -> bool {
+        self.0.are_known()
+    }
+
+    fn wait(&self) -> BoxFuture<'_, ()> {
+        self.0.listed()
+    }
+}
+
+/// Remembers what upstreams had, and offers it.
+pub(crate) struct Memory {
+    folder: Option<PathBuf>,
+    /// The file of what was agreed to.
+    pins: PathBuf,
+    on_change: OnChange,
+    host: OnceLock<Weak<Host>>,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the server's own folder, outside of what is served")]
+impl Keeps for Memory {
+    fn known(&self, name: &str) -> Option<Listing> {
+        let text = fs::read(self.folder.as_ref()?.join(format!("{name}.json"))).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn keep(&self, name: &str, listing: &Listing) {
+        let Some(folder) = &self.folder else { return };
+        let kept = || -> anyhow::Result<()> {
+            fs::create_dir_all(folder)?;
+            // Another server may read it meanwhile.
+            let mut beside = tempfile::NamedTempFile::new_in(folder)?;
+            beside.write_all(&serde_json::to_vec(listing)?)?;
+            beside.persist(folder.join(format!("{name}.json")))?;
+            Ok(())
+        };
+        if let Err(why) = kept() {
+            tracing::debug!("what the upstream `{name}` has is not remembered: {why}");
+        }
+    }
+
+    fn pinned(&self) -> Pinned {
+        // What is asked for while it runs holds from the next look on.
+        Pinned { lock: pins::read(&self.pins), on_change: self.on_change }
+    }
+
+    fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>) {
+        let Some(host) = self.host.get().and_then(Weak::upgrade) else { return };
+        for (id, why) in host.offer(name, tools) {
+            tracing::warn!("the tool `{id}` of the upstream `{name}` is not served: {why}");
+        }
+    }
+}
+
+/// The machine around.
+struct Outside {
+    root: Root,
+    processes: Processes,
+    path: String,
+    secure: OnceLock<Result<Secure, String>>,
+}
+
+impl World for Outside {
+    fn start<'a>(&'a self, program: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
+        Box::pin(async move {
+            let Program { command, env, keep_env, cwd, sandbox } = program;
+            let (name, args) = command.split_first().ok_or("no command is said")?;
+            let at = cwd.as_deref().unwrap_or(".");
+            let cwd = self.folder_at(at)?;
+            let found = processes::Program::find(name, cwd.as_fd(), &self.path);
+            let found = found.map_err(|_| self.missing(name))?;
+            let mut variables = self.processes.environment(keep_env, &self.path);
+            let own = env.iter().map(|(name, value)| (name.into(), value.into()));
+            variables.extend(own.collect::<BTreeMap<OsString, OsString>>());
+            let start = Start {
+                program: found,
+                args: args.iter().map(OsString::from).collect(),
+                cwd,
+                env: variables,
+                stdin: None,
+                bounds: processes::Bounds {
+                    timeout: Duration::MAX,
+                    grace: GRACE,
+                    held_bytes_max: 0,
+                    spool_bytes_max: 0,
+                },
+                inside: self.processes.sandbox().held_by(profile(sandbox)?, &self.root),
+            };
+            let spoken = self.processes.open(start).await;
+            let Spoken { stdin, stdout, stderr, runs } =
+                spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
+            let (input, output) = (Box::new(stdin), Box::new(stdout));
+            Ok(Started { input, output, errors: Box::new(stderr), hold: Hold::of(runs) })
+        })
+    }
+
+    fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>> {
+        Box::pin(async move {
+            let found = self.addresses(place).await?;
+            let mut why = format!("`{}` has no address", place.host);
+            for address in found {
+                let to = dial::Place::Port(address.ip().to_string(), address.port());
+                match dial::dial(&to, CONNECT).await {
+                    Ok(stream) if place.secure => {
+                        let secure = self.secure().await?;
+                        let stream = secure.over(stream, &place.host).await;
+                        let stream = stream.map_err(|err| err.to_string())?;
+                        return Ok(Box::new(stream) as Box<dyn Bytes>);
+                    }
+                    Ok(stream) => return Ok(Box::new(stream) as Box<dyn Bytes>),
+                    Err(err) => why = format!("{address}: {err}"),
+                }
+            }
+            Err(why)
+        })
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        Some(self.processes.variable(name)?.to_str()?.to_owned())
+    }
+}
+
+impl Outside {
+    fn missing(&self, name: &str) -> String {
+        match processes::nearest(name, &self.path) {
+            Some(nearest) => format!("there is no program `{name}`; did you mean `{nearest}`?"),
+            None => format!("there is no program `{name}` in {}", self.path),
+        }
+    }
+
+    /// The folder `at`, which may lie outside of what is served.
+    #[allow(clippy::disallowed_methods, reason = "named by the owner of the server")]
+    fn folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
+        let path = self.root.path().join(at);
+        let opened = fs::File::open(&path);
+        let opened = opened.map_err(|err| format!("the folder {}: {err}", path.display()))?;
+        Ok(opened.into())
+    }
+
+    /// Where `place` is, of what may be reached there.
+    async fn addresses(&self, place: &Place) -> Result<Vec<SocketAddr>, String> {
+        let Place { host, port, private_network, .. } = place;
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return match address.is_loopback() || *private_network || is_public(address) {
+                true => Ok(vec![SocketAddr::new(address, *port)]),
+                false => Err(private(&address.to_string())),
+            };
+        }
+        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+        let found = found.map_err(|err| format!("`{host}` is not known: {err}"))?;
+        let own = host == "localhost" || host.ends_with(".localhost");
+        let mut refused = None;
+        let mut all: Vec<_> = found.collect();
+        all.retain(|address| {
+            let ip = address.ip();
+            let may = *private_network || is_public(ip) || (own && ip.is_loopback());
+            if !may {
+                refused = Some(ip);
+            }
+            may
+        });
+        match (all.is_empty(), refused) {
+            (true, Some(ip)) => Err(private(&format!("{ip}, where `{host}` is"))),
+            _ => Ok(all),
+        }
+    }
+
+    async fn secure(&self) -> Result<Secure, String> {
+        if self.secure.get().is_none() {
+            // The system's certificates are files.
+            let made = tokio::task::spawn_blocking(|| Secure::new(&Trust::System)).await;
+            let made = made.map_err(|err| err.to_string())?;
+            self.secure.get_or_init(|| made);
+        }
+        self.secure.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+    }
+}
+
+fn private(what: &str) -> String {
+    format!(
+        "{what} is in a private network; if it is meant, say `private_network = true` for this \
+         upstream"
+    )
+}
+
+/// How the programs of an upstream are confined.
+fn profile(name: &str) -> Result<Profile, String> {
+    let read = serde_json::from_value(serde_json::Value::from(name));
+    read.map_err(|_| format!("`sandbox` is `{name}`; it is read-only, workspace, network or off"))
+}
+
+/// Whether an address is one that anybody has all over the world.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => match embedded(v6) {
+            Some(v4) => is_public_v4(v4),
+            None => {
+                let first = v6.segments()[0];
+                // Global unicast, but for what is written in documentation.
+                (0x2000..0x4000).contains(&first) && !(first == 0x2001 && v6.segments()[1] == 0xdb8)
+            }
+        },
+    }
+}
+
+/// The address that an IPv6 address is another spelling of: mapped, NAT64, 6to4.
+fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let s = v6.segments();
+    let of = |high: u16, low: u16| {
+        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match s {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some(of(high, low))
+        }
+        [0x2002, high, low, ..] => Some(of(high, low)),
+        _ => None,
+    }
+}
+
+fn is_public_v4(v4: Ipv4Addr) -> bool {
+    let [a, b, c, _] = v4.octets();
+    let special = v4.is_private()
+        || v4.is_loopback()
+        || v4.is_link_local()
+        || v4.is_unspecified()
+        || v4.is_multicast()
+        || v4.is_broadcast()
+        || v4.is_documentation()
+        || a == 0
+        || a >= 240
+        // Shared by carriers, for protocols, for benchmarks.
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 192 && b == 0 && c == 0)
+        || (a == 198 && (b == 18 || b == 19));
+    !special
+}
+
+/// What is needed of the machine's files for `config`'s upstreams to start.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    for (name, settings) in &config.upstream {
+        let checked = settings.check().and_then(|()| profile(&settings.sandbox).map(drop));
+        checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_private_networks_are_told_however_they_are_spelled() {
+        let private = [
+            "10.0.0.1",
+            "172.16.3.4",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "127.0.0.1",
+            "::1",
+            "fe80::1",
+            "fc00::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a00:1::",
+            "224.0.0.1",
+            "2001:db8::1",
+            "::",
+        ];
+        for address in private {
+            assert!(!is_public(address.parse().expect("an address")), "{address}");
+        }
+        for address in ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "::ffff:1.1.1.1"] {
+            assert!(is_public(address.parse().expect("an address")), "{address}");
+        }
+    }
+}

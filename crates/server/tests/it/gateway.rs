@@ -1,0 +1,281 @@
+//! Other servers behind ours: real ones, and one that does what servers should not do.
+
+mod pins;
+mod real;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{Client, Launch, MODERN, Wire, Workspace, is_alive, notification, wait_until};
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// A workspace with the upstream `odd`, with `more` of its settings.
+fn with_odd(more: &str) -> Workspace {
+    let workspace = Workspace::new();
+    let log = workspace.path("odd.log");
+    let python = checkout().join(".tools/python/bin/python");
+    let script = checkout().join("tests/upstreams/odd.py");
+    let settings = format!(
+        "[upstream.odd]\ncommand = [{python:?}, {script:?}]\nenv = {{ ODD_LOG = {log:?} }}\n{more}\n"
+    );
+    workspace.file("odd.log", "").file("toolgate.toml", settings)
+}
+
+fn stdio(workspace: &Workspace) -> Client {
+    Client::stdio(launch(workspace), MODERN)
+}
+
+fn launch(workspace: &Workspace) -> Launch {
+    Launch::over(workspace).env("XDG_CACHE_HOME", workspace.path(".cache"))
+}
+
+/// The first text that a result shows.
+#[track_caller]
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn names(client: &mut Client) -> Vec<String> {
+    let tools = client.tools();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn tools_of_another_server_are_listed_and_called_beside_our_own() {
+    let node = checkout().join(".tools/node/node_modules/.bin/node");
+    let server = checkout()
+        .join(".tools/servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    let settings = format!("[upstream.every]\ncommand = [{node:?}, {server:?}, \"stdio\"]\n");
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+        let names = names(&mut client);
+        assert!(names.contains(&"files_read".to_owned()), "{names:?}");
+        assert!(names.contains(&"every_get-sum".to_owned()), "{names:?}");
+        let sum = client.call("every_get-sum", json!({ "a": 2, "b": 40 }));
+        assert!(text(&sum).contains("42"), "{sum}");
+        let refused = client.call("every_get-sum", json!({ "a": "two" }));
+        assert!(refused.to_string().contains("/a"), "{refused}");
+        let listed = client.ask("resources/list", json!({}));
+        let uri = listed["result"]["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find_map(|it| it["uri"].as_str().filter(|uri| uri.starts_with("demo://")))
+            .unwrap_or_else(|| panic!("{listed}"))
+            .to_owned();
+        let read = client.ask("resources/read", json!({ "uri": uri }));
+        assert!(read["result"]["contents"][0]["uri"] == json!(uri), "{read}");
+        let prompt = client.ask("prompts/get", json!({ "name": "every_simple-prompt" }));
+        assert!(prompt["result"]["messages"][0]["content"]["text"].is_string(), "{prompt}");
+    }
+}
+
+#[test]
+fn a_server_that_prints_to_its_standard_output_or_answers_oddly_is_understood_all_the_same() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    assert_eq!(text(&client.call("odd_shout", json!({}))), "still here");
+    assert_eq!(text(&client.call("odd_twice", json!({}))), "first");
+    assert_eq!(text(&client.call("odd_foreign", json!({}))), "mine");
+    assert_eq!(text(&client.call("odd_echo", json!({ "message": "hello" }))), "hello");
+    assert_eq!(text(&client.call("odd_flood", json!({}))), "flooded");
+}
+
+#[test]
+fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
+    let workspace = with_odd("message_bytes = 1000000");
+    let mut client = stdio(&workspace);
+    let long = client.call("odd_huge", json!({}));
+    assert!(long.to_string().contains("message_bytes"), "{long}");
+    assert_eq!(text(&client.call("odd_echo", json!({ "message": "on" }))), "on");
+}
+
+#[test]
+fn a_schema_that_refers_to_the_network_and_names_that_are_alike_are_left_out_and_told() {
+    let workspace = with_odd("");
+    let served = launch(&workspace).served();
+    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let names = names(&mut client);
+    assert!(names.contains(&"odd_a-b".to_owned()), "{names:?}");
+    assert!(!names.contains(&"odd_a_b".to_owned()), "{names:?}");
+    assert!(!names.contains(&"odd_looping".to_owned()), "{names:?}");
+    let log = client.server().log();
+    assert!(log.contains("odd.looping") && log.contains("odd.a_b"), "{log}");
+}
+
+#[test]
+fn a_call_that_a_server_died_in_is_not_made_again_and_others_go_on() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let died = client.call("odd_die", json!({}));
+    assert!(died.to_string().contains("not asked again"), "{died}");
+    let read = client.call("files_read", json!({ "path": "README.md" }));
+    assert!(text(&read).starts_with("# A workspace"), "{read}");
+    wait_until("it is back", || {
+        let answer = client.call("odd_echo", json!({ "message": "back" }));
+        answer["result"]["content"][0]["text"] == "back"
+    });
+    let calls = workspace.read("odd.log");
+    assert_eq!(calls.matches("call die").count(), 1, "{calls}");
+}
+
+#[test]
+fn a_call_that_is_never_answered_ends_at_its_deadline_and_is_cancelled_there() {
+    let workspace = with_odd("deadline_ms = 300");
+    let mut client = stdio(&workspace);
+    let late = client.call("odd_never", json!({}));
+    assert!(late.to_string().contains("300 ms"), "{late}");
+    wait_until("it hears of it", || workspace.read("odd.log").contains("cancelled "));
+}
+
+#[test]
+fn a_client_that_cancels_has_the_call_cancelled_there() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    client.call("odd_echo", json!({ "message": "begin" }));
+    let request = client.request("tools/call", json!({ "name": "odd_never", "arguments": {} }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&request);
+    wait_until("it is called", || workspace.read("odd.log").contains("call never"));
+    stdio.send(&notification("notifications/cancelled", json!({ "requestId": request["id"] })));
+    wait_until("it hears of it", || workspace.read("odd.log").contains("cancelled "));
+}
+
+#[test]
+fn a_server_that_ignores_being_told_to_end_ends_with_ours_and_so_does_what_it_started() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let pid = |answer: &Value| text(answer).parse::<u32>().unwrap();
+    let own = pid(&client.call("odd_pid", json!({})));
+    let child = pid(&client.call("odd_children", json!({})));
+    assert!(is_alive(own) && is_alive(child));
+    drop(client);
+    wait_until("both are gone", || !is_alive(own) && !is_alive(child));
+}
+
+#[test]
+fn a_server_that_is_killed_takes_its_upstreams_with_it() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let own = text(&client.call("odd_pid", json!({}))).parse::<u32>().unwrap();
+    let server = Pid::from_raw(client.server().pid.cast_signed()).unwrap();
+    kill_process(server, Signal::KILL).unwrap();
+    wait_until("it is gone", || !is_alive(own));
+}
+
+#[test]
+fn a_long_answer_is_kept_and_read_on() {
+    let workspace = with_odd("answer_bytes = 20000");
+    let mut client = stdio(&workspace);
+    let cut = client.call("odd_huge", json!({}));
+    assert!(cut.to_string().len() < 20_000);
+    let content = cut["result"]["content"].as_array().unwrap();
+    let uri = content.iter().find_map(|block| block["uri"].as_str()).unwrap().to_owned();
+    let read = client.ask("resources/read", json!({ "uri": uri }));
+    let whole = read["result"]["contents"][0]["text"].as_str().unwrap();
+    assert_eq!(whole.len(), 3 << 20);
+    let part = client.call("results_read", json!({ "id": uri, "offset": (3 << 20) - 5 }));
+    assert_eq!(text(&part), "xxxxx");
+}
+
+#[test]
+fn a_server_that_has_nothing_to_do_is_ended_and_begun_again_when_it_is_called() {
+    let workspace = with_odd("idle_ms = 200");
+    let mut client = stdio(&workspace);
+    let pid =
+        |client: &mut Client| text(&client.call("odd_pid", json!({}))).parse::<u32>().unwrap();
+    let first = pid(&mut client);
+    wait_until("it is ended", || !is_alive(first));
+    assert_ne!(pid(&mut client), first);
+}
+
+#[test]
+fn tools_that_appear_are_listed_without_beginning_anew() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    assert!(!names(&mut client).contains(&"odd_grown".to_owned()));
+    client.call("odd_grow", json!({}));
+    wait_until("it is listed", || names(&mut client).contains(&"odd_grown".to_owned()));
+    assert_eq!(text(&client.call("odd_grown", json!({}))), "new");
+}
+
+#[test]
+fn what_a_server_listed_last_is_listed_before_it_begins() {
+    let workspace = with_odd("");
+    names(&mut stdio(&workspace));
+    wait_until("it is remembered", || {
+        fs::read_dir(workspace.path(".cache/toolgate/upstreams"))
+            .is_ok_and(|mut it| it.next().is_some())
+    });
+    fs::write(workspace.path("odd.log"), "").unwrap();
+    let settings = workspace.read("toolgate.toml");
+    let mut client = stdio(&workspace);
+    assert!(names(&mut client).contains(&"odd_echo".to_owned()));
+    assert!(crate::support::descendants(client.server().pid).is_empty(), "{settings}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_its_tools_trouble_alone() {
+    let settings = "[upstream.gone]\ncommand = [\"no-such-program\"]\n\
+                    [upstream.deaf]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let served = launch(&workspace).served();
+    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    assert!(names(&mut client).contains(&"files_read".to_owned()));
+    let log = client.server().log();
+    assert!(log.contains("`gone`") && log.contains("no-such-program"), "{log}");
+    assert!(log.contains("`deaf`"), "{log}");
+}
+
+#[test]
+fn an_address_in_a_private_network_is_not_reached_unless_it_is_said() {
+    let settings = "[upstream.inner]\nurl = \"http://169.254.169.254/latest\"\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let served = launch(&workspace).served();
+    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    names(&mut client);
+    assert!(client.server().log().contains("private_network"), "{}", client.server().log());
+}
+
+#[test]
+fn what_an_upstream_asks_reaches_a_client_that_answers_with_another_request() {
+    let example = crate::support::binary().with_file_name("example-everything");
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let settings = format!(
+            "[upstream.every]\ncommand = [{example:?}, \"stdio\"]\nrevision = {revision:?}\n"
+        );
+        let workspace = Workspace::new().file("toolgate.toml", settings);
+        let wire = Wire::Stdio(launch(&workspace).stdio());
+        let can = json!({ "elicitation": { "form": {} } });
+        let mut client = Client::open(wire, MODERN, can);
+        let (tool, arguments) = match revision {
+            MODERN => ("every_test_input_required_result_elicitation", json!({})),
+            _ => ("every_test_elicitation", json!({ "message": "who?" })),
+        };
+        let asked = client.call(tool, arguments.clone());
+        let result = &asked["result"];
+        assert_eq!(result["resultType"], "input_required", "{asked}");
+        let (key, question) = result["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        assert_eq!(question["method"], "elicitation/create");
+        let content = match revision {
+            MODERN => json!({ "name": "Ada" }),
+            _ => json!({ "username": "ada", "email": "ada@example.com" }),
+        };
+        let answer = client.ask(
+            "tools/call",
+            json!({
+                "name": tool, "arguments": arguments,
+                "requestState": result["requestState"],
+                "inputResponses": { key: { "action": "accept", "content": content } },
+            }),
+        );
+        assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+        assert!(answer.to_string().to_lowercase().contains("ada"), "{answer}");
+    }
+}

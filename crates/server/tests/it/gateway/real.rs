@@ -1,0 +1,182 @@
+//! Servers of other people behind ours, each as its own package brings it.
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{checkout, launch, names, stdio, text};
+use crate::support::{Client, Workspace, wait_until};
+
+fn tool(path: &str) -> String {
+    checkout().join(".tools").join(path).display().to_string()
+}
+
+fn node() -> String {
+    tool("node/node_modules/.bin/node")
+}
+
+fn package(name: &str) -> String {
+    tool(&format!("servers/node_modules/@modelcontextprotocol/{name}/dist/index.js"))
+}
+
+/// A workspace before which `settings` put other servers.
+fn with(settings: &str) -> Workspace {
+    Workspace::new().file("toolgate.toml", settings)
+}
+
+/// A server that was begun beside, and is ended when dropped.
+struct Beside(Child);
+
+impl Beside {
+    /// Begins `command` and waits until it says `ready` on its standard error; returns that line.
+    fn begin(command: &mut Command, ready: &str) -> (Self, String) {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let this = Self(child);
+        let line = lines.find(|line| line.contains(ready)).expect("it says that it is ready");
+        thread::spawn(move || lines.for_each(drop));
+        (this, line)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something listens where `url` says: what is started says so before it does.
+fn listens(url: &str) {
+    let place = url.split('/').nth(2).unwrap().to_owned();
+    wait_until("it listens", || TcpStream::connect(&place).is_ok());
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A workspace that is a repository with one commit.
+fn repository() -> Workspace {
+    let workspace = Workspace::new();
+    for words in [
+        &["init", "-q", "-b", "main"][..],
+        &["add", "README.md"],
+        &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "A first one"],
+    ] {
+        let ran = Command::new("git").args(words).current_dir(workspace.root()).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    }
+    workspace
+}
+
+#[track_caller]
+fn answers(client: &mut Client, tool: &str, arguments: Value, with: &str) {
+    assert!(names(client).contains(&tool.to_owned()), "{:?}", names(client));
+    let answer = client.call(tool, arguments);
+    assert!(answer["result"]["isError"] != true, "{answer}");
+    assert!(text(&answer).contains(with), "{answer}");
+}
+
+#[test]
+fn a_server_of_files_reads_what_it_may_and_says_what_it_may_not() {
+    let workspace = Workspace::new();
+    let (node, server, folder) = (node(), package("server-filesystem"), workspace.path("."));
+    let settings = format!("[upstream.fs]\ncommand = [{node:?}, {server:?}, {folder:?}]\n");
+    let workspace = workspace.file("toolgate.toml", settings);
+    let mut client = stdio(&workspace);
+    let path = workspace.path("README.md");
+    answers(&mut client, "fs_read_text_file", json!({ "path": path }), "# A workspace");
+    let refused = client.call("fs_read_text_file", json!({ "path": "/etc/passwd" }));
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
+    assert!(text(&refused).contains("Access denied"), "{refused}");
+}
+
+#[test]
+fn what_a_server_remembers_is_there_at_the_next_call() {
+    let (node, server) = (node(), package("server-memory"));
+    let workspace = Workspace::new();
+    let kept = workspace.path("memory.jsonl");
+    let workspace = workspace.file(
+        "toolgate.toml",
+        format!(
+            "[upstream.memory]\ncommand = [{node:?}, {server:?}]\n\
+             env = {{ MEMORY_FILE_PATH = {kept:?} }}\n"
+        ),
+    );
+    let mut first = Client::http(launch(&workspace), "2025-06-18");
+    let ada = json!({ "entities": [
+        { "name": "Ada", "entityType": "person", "observations": ["wrote programs"] },
+    ] });
+    answers(&mut first, "memory_create_entities", ada, "Ada");
+    answers(&mut first, "memory_search_nodes", json!({ "query": "programs" }), "Ada");
+}
+
+#[test]
+fn a_server_of_git_in_python_tells_what_git_tells() {
+    let workspace = repository();
+    let (server, folder) = (tool("upstreams/bin/mcp-server-git"), workspace.path("."));
+    let settings = format!("[upstream.git]\ncommand = [{server:?}, \"-r\", {folder:?}]\n");
+    let workspace = workspace.file("toolgate.toml", settings);
+    let mut client = stdio(&workspace);
+    answers(&mut client, "git_git_log", json!({ "repo_path": folder }), "A first one");
+}
+
+#[test]
+fn a_server_by_fastmcp_is_asked_over_http() {
+    let script = checkout().join("bench/peers/echo_fastmcp.py");
+    let python = tool("upstreams/bin/python");
+    let (_server, line) =
+        Beside::begin(Command::new(python).arg(script).arg("http"), "serving at ");
+    let url = line.rsplit(' ').next().unwrap();
+    listens(url);
+    let workspace = with(&format!("[upstream.fast]\nurl = {url:?}\n"));
+    let mut client = stdio(&workspace);
+    answers(&mut client, "fast_echo", json!({ "text": "hello" }), "hello");
+}
+
+#[test]
+fn a_server_by_the_typescript_sdk_of_today_is_asked_over_a_pipe() {
+    let script = checkout().join("tests/upstreams/typescript.mjs");
+    let command = [node(), script.display().to_string(), tool("servers")];
+    let workspace = with(&format!("[upstream.ts]\ncommand = {command:?}\n"));
+    let mut client = stdio(&workspace);
+    answers(&mut client, "ts_shout", json!({ "text": "hello" }), "HELLO");
+    let refused = client.call("ts_shout", json!({}));
+    assert!(refused.to_string().contains("text"), "{refused}");
+}
+
+#[test]
+fn a_server_over_http_and_sse_and_one_over_streamable_http_with_sessions_are_asked() {
+    for (transport, path, setting) in
+        [("sse", "sse", "transport = \"sse\""), ("streamableHttp", "mcp", "")]
+    {
+        let port = free_port();
+        let mut command = Command::new(node());
+        command.arg(package("server-everything")).arg(transport).env("PORT", port.to_string());
+        let (_server, _) = Beside::begin(&mut command, &port.to_string());
+        let url = format!("http://127.0.0.1:{port}/{path}");
+        listens(&url);
+        let workspace = with(&format!("[upstream.every]\nurl = {url:?}\n{setting}\n"));
+        let mut client = stdio(&workspace);
+        answers(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
+        answers(&mut client, "every_echo", json!({ "message": "hello" }), "hello");
+    }
+}
+
+#[test]
+fn a_server_is_asked_over_a_websocket() {
+    let repository = repository();
+    let mut command = Command::new(tool("upstreams/bin/python"));
+    command.arg(checkout().join("tests/upstreams/over_websocket.py"));
+    command.arg(tool("upstreams/bin/mcp-server-git"));
+    let (_server, line) = Beside::begin(&mut command, "serving at ");
+    let url = line.rsplit(' ').next().unwrap();
+    let workspace = with(&format!("[upstream.git]\nurl = {url:?}\ntransport = \"websocket\"\n"));
+    let mut client = stdio(&workspace);
+    let path = json!({ "repo_path": repository.path(".") });
+    answers(&mut client, "git_git_log", path, "A first one");
+}

@@ -1,0 +1,282 @@
+//! Calls of upstreams, carried to their ends: over rounds of questions, and from one request of a
+//! client to the next.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use toolgate_contract::{Askable, BoxFuture, Ctx, Fault, Questions, ToolError};
+use toolgate_dialects::mcp::upstream::{answer, question};
+
+use crate::hearing::{Hearing, Open};
+use crate::lanes::Lane;
+use crate::link::Link;
+
+/// How many calls may wait for their clients to come back.
+const PARKED_MAX: usize = 256;
+/// How long one does.
+const PARKED_FOR: Duration = Duration::from_secs(600);
+/// How many questions are asked together, and how far apart they may come.
+const TOGETHER_MAX: usize = 16;
+const TOGETHER: Duration = Duration::from_millis(20);
+/// How many rounds of questions one call may have.
+const ROUNDS_MAX: usize = 32;
+
+/// Calls that wait for their clients to come back with answers.
+#[derive(Default)]
+pub(crate) struct Parking(Mutex<HashMap<String, (Instant, Going)>>);
+
+/// What a call has come to, with what it goes on over.
+pub(crate) struct Begun {
+    /// Its result, or the task that it has become.
+    pub(crate) first: Value,
+    pub(crate) link: Arc<Link>,
+    /// The connection, where it is the call's own.
+    pub(crate) lane: Option<Lane>,
+}
+
+/// A call that goes on.
+pub(crate) struct Going {
+    task: Task,
+    open: mpsc::Receiver<Open>,
+    hearing: Arc<Hearing>,
+    /// What it asks now.
+    waits: Vec<Open>,
+}
+
+/// Work that ends when nobody waits for it.
+struct Task(JoinHandle<Result<Begun, ToolError>>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Parking {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, (Instant, Going)>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (since, _)| since.elapsed() < PARKED_FOR);
+        all
+    }
+
+    fn take(&self, name: &str) -> Option<Going> {
+        self.all().remove(name).map(|(_, going)| going)
+    }
+
+    /// Gives up the call that has waited for longest, if any waits.
+    pub(crate) fn give_one_up(&self) {
+        let mut all = self.all();
+        let oldest = all.iter().min_by_key(|(_, (since, _))| *since).map(|(name, _)| name.clone());
+        if let Some(name) = oldest {
+            drop(all.remove(&name));
+        }
+    }
+
+    /// Has `going` wait; the name it is taken by again.
+    fn put(&self, going: Going) -> Result<String, ToolError> {
+        let mut all = self.all();
+        if all.len() >= PARKED_MAX {
+            let message = "too many calls wait for answers already";
+            return Err(ToolError::new(Fault::Unavailable, message));
+        }
+        let mut name = [0; 16];
+        getrandom::fill(&mut name)
+            .map_err(|err| ToolError::because("a call cannot be named", err))?;
+        let name = blake3::hash(&name).to_hex().to_string();
+        all.insert(name.clone(), (Instant::now(), going));
+        Ok(name)
+    }
+}
+
+/// What has come of a call in the time that was left for it.
+pub(crate) enum Driven {
+    Done(Begun),
+    Going(Going),
+}
+
+/// Carries a call of an upstream that asks while it runs to its end. Where whoever called answers
+/// with another request, it goes on meanwhile: what an upstream has begun is not begun again.
+pub(crate) async fn in_one(
+    parking: &Parking,
+    ctx: &Ctx,
+    begin: impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>>,
+) -> Result<Begun, ToolError> {
+    if !ctx.asker.calls_again() || ctx.asker.can() == Askable::default() {
+        return begin(Hearing::now(ctx.events.clone(), ctx.asker.clone())).await;
+    }
+    go_on(parking, ctx, going(parking, ctx, begin)?).await
+}
+
+/// The same for as long as `within`, and then what is left of it.
+pub(crate) async fn in_time(
+    parking: &Parking,
+    ctx: &Ctx,
+    begin: impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>>,
+    within: Duration,
+) -> Result<Driven, ToolError> {
+    drive(parking, ctx, going(parking, ctx, begin)?, within).await
+}
+
+/// Carries a call that goes on to its end.
+pub(crate) async fn go_on(
+    parking: &Parking,
+    ctx: &Ctx,
+    mut going: Going,
+) -> Result<Begun, ToolError> {
+    going.hearing.tells(ctx.events.clone());
+    loop {
+        match drive(parking, ctx, going, Duration::from_secs(3600)).await? {
+            Driven::Done(begun) => return Ok(begun),
+            Driven::Going(more) => going = more,
+        }
+    }
+}
+
+/// The call that waits for what `ctx` brings, or one that begins.
+fn going(
+    parking: &Parking,
+    ctx: &Ctx,
+    begin: impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>>,
+) -> Result<Going, ToolError> {
+    let Some(name) = ctx.asker.noted().filter(|_| ctx.asker.calls_again()) else {
+        let (open, asked) = mpsc::channel(TOGETHER_MAX);
+        let hearing = Hearing::handed(ctx.events.clone(), open);
+        let task = Task(tokio::spawn(begin(hearing.clone())));
+        return Ok(Going { task, open: asked, hearing, waits: Vec::new() });
+    };
+    let going = parking.take(&name).ok_or_else(|| {
+        let message = "the call that asked is not here any more: it waited for too long, or it was \
+                       made at another server; see what it did, then make it again without \
+                       `requestState`";
+        ToolError::new(Fault::Unavailable, message)
+    })?;
+    going.hearing.tells(ctx.events.clone());
+    Ok(going)
+}
+
+async fn drive(
+    parking: &Parking,
+    ctx: &Ctx,
+    mut going: Going,
+    within: Duration,
+) -> Result<Driven, ToolError> {
+    loop {
+        if !going.waits.is_empty() {
+            let all = going.waits.iter().flat_map(|open| open.questions.clone());
+            let asked: Questions = all.collect();
+            match ctx.asker.ask(asked).await {
+                Err(why) if matches!(why.fault, Fault::Asks(_)) => {
+                    ctx.asker.note(Some(parking.put(going)?));
+                    return Err(why);
+                }
+                // Nobody waits if the call has ended meanwhile.
+                told => going.waits.drain(..).for_each(|open| drop(open.reply.send(told.clone()))),
+            }
+        }
+        tokio::select! {
+            biased;
+            done = &mut going.task.0 => {
+                let done = done.map_err(|err| ToolError::because("the call broke off", err))?;
+                return done.map(Driven::Done);
+            }
+            Some(open) = going.open.recv() => {
+                going.waits.push(open);
+                // What is asked together comes together.
+                while going.waits.len() < TOGETHER_MAX
+                    && let Ok(Some(open)) = timeout(TOGETHER, going.open.recv()).await
+                {
+                    going.waits.push(open);
+                }
+            }
+            () = sleep(within) => return Ok(Driven::Going(going)),
+        }
+    }
+}
+
+/// What is remembered between two rounds, as the client carries it.
+#[derive(Serialize, Deserialize)]
+struct Round {
+    asked: Questions,
+    #[serde(default)]
+    state: Option<String>,
+}
+
+/// Carries a call of an upstream that ends with its questions and is made again with the answers.
+pub(crate) async fn in_rounds<F>(
+    ctx: &Ctx,
+    params: &Map<String, Value>,
+    mut send: impl FnMut(Map<String, Value>) -> F,
+) -> Result<Value, ToolError>
+where
+    F: Future<Output = Result<Value, ToolError>>,
+{
+    let noted = ctx.asker.noted().and_then(|note| serde_json::from_str::<Round>(&note).ok());
+    let mut params = params.clone();
+    let mut before = BTreeSet::new();
+    if let Some(round) = noted {
+        before.extend(round.asked.keys().cloned());
+        answered(ctx, round, &mut params).await?;
+    }
+    for at in 0..ROUNDS_MAX {
+        let result = send(params.clone()).await?;
+        if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
+            return Ok(result);
+        }
+        let round = asked(&result)?;
+        if round.asked.is_empty() {
+            // It wants no answer, but to be asked again.
+            sleep(Duration::from_millis(50 << at.min(6))).await;
+        }
+        // What was answered under such a name before was another question.
+        ctx.asker.forget(round.asked.keys().filter(|key| before.contains(*key)));
+        before.extend(round.asked.keys().cloned());
+        answered(ctx, round, &mut params).await?;
+    }
+    let message = format!("it asks more than {ROUNDS_MAX} times");
+    Err(ToolError::new(Fault::Failed, message))
+}
+
+/// Asks what a round asks, and adds the answers to `params`.
+async fn answered(
+    ctx: &Ctx,
+    round: Round,
+    params: &mut Map<String, Value>,
+) -> Result<(), ToolError> {
+    let note = serde_json::to_string(&round);
+    let note = note.map_err(|err| ToolError::because("a round cannot be remembered", err))?;
+    ctx.asker.note(Some(note));
+    let given = ctx.asker.ask(round.asked).await?;
+    let given = given.iter().map(|(key, told)| (key.clone(), answer(told)));
+    params.insert("inputResponses".into(), Value::Object(given.collect()));
+    match round.state {
+        Some(state) => params.insert("requestState".into(), json!(state)),
+        None => params.remove("requestState"),
+    };
+    Ok(())
+}
+
+/// What a result or a task asks.
+pub(crate) fn questions(requests: Option<&Value>) -> Result<Questions, ToolError> {
+    let requests = requests.and_then(Value::as_object);
+    let read = |(key, request): (&String, &Value)| {
+        let method = request.get("method").and_then(Value::as_str).unwrap_or_default();
+        let params = request.get("params").unwrap_or(&Value::Null);
+        let question = question(method, params, key);
+        let question = question.map_err(|why| {
+            ToolError::new(Fault::Failed, format!("it asks `{key}` in no known way: {why}"))
+        })?;
+        Ok((key.clone(), question))
+    };
+    requests.into_iter().flatten().map(read).collect()
+}
+
+fn asked(result: &Value) -> Result<Round, ToolError> {
+    let state = result.get("requestState").and_then(Value::as_str).map(str::to_owned);
+    Ok(Round { asked: questions(result.get("inputRequests"))?, state })
+}

@@ -1,0 +1,147 @@
+//! What is heard while a call of an upstream runs, and how whoever called is asked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use toolgate_contract::{
+    Asker, BoxFuture, Event, EventSink, Fault, Given, Kind, Level, Questions, ToolError,
+};
+use toolgate_dialects::mcp::upstream::{QUESTION_KEY, answer, question};
+
+use crate::message::RpcError;
+use crate::wire::Hears;
+
+/// Hears for one call.
+pub(crate) struct Hearing {
+    events: Mutex<EventSink>,
+    way: Way,
+    asked: AtomicU64,
+    /// What was asked that whoever called cannot be.
+    lacks: Mutex<Option<Kind>>,
+}
+
+enum Way {
+    /// Whoever called answers while the call runs.
+    Now(Asker),
+    /// The questions go to whoever carries the call on.
+    Handed(mpsc::Sender<Open>),
+}
+
+/// Questions that wait for their answers.
+pub(crate) struct Open {
+    pub(crate) questions: Questions,
+    pub(crate) reply: oneshot::Sender<Result<Given, ToolError>>,
+}
+
+impl Hearing {
+    /// For a call whose caller answers while it runs, if at all.
+    pub(crate) fn now(events: EventSink, asker: Asker) -> Arc<Self> {
+        Self::by(events, Way::Now(asker))
+    }
+
+    /// For a call whose questions are handed to whoever takes them from the other end.
+    pub(crate) fn handed(events: EventSink, open: mpsc::Sender<Open>) -> Arc<Self> {
+        Self::by(events, Way::Handed(open))
+    }
+
+    fn by(events: EventSink, way: Way) -> Arc<Self> {
+        let (asked, lacks) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { events: events.into(), way, asked, lacks })
+    }
+
+    /// What was asked that whoever called cannot be, if anything was.
+    pub(crate) fn lacks(&self) -> Option<Kind> {
+        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what happens to `events` from now on.
+    pub(crate) fn tells(&self, events: EventSink) {
+        *self.events.lock().unwrap_or_else(PoisonError::into_inner) = events;
+    }
+
+    async fn given(&self, questions: Questions) -> Result<Given, ToolError> {
+        match &self.way {
+            Way::Now(asker) => asker.ask(questions).await,
+            Way::Handed(open) => {
+                let (reply, given) = oneshot::channel();
+                let gone = |_| ToolError::canceled();
+                open.send(Open { questions, reply }).await.map_err(|_| ToolError::canceled())?;
+                given.await.map_err(gone)?
+            }
+        }
+    }
+}
+
+impl Hears for Hearing {
+    fn said(&self, method: &str, params: &Value) {
+        let Some(event) = event(method, params) else { return };
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        events.send(event);
+    }
+
+    fn asked(
+        self: Arc<Self>,
+        method: String,
+        params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        Box::pin(async move {
+            let at = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            let named = params.get("_meta").and_then(|meta| meta.get(QUESTION_KEY)?.as_str());
+            let key = match named {
+                Some(key) => key.to_owned(),
+                None => format!("{}-{at}", method.replace('/', "-")),
+            };
+            let question = question(&method, &params, &key);
+            let question = question.map_err(|why| RpcError::new(-32602, why))?;
+            let given = self.given(Questions::from([(key.clone(), question)])).await;
+            let given = given.map_err(|err| {
+                if let Fault::CannotAsk(kind) = err.fault {
+                    *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+                }
+                RpcError::new(-32603, err.message)
+            })?;
+            let told = given.get(&key).ok_or_else(|| RpcError::new(-32603, "nobody answered"))?;
+            Ok(answer(told))
+        })
+    }
+}
+
+/// What is said, as an event of a call.
+fn event(method: &str, params: &Value) -> Option<Event> {
+    match method {
+        "notifications/progress" => Some(Event::Progress {
+            done: params.get("progress")?.as_f64()?,
+            total: params.get("total").and_then(Value::as_f64),
+            message: params.get("message").and_then(Value::as_str).map(str::to_owned),
+        }),
+        "notifications/message" => {
+            let level = params.get("level")?;
+            let level: Level = serde_json::from_value(level.clone()).ok()?;
+            let message = match params.get("data")? {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            Some(Event::Log { level, message })
+        }
+        _ => None,
+    }
+}
+
+/// Hears nothing: for requests that nobody follows.
+pub(crate) struct Deaf;
+
+impl Hears for Deaf {
+    fn said(&self, _method: &str, _params: &Value) {}
+
+    fn asked(
+        self: Arc<Self>,
+        method: String,
+        _params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        Box::pin(async move {
+            Err(RpcError::new(-32601, format!("nobody can be asked `{method}` here")))
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! Connections of which each call of an upstream that asks has one for itself: over a pipe nothing
+//! says which of several calls asks, and what a client can be asked is said once, at the start.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use toolgate_contract::{Askable, ToolError};
+
+use crate::link::Link;
+use crate::upstream::Upstream;
+
+/// The connections of an upstream that nobody shares.
+pub(crate) struct Lanes {
+    places: Arc<Semaphore>,
+    /// With what those who have one can be asked.
+    idle: Mutex<VecDeque<(Askable, Arc<Link>)>>,
+    most: usize,
+}
+
+/// One of them, while a call has it.
+pub(crate) struct Lane {
+    pub(crate) link: Arc<Link>,
+    can: Askable,
+    upstream: Weak<Upstream>,
+    is_done: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Lanes {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(most)), idle: Mutex::default(), most }
+    }
+
+    /// A connection for one call, whose caller can be asked `can`. Where all are taken, the call that has waited for its client for
+    /// longest gives way.
+    pub(crate) async fn take(
+        &self,
+        upstream: &Arc<Upstream>,
+        can: Askable,
+    ) -> Result<Lane, ToolError> {
+        let place = match self.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                upstream.parking.give_one_up();
+                let place = self.places.clone().acquire_owned().await;
+                place.map_err(|_| ToolError::canceled())?
+            }
+        };
+        let link = match self.idle(can) {
+            Some(link) => link,
+            None => upstream.another(can).await?,
+        };
+        let upstream = Arc::downgrade(upstream);
+        Ok(Lane { link, can, upstream, is_done: false, _place: place })
+    }
+
+    /// One that nobody has, for whoever can be asked `can`.
+    fn idle(&self, can: Askable) -> Option<Arc<Link>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(_, link)| !link.wire.gone().is_cancelled());
+        let at = idle.iter().rposition(|(of, _)| *of == can)?;
+        idle.remove(at).map(|(_, link)| link)
+    }
+
+    /// Keeps one that nobody has, in place of the oldest if there are too many.
+    fn keep(&self, can: Askable, link: Arc<Link>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push_back((can, link));
+        if idle.len() > self.most {
+            idle.pop_front();
+        }
+    }
+
+    /// Lets go of those that nobody has.
+    pub(crate) fn close(&self) {
+        self.places.close();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Lane {
+    /// The call has its answer: another may have the connection. One that is broken off takes it
+    /// along, for what it still asks is nobody else's.
+    pub(crate) fn done(mut self) {
+        self.is_done = true;
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let Some(upstream) = self.upstream.upgrade().filter(|_| self.is_done) else { return };
+        upstream.lanes.keep(self.can, self.link.clone());
+    }
+}

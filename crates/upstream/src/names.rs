@@ -1,0 +1,71 @@
+//! What tools of others are called here: a pure function of the upstream and the tool.
+
+use toolgate_contract::ToolId;
+
+/// The most characters of a name that model APIs take.
+const NAME_MAX: usize = 64;
+/// How much of a hash tells one name that was cut from another.
+const HASH: usize = 8;
+
+/// The id of the tool that an upstream calls `name`, after `prefix`, if that is not empty.
+///
+/// What no id has becomes `_`. A name that is too long is cut, and ends with a hash of all of it.
+pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
+    let sound = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
+    let clean: String = name.chars().map(sound).collect();
+    // Neither an empty part nor none.
+    let parts: Vec<_> = clean.split('.').filter(|part| !part.is_empty()).collect();
+    let clean = if parts.is_empty() { "_".to_owned() } else { parts.join(".") };
+    let whole = if prefix.is_empty() { clean } else { format!("{prefix}.{clean}") };
+    let id = match whole.len() <= NAME_MAX {
+        true => whole,
+        false => {
+            let hash = blake3::hash(format!("{prefix}\0{name}").as_bytes()).to_hex();
+            let kept = &whole[..NAME_MAX - HASH - 1];
+            format!("{}_{}", kept.trim_end_matches('.'), &hash[..HASH])
+        }
+    };
+    ToolId::foreign(&id).expect("each part has a letter of those that an id has")
+}
+
+/// The name of the prompt that an upstream calls `name`.
+pub(crate) fn prompt(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}_{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_kept_where_they_can_be() {
+        let id = |prefix, name| tool(prefix, name).as_str().to_owned();
+        assert_eq!(id("git", "git_log"), "git.git_log");
+        assert_eq!(id("", "getTiny-Image"), "getTiny-Image");
+        assert_eq!(id("a", "b c/d"), "a.b_c_d");
+        assert_eq!(id("a", "b..c."), "a.b.c");
+        assert_eq!(id("", ""), "_");
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_an_id_of_at_most_64_characters(
+            prefix in "[a-z0-9_]{0,40}",
+            name in any::<String>(),
+        ) {
+            let id = tool(&prefix, &name);
+            prop_assert!(id.as_str().len() <= 64);
+            prop_assert_eq!(id, tool(&prefix, &name));
+        }
+
+        #[test]
+        fn long_names_that_begin_alike_are_told_apart(a in "[a-z]{1,20}", b in "[a-z]{1,20}") {
+            prop_assume!(a != b);
+            let long = "x".repeat(70);
+            let id = |end: &str| tool("p", &format!("{long}{end}"));
+            prop_assert_ne!(id(&a), id(&b));
+        }
+    }
+}

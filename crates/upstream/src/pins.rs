@@ -1,0 +1,287 @@
+//! The tools of upstreams as they were when someone agreed to them, and what differs since.
+//!
+//! It reads and writes the text of `toolgate.lock` and knows no file. What follows from a
+//! difference is decided elsewhere.
+
+use std::collections::{BTreeMap, btree_map};
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+mod differences;
+mod instructions;
+mod judged;
+mod schemas;
+mod shown;
+mod unseen;
+
+pub use differences::{Change, Class, Difference, changes};
+pub(crate) use judged::Judged;
+pub use judged::{OnChange, Pinned, Pins};
+pub use shown::shown;
+
+/// The version of the file that is written here.
+const VERSION: i64 = 1;
+const HEAD: &str = "# Written by toolgate: the tools of its upstreams as someone agreed to them. \
+                    Pin a tool again to change it; what is changed here by hand is refused.";
+/// What to do about a file that cannot be believed.
+const AGAIN: &str = "take the file from version control, or look at the tools and pin them again";
+
+/// What an upstream says of one of its tools, as far as a model or a caller goes by it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// The upstream's own name for it.
+    pub name: String,
+    /// Its name for people.
+    pub title: Option<String>,
+    /// What it does, as models are told.
+    pub description: Option<String>,
+    /// What it is said to do to the world.
+    pub annotations: Option<Value>,
+    /// What it takes.
+    pub input_schema: Value,
+    /// What it returns, if that is said.
+    pub output_schema: Option<Value>,
+}
+
+impl Definition {
+    /// What `tool`, an entry of an answer to `tools/list`, says; nothing if it has no name.
+    ///
+    /// A tool that says nothing of its input takes any.
+    pub fn of(tool: &Value) -> Option<Self> {
+        let text = |key: &str| tool.get(key)?.as_str().map(str::to_owned);
+        let value = |key: &str| tool.get(key).filter(|value| !value.is_null()).cloned();
+        Some(Self {
+            name: text("name")?,
+            title: text("title"),
+            description: text("description"),
+            annotations: value("annotations"),
+            input_schema: value("inputSchema").unwrap_or_else(|| json!({})),
+            output_schema: value("outputSchema"),
+        })
+    }
+
+    /// The entry of an answer to `tools/list` that says so.
+    pub(crate) fn entry(&self) -> Value {
+        let Self { name, title, description, annotations, input_schema, output_schema } = self;
+        let mut entry = json!({ "name": name, "inputSchema": input_schema });
+        for (key, value) in [
+            ("title", title.as_deref().map(Value::from)),
+            ("description", description.as_deref().map(Value::from)),
+            ("annotations", annotations.clone()),
+            ("outputSchema", output_schema.clone()),
+        ] {
+            if let Some(value) = value {
+                entry[key] = value;
+            }
+        }
+        entry
+    }
+
+    /// Its BLAKE3 in hex: two have the same if they say the same, in whatever order.
+    pub fn hash(&self) -> String {
+        let mut parts = Map::new();
+        let mut part = |key: &str, value: Option<Value>| {
+            parts.extend(value.map(|value| (key.to_owned(), value)));
+        };
+        part("name", Some(self.name.as_str().into()));
+        part("title", self.title.as_deref().map(Value::from));
+        part("description", self.description.as_deref().map(Value::from));
+        part("annotations", self.annotations.clone());
+        part("input_schema", Some(self.input_schema.clone()));
+        part("output_schema", self.output_schema.clone());
+        blake3::hash(sorted(&Value::Object(parts)).to_string().as_bytes()).to_hex().to_string()
+    }
+}
+
+/// What `toolgate.lock` holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Lock {
+    /// The tools, each under its own name, by the names of their upstreams.
+    pub upstreams: BTreeMap<String, BTreeMap<String, Definition>>,
+}
+
+impl Lock {
+    /// What `text` holds.
+    ///
+    /// # Errors
+    /// What is wrong, with which tool of which upstream, and what to do.
+    pub fn read(text: &str) -> Result<Self, String> {
+        // What is written has no `\r\n`, but whoever checks it out may have put some there.
+        let table = text.replace("\r\n", "\n").parse::<toml::Table>();
+        let table = table.map_err(|err| unread(err.message()))?;
+        match table.get("version").map(toml::Value::as_integer) {
+            Some(Some(VERSION)) => {}
+            Some(Some(other)) => {
+                return Err(format!(
+                    "`toolgate.lock` is of version {other} and {VERSION} is known here; \
+                     use the toolgate that wrote it, or look at the tools and pin them again"
+                ));
+            }
+            Some(None) | None => return Err(unread("it does not say `version = 1`")),
+        }
+        let file: File = table.try_into().map_err(|err: toml::de::Error| unread(err.message()))?;
+        let bare = file.upstreams_without_tools.into_iter().map(|name| (name, BTreeMap::new()));
+        let mut lock = Self { upstreams: bare.collect() };
+        for (at, entry) in file.tool.into_iter().enumerate() {
+            let whose = match ["upstream", "name"].map(|key| entry.get(key)?.as_str()) {
+                [Some(upstream), Some(name)] => format!("`{name}` of upstream `{upstream}`"),
+                [None, _] | [_, None] => format!("tool number {}", at + 1),
+            };
+            let told =
+                |why: String| unseen::line(&format!("{whose} in `toolgate.lock`: {why}; {AGAIN}"));
+            let (upstream, definition) = read(entry).map_err(told)?;
+            match lock.upstreams.entry(upstream).or_default().entry(definition.name.clone()) {
+                btree_map::Entry::Vacant(place) => _ = place.insert(definition),
+                btree_map::Entry::Occupied(_) => return Err(told("it stands there twice".into())),
+            }
+        }
+        Ok(lock)
+    }
+
+    /// Its text, which is the same for the same tools.
+    pub fn write(&self) -> String {
+        let mut text = format!("{HEAD}\nversion = {VERSION}\n");
+        let bare = self.upstreams.iter().filter(|(_, tools)| tools.is_empty());
+        let bare: Vec<_> = bare.map(|(name, _)| quoted(name)).collect();
+        if !bare.is_empty() {
+            _ = writeln!(text, "upstreams_without_tools = [{}]", bare.join(", "));
+        }
+        for (upstream, tools) in &self.upstreams {
+            for definition in tools.values() {
+                write(&mut text, upstream, definition);
+            }
+        }
+        text
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "version")]
+    _version: i64,
+    #[serde(default)]
+    upstreams_without_tools: Vec<String>,
+    #[serde(default)]
+    tool: Vec<toml::Table>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    upstream: String,
+    name: String,
+    hash: String,
+    title: Option<String>,
+    description: Option<String>,
+    annotations: Option<String>,
+    input_schema: String,
+    output_schema: Option<String>,
+}
+
+fn unread(why: &str) -> String {
+    format!("`toolgate.lock` cannot be read: {}; {AGAIN}", unseen::line(why.trim()))
+}
+
+fn read(entry: toml::Table) -> Result<(String, Definition), String> {
+    let entry: Entry =
+        entry.try_into().map_err(|err: toml::de::Error| err.message().trim().to_owned())?;
+    let value = |key: &str, text: &str| {
+        serde_json::from_str::<Value>(text).map_err(|err| format!("`{key}` is not JSON: {err}"))
+    };
+    let definition = Definition {
+        name: entry.name,
+        title: entry.title,
+        description: entry.description,
+        annotations: entry.annotations.map(|text| value("annotations", &text)).transpose()?,
+        input_schema: value("input_schema", &entry.input_schema)?,
+        output_schema: entry.output_schema.map(|text| value("output_schema", &text)).transpose()?,
+    };
+    if definition.hash() != entry.hash {
+        return Err("its hash does not fit, so it was changed by hand".to_owned());
+    }
+    Ok((entry.upstream, definition))
+}
+
+fn write(text: &mut String, upstream: &str, definition: &Definition) {
+    let Definition { name, title, description, annotations, input_schema, output_schema } =
+        definition;
+    let json = |value: &Option<Value>| value.as_ref().map(literal);
+    let parts = [
+        ("upstream", Some(quoted(upstream))),
+        ("name", Some(quoted(name))),
+        ("hash", Some(quoted(&definition.hash()))),
+        ("title", title.as_deref().map(quoted)),
+        ("description", description.as_deref().map(quoted)),
+        ("annotations", json(annotations)),
+        ("input_schema", Some(literal(input_schema))),
+        ("output_schema", json(output_schema)),
+    ];
+    text.push_str("\n[[tool]]\n");
+    for (key, value) in parts {
+        if let Some(value) = value {
+            _ = writeln!(text, "{key} = {value}");
+        }
+    }
+}
+
+/// `text` as a string of TOML, over as many lines as it has; what nobody sees is written out.
+fn quoted(text: &str) -> String {
+    let lines = text.contains('\n');
+    let mut quoted = String::from(if lines { "\"\"\"\n" } else { "\"" });
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        // An editor may take away spaces at the end of a line.
+        let at_end = matches!(chars.peek(), None | Some('\n'));
+        match c {
+            '\n' => quoted.push('\n'),
+            '"' | '\\' => quoted.extend(['\\', c]),
+            ' ' if lines && at_end => quoted.push_str("\\u0020"),
+            c if c == '\t' || unseen::acts(c) => {
+                _ = write!(quoted, "\\U{:08x}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push_str(if lines { "\"\"\"" } else { "\"" });
+    quoted
+}
+
+/// `value` as JSON in a string of TOML in which nothing is escaped, a line for each of its parts.
+fn literal(value: &Value) -> String {
+    let json = pretty(value).replace("'''", "''\\u0027");
+    format!("'''\n{json}\n'''")
+}
+
+/// `value` as JSON, a line for each of its parts, keys in order; what nobody sees is written out.
+fn pretty(value: &Value) -> String {
+    let mut json = String::new();
+    for c in format!("{:#}", sorted(value)).chars() {
+        // Only within a string of JSON is there any such character.
+        if c != '\n' && unseen::acts(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                _ = write!(json, "\\u{unit:04x}");
+            }
+        } else {
+            json.push(c);
+        }
+    }
+    json
+}
+
+/// `value` with the keys of its objects in order.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let members: BTreeMap<_, _> = members.iter().collect();
+            members.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

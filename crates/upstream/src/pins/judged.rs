@@ -1,0 +1,113 @@
+//! What of an upstream's tools is served, by what was agreed to.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Change, Definition, Lock, changes};
+
+/// What follows where an upstream's tool is not as it was agreed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnChange {
+    /// It is served as it is now.
+    Allow,
+    /// It is served as it is now, and the log says what differs.
+    Shadow,
+    /// It is listed as it was agreed to, and calls of it are refused until someone has agreed to it as it is now. One that nobody agreed to is not listed.
+    #[default]
+    Block,
+}
+
+/// Which tools of upstreams were agreed to, as `toolgate pins accept` wrote them down.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pins {
+    /// What follows where a tool of an upstream that has pins is another: `allow`, `shadow` or `block`. One without pins is served as it is.
+    pub on_change: OnChange,
+}
+
+/// What was agreed to, and what follows from a difference.
+#[derive(Debug, Clone)]
+pub struct Pinned {
+    /// What was agreed to: nothing where nobody ever did, or why that is not known.
+    pub lock: Result<Option<Lock>, String>,
+    /// What follows.
+    pub on_change: OnChange,
+}
+
+/// A tool as it is served.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Judged {
+    /// As it is listed.
+    pub(crate) entry: Value,
+    /// Why it is not called, if it is not.
+    pub(crate) withheld: Option<String>,
+}
+
+impl Pinned {
+    /// What of `tools`, which the upstream `name` lists, is served.
+    pub(crate) fn judge<'v>(
+        &self,
+        name: &str,
+        tools: impl IntoIterator<Item = &'v Value>,
+    ) -> Vec<Judged> {
+        let tools: Vec<_> = tools.into_iter().collect();
+        let as_it_is = |entry: &&Value| Judged { entry: (*entry).clone(), withheld: None };
+        let lock = match (&self.lock, self.on_change) {
+            (_, OnChange::Allow) | (Ok(None), _) => None,
+            (Ok(Some(lock)), _) => lock.upstreams.get(name),
+            (Err(why), OnChange::Shadow) => {
+                tracing::warn!("{why}");
+                None
+            }
+            (Err(why), OnChange::Block) => {
+                let withheld = |judged: Judged| Judged { withheld: Some(why.clone()), ..judged };
+                return tools.iter().map(as_it_is).map(withheld).collect();
+            }
+        };
+        let Some(pinned) = lock else { return tools.iter().map(as_it_is).collect() };
+        let now: Vec<_> = tools.iter().filter_map(|entry| Definition::of(entry)).collect();
+        let changes = changes(pinned, &now);
+        let judged = tools.iter().map(|entry| self.judged(name, entry, pinned, &changes));
+        judged.flatten().collect()
+    }
+
+    fn judged(
+        &self,
+        upstream: &str,
+        entry: &Value,
+        pinned: &BTreeMap<String, Definition>,
+        changes: &BTreeMap<String, Change>,
+    ) -> Option<Judged> {
+        let as_it_is = Judged { entry: entry.clone(), withheld: None };
+        let name = entry["name"].as_str().unwrap_or_default();
+        let Some(change) = changes.get(name) else { return Some(as_it_is) };
+        let class = change.class().word();
+        let what = match change {
+            Change::Added(_) => "is new".to_owned(),
+            Change::Removed | Change::Changed(_) => format!("is not as it was pinned ({class})"),
+        };
+        let why = format!(
+            "`{name}` of the upstream `{upstream}` {what}: `toolgate pins diff {upstream}` shows \
+             it, `toolgate pins accept {upstream}` agrees to it"
+        );
+        match (self.on_change, pinned.get(name)) {
+            (OnChange::Allow, _) => Some(as_it_is),
+            (OnChange::Shadow, _) => {
+                tracing::warn!("{why}");
+                Some(as_it_is)
+            }
+            (OnChange::Block, None) => {
+                tracing::warn!("{why}; until then it is not served");
+                None
+            }
+            (OnChange::Block, Some(pinned)) => {
+                tracing::warn!("{why}; until then it is not called");
+                Some(Judged { entry: pinned.entry(), withheld: Some(why) })
+            }
+        }
+    }
+}

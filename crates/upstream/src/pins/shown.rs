@@ -1,0 +1,65 @@
+//! Differences as people read them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use similar::{ChangeTag, TextDiff};
+
+use super::differences::Change;
+use super::{Definition, pretty, unseen};
+
+/// How many lines are shown around one that differs.
+const AROUND: usize = 2;
+
+/// What became of the tools of `upstream`, worst first: for each its differences, and below them the
+/// texts that differ, line by line. What a terminal acts on is written out.
+pub fn shown(upstream: &str, changes: &BTreeMap<String, Change>) -> String {
+    let mut all: Vec<_> = changes.iter().collect();
+    all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
+    let mut text = String::new();
+    for (name, change) in all {
+        let (name, worst) = (unseen::line(name), change.class().word());
+        _ = writeln!(text, "{upstream}.{name}: {worst}");
+        for difference in change.differences() {
+            let class = difference.class.word();
+            _ = writeln!(text, "  {class:<16}  {}: {}", difference.at, difference.what);
+        }
+        match change {
+            Change::Added(now) => parts(&mut text, None, now),
+            Change::Removed => {}
+            Change::Changed(both) => parts(&mut text, Some(&both[0]), &both[1]),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn parts(text: &mut String, before: Option<&Definition>, now: &Definition) {
+    type Part = fn(&Definition) -> Option<String>;
+    let all: [(&str, Part); 5] = [
+        ("title", |it| it.title.clone()),
+        ("description", |it| it.description.clone()),
+        ("annotations", |it| it.annotations.as_ref().map(pretty)),
+        ("input_schema", |it| Some(pretty(&it.input_schema))),
+        ("output_schema", |it| it.output_schema.as_ref().map(pretty)),
+    ];
+    for (name, part) in all {
+        let [was, is] = [before.and_then(part), part(now)].map(Option::unwrap_or_default);
+        if was == is {
+            continue;
+        }
+        _ = writeln!(text, "  {name}");
+        let diff = TextDiff::from_lines(&was, &is);
+        for group in diff.grouped_ops(AROUND) {
+            for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+                let sign = match change.tag() {
+                    ChangeTag::Equal => ' ',
+                    ChangeTag::Delete => '-',
+                    ChangeTag::Insert => '+',
+                };
+                let line = unseen::line(change.value().trim_end_matches(['\n', '\r']));
+                _ = writeln!(text, "    {sign} {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Characters that nobody sees, or that a terminal acts on.
+
+/// Whether `c` does something else than be read, line breaks and tabs excepted.
+pub(super) fn acts(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || matches!(c,
+            // The direction of writing, and line breaks of another kind.
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
+            // What has no width.
+            | '\u{ad}' | '\u{34f}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
+            | '\u{2060}'..='\u{2065}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
+            // Letters that are drawn as nothing.
+            | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
+            | '\u{1d173}'..='\u{1d17a}'
+            // Tags and selectors, which models read and people do not see.
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The first character of `text` that nobody sees.
+///
+/// A joiner between emoji is no such thing: it is what makes one of two.
+pub(super) fn first(text: &str) -> Option<char> {
+    let mut before = None;
+    text.chars().find(|&c| {
+        let joins = c == '\u{200d}' && before.replace(c).is_some_and(is_emoji);
+        before = Some(c);
+        acts(c) && c != '\r' && !joins
+    })
+}
+
+fn is_emoji(c: char) -> bool {
+    matches!(c, '\u{fe0f}' | '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// `text` on one line, with what would do something else than be read as `\u{…}`.
+pub(super) fn line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' | '\r' => line.extend(c.escape_default()),
+            c if acts(c) => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_is_shown() {
+        assert_eq!(line("a\u{1b}]0;x\u{7}\r\n"), "a\\u{1b}]0;x\\u{7}\\r\\n");
+        assert_eq!(
+            line("\u{202e}\u{200b}\u{e0041}\u{feff}"),
+            "\\u{202e}\\u{200b}\\u{e0041}\\u{feff}"
+        );
+        assert_eq!(line("größe 認証 مرحبا ⚠\u{fe0f}"), "größe 認証 مرحبا ⚠\u{fe0f}");
+    }
+
+    #[test]
+    fn a_joined_emoji_is_seen() {
+        assert_eq!(first("👩\u{200d}🔬\r\n"), None);
+        assert_eq!(first("ig\u{200d}nore"), Some('\u{200d}'));
+    }
+}

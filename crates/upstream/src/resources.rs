@@ -1,0 +1,135 @@
+//! What can be read of an upstream.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    BoxFuture, Changes, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Hold,
+    ResourceSpec, ResourceTemplate, Resources, ToolError, ToolId, ToolSpec,
+};
+use toolgate_dialects::mcp::upstream::{completion, contents, resource, template};
+
+use crate::upstream::{Asked, Upstream};
+
+/// The resources of an upstream.
+pub(crate) struct Source {
+    upstream: Arc<Upstream>,
+    guard: ToolSpec,
+}
+
+impl Source {
+    pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
+        let id = ToolId::foreign(&format!("{}.resources", upstream.name));
+        let id = id.expect("the name of an upstream is part of an id");
+        let title = format!("Resources of {}", upstream.name);
+        let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
+        Arc::new(Self { upstream: upstream.clone(), guard })
+    }
+}
+
+/// Where a URI begins to be the upstream's own: before the first variable of a template, or the
+/// scheme of what it lists, unless others have that, too.
+fn begins(uri: &str) -> Option<&str> {
+    let end = uri.find("://")? + 3;
+    let scheme = &uri[..end];
+    (!matches!(scheme, "file://" | "http://" | "https://")).then_some(scheme)
+}
+
+impl Resources for Source {
+    fn guard(&self) -> &ToolSpec {
+        &self.guard
+    }
+
+    fn owns(&self, uri: &str) -> bool {
+        let listing = self.upstream.listing();
+        let known = |entry: &Value| entry["uri"] == uri;
+        let templates = || listing.templates.iter().filter_map(|it| it["uriTemplate"].as_str());
+        let fits = |template: &str| {
+            let start = template.split('{').next().unwrap_or_default();
+            !start.is_empty() && uri.starts_with(start)
+        };
+        let uris = listing.resources.iter().filter_map(|entry| entry["uri"].as_str());
+        let mut schemes = uris.chain(templates()).filter_map(begins);
+        listing.resources.iter().any(known)
+            || templates().any(fits)
+            || schemes.any(|scheme| uri.starts_with(scheme))
+    }
+
+    fn list<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        Box::pin(async move {
+            self.upstream.is_listed().await;
+            let listing = self.upstream.listing();
+            let all = listing.resources.iter().filter_map(resource);
+            let mut all: Vec<_> = all.collect();
+            all.sort_by(|a, b| a.uri.cmp(&b.uri));
+            all.dedup_by(|a, b| a.uri == b.uri);
+            all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
+            all.truncate(at_most);
+            Ok(all)
+        })
+    }
+
+    fn templates(&self) -> Vec<ResourceTemplate> {
+        self.upstream.listing().templates.iter().filter_map(template).collect()
+    }
+
+    fn read<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+        Box::pin(async move {
+            let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
+            let asked = Asked::of("resources/read", uri, params);
+            contents(&self.upstream.carry(ctx, asked).await?).map_err(|why| {
+                ToolError::new(Fault::Failed, format!("`{uri}` was answered with nothing: {why}"))
+            })
+        })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        asked: &'a Completing,
+    ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
+        Box::pin(async move {
+            let CompletingOf::Template(uri) = &asked.of else { return Ok(Vec::new()) };
+            let of = json!({ "type": "ref/resource", "uri": uri });
+            completed(&self.upstream, ctx, of, asked).await
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        uri: &'a str,
+        _changes: &'a Changes,
+    ) -> BoxFuture<'a, Result<Hold, ToolError>> {
+        Box::pin(self.upstream.watch(uri))
+    }
+}
+
+/// What an upstream says that an argument may be.
+pub(crate) async fn completed(
+    upstream: &Upstream,
+    ctx: &Ctx,
+    of: Value,
+    asked: &Completing,
+) -> Result<Vec<String>, ToolError> {
+    let link = upstream.link().await?;
+    if !link.has("completions") && link.revision.declares_completion {
+        return Ok(Vec::new());
+    }
+    let argument = json!({ "name": asked.argument, "value": asked.so_far });
+    let mut params = Map::from_iter([("ref".to_owned(), of), ("argument".to_owned(), argument)]);
+    if !asked.others.is_empty() {
+        params.insert("context".into(), json!({ "arguments": asked.others }));
+    }
+    let carried = upstream.carry(ctx, Asked::of("completion/complete", "", params)).await?;
+    Ok(completion(&carried).values)
+}

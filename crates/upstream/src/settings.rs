@@ -1,0 +1,132 @@
+//! What is said of an upstream in `[upstream.NAME]`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The upstreams by name: each a table `[upstream.NAME]`.
+pub type Tables = BTreeMap<String, Settings>;
+
+/// Another MCP server whose tools, resources and prompts are served here: give `command` or `url`.
+///
+/// Where a value says `${NAME}`, the server's own variable `NAME` stands there, and is said to
+/// nobody but that upstream.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Whether it is served.
+    pub enabled: bool,
+    /// The program that speaks MCP on its standard input and output, and its arguments, e.g. `["npx", "-y", "@modelcontextprotocol/server-everything"]`.
+    pub command: Vec<String>,
+    /// Variables of the program's environment, beside those of `keep_env`.
+    pub env: BTreeMap<String, String>,
+    /// The server's own variables that the program is given.
+    pub keep_env: Vec<String>,
+    /// The folder that the program starts in, if not the one that is served.
+    pub cwd: Option<String>,
+    /// How the program is confined: `read-only`, `workspace`, `network` or `off`, as `sandbox.profile` has them.
+    pub sandbox: String,
+    /// Where it is reached, e.g. `https://mcp.example/mcp`.
+    pub url: Option<String>,
+    /// How it is spoken to at `url`: `http` (Streamable HTTP), `sse` (HTTP+SSE of 2024-11-05) or `websocket`.
+    pub transport: Transport,
+    /// Headers of each request to `url`, e.g. `Authorization = "Bearer ${TOKEN}"`. The client's own never go there.
+    pub headers: BTreeMap<String, String>,
+    /// Whether `url` may be an address of a private network. This machine's own always may.
+    pub private_network: bool,
+    /// The revision of MCP that is spoken to it, where it is not to be found out, e.g. `2025-06-18`.
+    pub revision: Option<String>,
+    /// What its tools and prompts are called after: the upstream's name, unless said otherwise; empty for their own names.
+    pub prefix: Option<String>,
+    /// Which of its tools are served, by its own names with `*`.
+    pub tools: Vec<String>,
+    /// Which of them are not, whatever `tools` says.
+    pub without: Vec<String>,
+    /// Whether its resources are served.
+    pub resources: bool,
+    /// Whether its prompts are served.
+    pub prompts: bool,
+    /// The folders it is told that it works in, where no client is asked, as paths.
+    pub roots: Vec<String>,
+    /// How long it may take to begin, in milliseconds.
+    pub start_ms: u64,
+    /// How long one call of its tools may take, in milliseconds; without it, as long as any.
+    pub deadline_ms: Option<u64>,
+    /// How long a program may have nothing to do before it is ended, in milliseconds; 0 for ever.
+    pub idle_ms: u64,
+    /// How long a program may live before another takes its place once it has nothing to do, in milliseconds; 0 for ever.
+    pub lifetime_ms: u64,
+    /// The most connections, or processes, of an upstream that asks its clients (revisions before 2026-07-28): over a pipe nothing says which call asks, and what a client can be asked is said once, so each call whose client can be asked has one for itself.
+    pub processes: usize,
+    /// The most calls of it at once.
+    pub at_once: usize,
+    /// How much text of an answer is given at once, in bytes: the rest of a longer one is kept, to be read on with `results.read`; 0 for all.
+    pub answer_bytes: usize,
+    /// The longest message that is read from it, in bytes.
+    pub message_bytes: usize,
+}
+
+/// How an upstream is spoken to at its URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Streamable HTTP.
+    #[default]
+    Http,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+    /// Messages as texts of a WebSocket, at a `ws:` or `wss:` URL.
+    WebSocket,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            command: Vec::new(),
+            env: BTreeMap::new(),
+            keep_env: ["PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER"].map(str::to_owned).into(),
+            cwd: None,
+            sandbox: "off".to_owned(),
+            url: None,
+            transport: Transport::default(),
+            headers: BTreeMap::new(),
+            private_network: false,
+            revision: None,
+            prefix: None,
+            tools: vec!["*".to_owned()],
+            without: Vec::new(),
+            resources: true,
+            prompts: true,
+            roots: Vec::new(),
+            start_ms: 30_000,
+            deadline_ms: None,
+            idle_ms: 0,
+            lifetime_ms: 0,
+            processes: 8,
+            at_once: 64,
+            answer_bytes: 256 << 10,
+            message_bytes: 16 << 20,
+        }
+    }
+}
+
+impl Settings {
+    /// What is wrong with it, if anything.
+    ///
+    /// # Errors
+    /// Which setting, and what to do.
+    pub fn check(&self) -> Result<(), String> {
+        match (self.command.is_empty(), &self.url) {
+            (true, None) => return Err("say `command` or `url`".to_owned()),
+            (false, Some(_)) => return Err("say `command` or `url`, not both".to_owned()),
+            (true, Some(_)) | (false, None) => {}
+        }
+        match (self.at_once, self.processes) {
+            (0, _) => Err("`at_once` is 0: nothing could be called".to_owned()),
+            (_, 0) => Err("`processes` is 0: nothing could be asked".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}

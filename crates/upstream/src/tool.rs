@@ -1,0 +1,202 @@
+//! A tool of an upstream, as the catalog holds it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{
+    AnyTool, AsJob, BoxFuture, Caller, Ctx, Effects, Fault, Output, ToolError, ToolSpec,
+};
+use toolgate_dialects::mcp::upstream::{Era, Revision, icons, output};
+
+use crate::carried::Driven;
+use crate::names;
+use crate::pins::Judged;
+use crate::ready::Ready;
+use crate::upstream::{Asked, Upstream};
+
+/// What is done so soon is no job, though whoever called takes one.
+const SOON: Duration = Duration::from_millis(150);
+
+/// A tool of an upstream.
+pub(crate) struct RemoteTool {
+    upstream: Weak<Upstream>,
+    /// What the upstream calls it.
+    name: String,
+    spec: ToolSpec,
+    /// As it is listed, and whether it is called.
+    judged: Judged,
+    /// Whether its calls may become tasks there.
+    tasked: bool,
+    /// The arguments that are said in headers, too: by which name, and where they are.
+    mirrored: Vec<(String, Vec<String>)>,
+}
+
+impl RemoteTool {
+    /// The tool that the entry of `tools/list` describes, if it describes one.
+    pub(crate) fn new(this: &Weak<Upstream>, of: &Upstream, judged: Judged) -> Option<Self> {
+        let entry = &judged.entry;
+        let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let name = text("/name").filter(|name| !name.is_empty())?;
+        let title = text("/title").or(text("/annotations/title")).unwrap_or_else(|| name.clone());
+        let about = text("/description").unwrap_or_default();
+        let hint = |name: &str| entry["annotations"][name].as_bool();
+        // Hints are the upstream's own word; what it does not say is taken for the worst.
+        let effects = match (hint("readOnlyHint"), hint("destructiveHint")) {
+            (Some(true), _) => Effects::Reads,
+            (_, Some(false)) => Effects::Adds,
+            (Some(false) | None, Some(true) | None) => Effects::Changes,
+        };
+        let input = entry.get("inputSchema").filter(|schema| schema.is_object());
+        let input = input.cloned().unwrap_or_else(|| json!({ "type": "object" }));
+        let mut mirrored = Vec::new();
+        gather(&input, &mut Vec::new(), &mut mirrored);
+        let support = entry.pointer("/execution/taskSupport").and_then(Value::as_str);
+        // Where it says nothing of each, it decides with each call.
+        let tasked = match support {
+            Some("required" | "optional") => true,
+            Some(_) => false,
+            None => of.listing().tasks,
+        };
+        let in_session = Revision::named(&of.listing().revision, Era::Session).is_some();
+        let job = match support {
+            Some("required") => AsJob::Must,
+            // What takes long is a job for whoever takes one; what does not is none.
+            _ if tasked || in_session => AsJob::Rather,
+            Some(_) | None => AsJob::May,
+        };
+        let id = names::tool(of.prefix(), &name);
+        let spec = ToolSpec {
+            idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
+            deadline: of.settings.deadline_ms.map(Duration::from_millis),
+            input_schema: input.into(),
+            output_schema: entry.get("outputSchema").cloned().map(Into::into),
+            tags: vec!["upstream".to_owned(), of.name.clone()],
+            icons: icons(entry),
+            job,
+            ..ToolSpec::new(id, title, about, effects)
+        };
+        Some(Self { upstream: this.clone(), name, spec, judged, tasked, mirrored })
+    }
+
+    /// As it is listed, and whether it is called.
+    pub(crate) fn judged(&self) -> &Judged {
+        &self.judged
+    }
+
+    /// What of `input` is said in headers, too.
+    fn said(&self, input: &Value) -> Vec<(String, String)> {
+        let said = |(header, path): &(String, Vec<String>)| {
+            let value = path.iter().try_fold(input, |value, name| value.get(name))?;
+            let value = match value {
+                Value::String(text) => text.clone(),
+                Value::Bool(_) | Value::Number(_) => value.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            Some((header.clone(), value))
+        };
+        self.mirrored.iter().filter_map(said).collect()
+    }
+}
+
+/// The properties of `schema` that are said in headers, too.
+fn gather(schema: &Value, path: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, property) in properties.into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property.get("x-mcp-header").and_then(Value::as_str) {
+            found.push((header.to_owned(), path.clone()));
+        }
+        if path.len() < 32 {
+            gather(property, path, found);
+        }
+        path.pop();
+    }
+}
+
+impl AnyTool for RemoteTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn looks_before(&self) -> bool {
+        self.spec.job != AsJob::May
+    }
+
+    /// Begins a call that may become a task of the upstream's: what it asks before, it asks before
+    /// a job is made of it, too.
+    fn before<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        input: &'a Value,
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async move {
+            let upstream = self.upstream()?;
+            let key = Ready::key(&ctx.caller, &self.name, input);
+            if !ctx.as_job || upstream.ready.has(&key) {
+                return Ok(());
+            }
+            let asked = self.asked(ctx, input.clone());
+            let begun = match self.tasked {
+                true => Driven::Done(upstream.begin(ctx, asked).await?),
+                false => upstream.begin_in_time(ctx, asked, SOON).await?,
+            };
+            upstream.ready.put(key, begun);
+            Ok(())
+        })
+    }
+
+    fn is_done(&self, caller: &Caller, input: &Value) -> bool {
+        let done = |upstream: Arc<Upstream>| {
+            upstream.ready.is_done(&Ready::key(caller, &self.name, input))
+        };
+        self.upstream.upgrade().is_some_and(done)
+    }
+
+    fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+        Box::pin(async move {
+            let upstream = self.upstream()?;
+            let ready = match ctx.as_job && self.looks_before() {
+                true => upstream.ready.take(&Ready::key(&ctx.caller, &self.name, &input)),
+                false => None,
+            };
+            let begun = match ready {
+                Some(Driven::Done(begun)) => begun,
+                Some(Driven::Going(going)) => upstream.go_on(ctx, going).await?,
+                None => upstream.begin(ctx, self.asked(ctx, input)).await?,
+            };
+            let result = upstream.ended(ctx, begun).await?;
+            let output = output(&result).map_err(|why| {
+                let message = format!("`{}` answered with no result: {why}", self.name);
+                ToolError::new(Fault::Failed, message)
+            })?;
+            upstream.results.cut(ctx, &self.spec.id, output, upstream.settings.answer_bytes)
+        })
+    }
+}
+
+impl RemoteTool {
+    /// The upstream, unless the tool is withheld.
+    fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
+        let gone = || ToolError::new(Fault::Unavailable, "the upstream is not served any more");
+        let upstream = self.upstream.upgrade().ok_or_else(gone)?;
+        match &self.judged.withheld {
+            None => Ok(upstream),
+            Some(why) => {
+                // Someone may have agreed to it since: then the next call reaches it.
+                upstream.offer();
+                Err(ToolError::new(Fault::Unavailable, why.clone()))
+            }
+        }
+    }
+
+    fn asked(&self, ctx: &Ctx, input: Value) -> Asked {
+        let mirrored = self.said(&input);
+        let params = Map::from_iter([
+            ("name".to_owned(), json!(self.name)),
+            ("arguments".to_owned(), input),
+        ]);
+        let as_task = ctx.as_job && self.tasked;
+        Asked { mirrored, as_task, ..Asked::of("tools/call", &self.name, params) }
+    }
+}

@@ -1,0 +1,193 @@
+//! Calls of an upstream, in either era.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Askable, BoxFuture, Ctx, Level, ToolError};
+use toolgate_dialects::mcp::upstream::{Beside, Era, TASKS, Tasks};
+
+use super::Upstream;
+use crate::carried::{self, Begun, Driven, Going};
+use crate::hearing::Hearing;
+use crate::link::{Asks, Link};
+use crate::message::RpcError;
+use crate::wire::Trouble;
+
+impl Upstream {
+    /// Makes a request for `ctx` and carries it to its end, whatever it asks meanwhile.
+    pub(crate) async fn carry(&self, ctx: &Ctx, asked: Asked) -> Result<Value, ToolError> {
+        let begun = self.begin(ctx, asked).await?;
+        self.ended(ctx, begun).await
+    }
+
+    /// Makes a request for `ctx` and carries it to its result, or until it has become a task.
+    pub(crate) async fn begin(&self, ctx: &Ctx, asked: Asked) -> Result<Begun, ToolError> {
+        let work = async {
+            let _place = self.places.acquire().await.map_err(|_| ToolError::canceled())?;
+            // A call that waits at the upstream goes on there.
+            let link = self.link().await?;
+            match link.revision.era {
+                Era::Session => {
+                    carried::in_one(&self.parking, ctx, self.in_session(ctx, asked, link)).await
+                }
+                Era::Stateless => self.stateless(ctx, asked, link).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
+        }
+    }
+
+    /// The same for as long as `within`: what is left of it then goes on.
+    pub(crate) async fn begin_in_time(
+        &self,
+        ctx: &Ctx,
+        asked: Asked,
+        within: Duration,
+    ) -> Result<Driven, ToolError> {
+        let work = async {
+            let link = self.link().await?;
+            match link.revision.era {
+                Era::Session => {
+                    let begin = self.in_session(ctx, asked, link);
+                    carried::in_time(&self.parking, ctx, begin, within).await
+                }
+                Era::Stateless => self.stateless(ctx, asked, link).await.map(Driven::Done),
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
+        }
+    }
+
+    /// What is left of a call that goes on.
+    pub(crate) async fn go_on(&self, ctx: &Ctx, going: Going) -> Result<Begun, ToolError> {
+        tokio::select! {
+            biased;
+            done = carried::go_on(&self.parking, ctx, going) => done,
+            () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
+        }
+    }
+
+    fn in_session(
+        &self,
+        ctx: &Ctx,
+        asked: Asked,
+        link: Arc<Link>,
+    ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
+        let Asked { method, mut params, name, as_task, .. } = asked;
+        let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
+        let can = ctx.asker.can();
+        let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
+        if as_task && link.revision.tasks == Tasks::Param {
+            params.insert("task".into(), json!({}));
+        }
+        move |hearing: Arc<Hearing>| -> BoxFuture<'static, _> {
+            Box::pin(async move {
+                let mut lane = match apart {
+                    true => Some(this.lanes.take(&this, can).await?),
+                    false => None,
+                };
+                let link = lane.as_ref().map_or(link, |lane| lane.link.clone());
+                let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
+                let again = Beside { trace: trace.as_ref(), ..Beside::default() };
+                let repeated = link.wire.tells_who_asks().then(|| params.clone());
+                let asks = Asks { beside, tells, ..Asks::of(method, params) };
+                let mut asked = link.ask(asks.about(&name), hearing.clone()).await;
+                let mut link = link;
+                if asked == Err(Trouble::SessionGone)
+                    && let Some(params) = repeated
+                {
+                    // Nothing was done.
+                    link = this.link().await?;
+                    let asks = Asks { beside: again, tells, ..Asks::of(method, params) };
+                    asked = link.ask(asks.about(&name), hearing.clone()).await;
+                }
+                let is_task = |first: &Value| first.pointer("/task/taskId").is_some();
+                if !asked.as_ref().is_ok_and(is_task)
+                    && let Some(lane) = lane.take()
+                {
+                    lane.done();
+                }
+                let first = asked.map_err(|trouble| this.failed(method, trouble))?;
+                match hearing.lacks() {
+                    Some(kind) if first["isError"] == true => Err(ToolError::cannot_ask(kind)),
+                    _ => Ok(Begun { first, link, lane }),
+                }
+            })
+        }
+    }
+
+    async fn stateless(
+        &self,
+        ctx: &Ctx,
+        asked: Asked,
+        link: Arc<Link>,
+    ) -> Result<Begun, ToolError> {
+        let Asked { method, params, name, as_task, mirrored } = asked;
+        let hearing = Hearing::now(ctx.events.clone(), ctx.asker.clone());
+        let tells = ctx.events.is_watched();
+        let send = |params| {
+            let (link, hearing, mirrored) = (link.clone(), hearing.clone(), mirrored.clone());
+            let name = name.clone();
+            async move {
+                let asks = |params, tasks| {
+                    let beside = Beside {
+                        can: ctx.asker.can(),
+                        tasks,
+                        log: tells.then_some(Level::Info),
+                        trace: ctx.trace.as_ref(),
+                        ..Beside::default()
+                    };
+                    let mirrored = mirrored.clone();
+                    Asks { beside, tells, mirrored, ..Asks::of(method, params) }.about(&name)
+                };
+                let again = Map::clone(&params);
+                let asked = match link.ask(asks(params, as_task), hearing.clone()).await {
+                    // It did nothing yet. To whom a task can be nothing but a call, it is one.
+                    Err(Trouble::Refused(error))
+                        if !as_task && !ctx.asker.calls_again() && needs_tasks(&error) =>
+                    {
+                        link.ask(asks(again, true), hearing).await
+                    }
+                    asked => asked,
+                };
+                asked.map_err(|trouble| self.failed(method, trouble))
+            }
+        };
+        let first = carried::in_rounds(ctx, &params, send).await?;
+        Ok(Begun { first, link, lane: None })
+    }
+}
+
+/// A request that is made for a call.
+pub(crate) struct Asked {
+    pub(crate) method: &'static str,
+    pub(crate) params: Map<String, Value>,
+    /// What it is about: a tool, a prompt, a URI.
+    pub(crate) name: String,
+    /// Whether it may become a task.
+    pub(crate) as_task: bool,
+    /// Arguments that are said in headers, too, where the revision has such.
+    pub(crate) mirrored: Vec<(String, String)>,
+}
+
+impl Asked {
+    /// `method` about `name`.
+    pub(crate) fn of(method: &'static str, name: &str, params: Map<String, Value>) -> Self {
+        Self { method, params, name: name.to_owned(), as_task: false, mirrored: Vec::new() }
+    }
+}
+
+/// Whether it is refused for want of tasks.
+fn needs_tasks(error: &RpcError) -> bool {
+    let required = error.data.as_ref().and_then(|data| data.get("requiredCapabilities"));
+    let extensions = required.and_then(|required| required.get("extensions"));
+    error.code == -32021 && extensions.is_some_and(|all| all.get(TASKS).is_some())
+}

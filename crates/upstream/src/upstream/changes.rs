@@ -1,0 +1,182 @@
+//! What an upstream says to nobody in particular: that its lists or what is watched of it changed.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+
+use serde_json::{Map, Value, json};
+use tokio::task::JoinHandle;
+use toolgate_contract::{BoxFuture, Change, Hold, ToolError};
+use toolgate_dialects::mcp::upstream::Era;
+
+use super::Upstream;
+use crate::hearing::Deaf;
+use crate::link::{Asks, Link};
+use crate::message::RpcError;
+use crate::wire::Hears;
+
+/// What is listened to in the stateless era, over which connection.
+pub(super) struct Listening {
+    wanted: String,
+    over: Weak<Link>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Upstream {
+    /// Hears, in the stateless era, when its lists or what is watched of it change.
+    pub(super) fn listen(&self, link: &Arc<Link>) {
+        let uris: Vec<_> = {
+            let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            watched.keys().cloned().collect()
+        };
+        let mut wanted = Map::new();
+        for (capability, flag) in [
+            ("tools", "toolsListChanged"),
+            ("prompts", "promptsListChanged"),
+            ("resources", "resourcesListChanged"),
+        ] {
+            if link.does(capability, "listChanged") {
+                wanted.insert(flag.into(), json!(true));
+            }
+        }
+        if !uris.is_empty() {
+            wanted.insert("resourceSubscriptions".into(), json!(uris));
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let params = Map::from_iter([("notifications".to_owned(), Value::Object(wanted))]);
+        let key = params["notifications"].to_string();
+        let (this, link) = (self.this.clone(), Arc::downgrade(link));
+        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        if listening.as_ref().is_some_and(|before| {
+            before.wanted == key && before.over.ptr_eq(&link) && !before.task.is_finished()
+        }) {
+            return;
+        }
+        let over = link.clone();
+        let task = tokio::spawn(async move {
+            let Some(link) = link.upgrade() else { return };
+            let hears: Arc<dyn Hears> = Arc::new(OfNobody(this));
+            let gone = link.wire.gone().clone();
+            let asked = link.ask(Asks::of("subscriptions/listen", params), hears);
+            tokio::select! {
+                _ = asked => {}
+                () = gone.cancelled() => {}
+            }
+        });
+        *listening = Some(Listening { wanted: key, over, task });
+    }
+
+    /// Hears of what `uri` holds for as long as the result is held.
+    pub(crate) async fn watch(&self, uri: &str) -> Result<Hold, ToolError> {
+        let link = self.link().await?;
+        let first = {
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let times = watched.entry(uri.to_owned()).or_default();
+            *times += 1;
+            *times == 1
+        };
+        let watching = Watching { upstream: self.this.clone(), uri: uri.to_owned() };
+        if first {
+            self.subscribe(&link, uri, true).await?;
+        }
+        Ok(Hold::of(watching))
+    }
+
+    async fn subscribe(&self, link: &Arc<Link>, uri: &str, is: bool) -> Result<(), ToolError> {
+        match link.revision.era {
+            Era::Stateless => {
+                self.listen(link);
+                Ok(())
+            }
+            Era::Session => {
+                let method = if is { "resources/subscribe" } else { "resources/unsubscribe" };
+                let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
+                let asked = link.ask(Asks::of(method, params).about(uri), Arc::new(Deaf)).await;
+                asked.map(drop).map_err(|trouble| self.failed(method, trouble))
+            }
+        }
+    }
+}
+
+/// A resource that is watched.
+struct Watching {
+    upstream: Weak<Upstream>,
+    uri: String,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let Some(upstream) = self.upstream.upgrade() else { return };
+        let mut watched = upstream.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(times) = watched.get_mut(&self.uri) else { return };
+        *times -= 1;
+        if *times > 0 {
+            return;
+        }
+        watched.remove(&self.uri);
+        drop(watched);
+        let (Some(link), Ok(runtime)) = (upstream.live(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let uri = std::mem::take(&mut self.uri);
+        runtime.spawn(async move {
+            let _ = upstream.subscribe(&link, &uri, false).await;
+        });
+    }
+}
+
+/// Hears what an upstream says to nobody in particular.
+pub(super) struct OfNobody(pub(super) Weak<Upstream>);
+
+impl Hears for OfNobody {
+    fn asks(&self) {
+        if let Some(upstream) = self.0.upgrade() {
+            upstream.asks.store(true, Ordering::Release);
+        }
+    }
+
+    fn said(&self, method: &str, params: &Value) {
+        let Some(upstream) = self.0.upgrade() else { return };
+        match method {
+            "notifications/tools/list_changed" => upstream.has_changed(Change::Tools),
+            "notifications/prompts/list_changed" => upstream.has_changed(Change::Prompts),
+            "notifications/resources/list_changed" => upstream.has_changed(Change::Resources),
+            "notifications/resources/updated" => {
+                if let Some(uri) = params.get("uri").and_then(Value::as_str) {
+                    upstream.changes.tell(&Change::Resource(uri.into()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn asked(
+        self: Arc<Self>,
+        method: String,
+        _params: Value,
+    ) -> BoxFuture<'static, Result<Value, RpcError>> {
+        Box::pin(async move {
+            let upstream = self.0.upgrade();
+            let upstream = upstream.ok_or_else(|| RpcError::new(-32603, "the server stops"))?;
+            match method.as_str() {
+                "roots/list" => {
+                    let root = |path: &String| {
+                        let path = path.trim_end_matches('/');
+                        json!({ "uri": format!("file://{path}"), "name": path })
+                    };
+                    let roots: Vec<_> = upstream.settings.roots.iter().map(root).collect();
+                    Ok(json!({ "roots": roots }))
+                }
+                _ => Err(RpcError::new(-32601, format!("nobody can be asked `{method}` now"))),
+            }
+        })
+    }
+}

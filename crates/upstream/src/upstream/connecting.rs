@@ -1,0 +1,255 @@
+//! How an upstream is connected to, and let go.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use toolgate_contract::{Askable, Fault, ToolError};
+use toolgate_dialects::mcp::upstream::{Era, REVISIONS, Revision};
+
+use super::Upstream;
+use super::changes::OfNobody;
+use super::failed::told;
+use crate::link::Link;
+use crate::settings::{Settings, Transport};
+use crate::wire::{Hears, Trouble, Wire};
+use crate::wires::http::Http;
+use crate::wires::{lines, sse, websocket};
+use crate::world::Program;
+
+/// After how long a server that does not start is tried again, and how often that doubles.
+const BACK_OFF: Duration = Duration::from_millis(500);
+const BACK_OFF_DOUBLES: u32 = 6;
+/// A server that lived so long did start.
+const LIVED: Duration = Duration::from_secs(10);
+/// What the callers that share a connection can be asked, between them.
+const ANY: Askable = Askable { form: true, visit: true, sample: true, roots: true };
+/// How often programs are looked at for having nothing to do.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often it could not be connected to of late.
+#[derive(Default)]
+pub(super) struct Failed {
+    times: u32,
+    not_before: Option<Instant>,
+    why: String,
+}
+
+impl Upstream {
+    /// Lets go of the connection.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.lanes.close();
+        let now = self.now.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.listening.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(now);
+    }
+
+    pub(super) fn live(&self) -> Option<Arc<Link>> {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        now.clone().filter(|link| !link.wire.gone().is_cancelled())
+    }
+
+    /// A connection to it: the one there is, or a new one.
+    pub(crate) async fn link(&self) -> Result<Arc<Link>, ToolError> {
+        if let Some(link) = self.live() {
+            return Ok(link);
+        }
+        let away = |why: &str| {
+            let message = format!("the upstream `{}` is away: {why}", self.name);
+            ToolError::new(Fault::Unavailable, message)
+        };
+        let mut failed = self.connecting.lock().await;
+        if let Some(link) = self.live() {
+            return Ok(link);
+        }
+        if let Some(wait) =
+            failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()))
+            && !wait.is_zero()
+        {
+            let ms = wait.as_millis();
+            return Err(away(&format!("{}; it is tried again in {ms} ms", failed.why)));
+        }
+        let within = Duration::from_millis(self.settings.start_ms);
+        let connected = match tokio::time::timeout(within, self.connect(ANY)).await {
+            Ok(connected) => connected,
+            Err(_) => Err(format!("it did not begin within {} ms", within.as_millis())),
+        };
+        match connected {
+            Ok(link) => {
+                let link = Arc::new(link);
+                *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
+                self.watch_over(&link);
+                self.look_again();
+                Ok(link)
+            }
+            Err(why) => {
+                failed.times += 1;
+                let doubled = BACK_OFF * 2_u32.pow((failed.times - 1).min(BACK_OFF_DOUBLES));
+                failed.not_before = Some(Instant::now() + doubled);
+                failed.why.clone_from(&why);
+                self.is_not_listed();
+                Err(away(&why))
+            }
+        }
+    }
+
+    /// A connection of its own, for a call whose caller can be asked `can`.
+    pub(crate) async fn another(&self, can: Askable) -> Result<Arc<Link>, ToolError> {
+        // Whether it can begin at all, and when it is tried again, is known of the first.
+        self.link().await?;
+        let within = Duration::from_millis(self.settings.start_ms);
+        let connected = tokio::time::timeout(within, self.connect(can)).await;
+        let connected = connected.unwrap_or_else(|_| Err("it did not begin in time".to_owned()));
+        connected.map(Arc::new).map_err(|why| {
+            let message = format!("another of the upstream `{}` does not begin: {why}", self.name);
+            ToolError::new(Fault::Unavailable, message)
+        })
+    }
+
+    async fn connect(&self, can: Askable) -> Result<Link, String> {
+        let hears: Arc<dyn Hears> = Arc::new(OfNobody(self.this.clone()));
+        let wanted = match &self.settings.revision {
+            None => None,
+            Some(name) => Some(revision(name)?),
+        };
+        let wire = self.wire(hears.clone()).await?;
+        match Link::agree(wire.clone(), wanted, can, &hears).await {
+            Ok(link) => Ok(link),
+            // A server that ends over a question that it does not know is asked what it may know.
+            Err(Trouble::Lost(_) | Trouble::NotSent(_))
+                if wanted.is_none() && wire.gone().is_cancelled() =>
+            {
+                let newest = Revision::newest(Era::Session);
+                let wire = self.wire(hears.clone()).await?;
+                let agreed = Link::agree(wire.clone(), Some(newest), can, &hears).await;
+                agreed.map_err(|trouble| told(&trouble))
+            }
+            Err(trouble) => Err(told(&trouble)),
+        }
+    }
+
+    async fn wire(&self, hears: Arc<dyn Hears>) -> Result<Arc<dyn Wire>, String> {
+        let Settings { command, env, keep_env, cwd, url, headers, .. } = &self.settings;
+        let bytes_max = self.settings.message_bytes;
+        let values = |of: &BTreeMap<String, String>| {
+            let value = |(name, value): (&String, &String)| {
+                Ok((name.clone(), filled(value, |name| self.world.variable(name))?))
+            };
+            of.iter().map(value).collect::<Result<BTreeMap<_, _>, String>>()
+        };
+        if let Some(url) = url {
+            let url = filled(url, |name| self.world.variable(name))?;
+            let headers = values(headers)?;
+            let (world, private) = (self.world.clone(), self.settings.private_network);
+            return match self.settings.transport {
+                Transport::Http => {
+                    let http = Http::new(world, &url, private, &headers, bytes_max, hears)?;
+                    Ok(Arc::new(http))
+                }
+                Transport::Sse => {
+                    let opened = sse::open(world, &url, private, &headers, bytes_max, hears);
+                    Ok(Arc::new(opened.await?))
+                }
+                Transport::WebSocket => {
+                    let opened = websocket::open(world, &url, private, &headers, bytes_max, hears);
+                    Ok(Arc::new(opened.await?))
+                }
+            };
+        }
+        let command = command.iter().map(|part| filled(part, |name| self.world.variable(name)));
+        let program = Program {
+            command: command.collect::<Result<_, _>>()?,
+            env: values(env)?,
+            keep_env: keep_env.clone(),
+            cwd: cwd.clone(),
+            sandbox: self.settings.sandbox.clone(),
+        };
+        let started = self.world.start(&program).await?;
+        Ok(Arc::new(lines::open(started, bytes_max, hears)))
+    }
+
+    /// Sees that `link` is let go when it has nothing to do for long, and told of when it breaks.
+    fn watch_over(&self, link: &Arc<Link>) {
+        let (this, gone) = (self.this.clone(), link.wire.gone().clone());
+        // It ends with the last who uses it, who is not whoever watches.
+        let link = Arc::downgrade(link);
+        let (idle, lifetime) = (self.settings.idle_ms, self.settings.lifetime_ms);
+        tokio::spawn(async move {
+            let over = |idle: u64, of: Duration| idle > 0 && of >= Duration::from_millis(idle);
+            let done = async {
+                loop {
+                    tokio::time::sleep(LOOK).await;
+                    let Some(link) = link.upgrade() else { return };
+                    let Some(of) = link.idle() else { continue };
+                    if over(idle, of) || over(lifetime, link.since.elapsed()) {
+                        return;
+                    }
+                }
+            };
+            let broke = tokio::select! {
+                () = gone.cancelled() => true,
+                () = done, if idle > 0 || lifetime > 0 => false,
+            };
+            let (Some(this), Some(link)) = (this.upgrade(), link.upgrade()) else { return };
+            this.lets_go(&link);
+            // A session that ended over there says nothing of whether it can begin.
+            let is_well = !broke || link.wire.tells_who_asks();
+            if is_well || this.closed.load(Ordering::Acquire) {
+                return;
+            }
+            let why = link.wire.why();
+            tracing::warn!("the upstream `{}` is gone: {why}", this.name);
+            let mut failed = this.connecting.lock().await;
+            failed.times = if link.since.elapsed() < LIVED { failed.times + 1 } else { 0 };
+            let doubles = failed.times.saturating_sub(1).min(BACK_OFF_DOUBLES);
+            failed.not_before =
+                (failed.times > 0).then(|| Instant::now() + BACK_OFF * 2_u32.pow(doubles));
+            failed.why = why;
+        });
+    }
+
+    /// Forgets `link`, unless another has taken its place.
+    fn lets_go(&self, link: &Arc<Link>) {
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        if now.as_ref().is_some_and(|now| Arc::ptr_eq(now, link)) {
+            *now = None;
+        }
+    }
+}
+
+fn revision(name: &str) -> Result<&'static Revision, String> {
+    REVISIONS.iter().find(|revision| revision.name == name).ok_or_else(|| {
+        let known: Vec<_> = REVISIONS.iter().map(|revision| revision.name).collect();
+        format!("no revision is called `{name}`; there is {}", known.join(", "))
+    })
+}
+
+/// `text` with the server's own variables where it says `${NAME}`.
+fn filled(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, more)) = after.split_once('}') else { break };
+        filled.push_str(before);
+        let value = variable(name);
+        filled.push_str(&value.ok_or_else(|| format!("the variable `{name}` is not set"))?);
+        rest = more;
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_where_they_are_named() {
+        let set = |name: &str| (name == "A").then(|| "1".to_owned());
+        assert_eq!(filled("x${A}y${A}", set), Ok("x1y1".to_owned()));
+        assert_eq!(filled("$A ${A", set), Ok("$A ${A".to_owned()));
+        assert!(filled("${B}", set).is_err_and(|why| why.contains("`B`")));
+    }
+}

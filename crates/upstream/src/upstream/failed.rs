@@ -1,0 +1,70 @@
+//! What goes wrong with an upstream, in our words.
+
+use toolgate_contract::{Fault, Kind, ToolError};
+
+use super::Upstream;
+use crate::message::RpcError;
+use crate::wire::Trouble;
+
+impl Upstream {
+    /// What `trouble` with `method` is to whoever called.
+    pub(crate) fn failed(&self, method: &str, trouble: Trouble) -> ToolError {
+        let name = &self.name;
+        let away = |message: String| ToolError::new(Fault::Unavailable, message);
+        match trouble {
+            Trouble::Refused(error) => refusal(method, error),
+            Trouble::SessionGone => {
+                away(format!("the upstream `{name}` has begun anew and did nothing; call again"))
+            }
+            Trouble::NotSent(why) => away(format!("the upstream `{name}` is away: {why}")),
+            Trouble::Lost(why) => away(format!(
+                "the upstream `{name}` went away while it worked: {why}. What it did meanwhile is \
+                 not known, so it is not asked again"
+            )),
+            Trouble::Unauthorized { status, .. } => ToolError::new(
+                Fault::NotAllowed,
+                format!(
+                    "the upstream `{name}` answers {status}: it does not believe who we are; \
+                     whoever runs this server gives it `headers`"
+                ),
+            ),
+        }
+    }
+}
+
+/// A refusal of an upstream's, in our words.
+fn refusal(method: &str, error: RpcError) -> ToolError {
+    let RpcError { code, message, data } = error;
+    // A server that lacks something of us says what.
+    if code == -32021 {
+        let required = data.as_ref().and_then(|data| data.get("requiredCapabilities"));
+        let kinds = [
+            ("/elicitation/url", Kind::Visit),
+            ("/elicitation", Kind::Form),
+            ("/sampling", Kind::Sample),
+            ("/roots", Kind::Roots),
+        ];
+        let lacks = |(at, _): &(&str, Kind)| required.is_some_and(|it| it.pointer(at).is_some());
+        if let Some((_, kind)) = kinds.into_iter().find(lacks) {
+            return ToolError::cannot_ask(kind);
+        }
+    }
+    if method == "resources/read" && matches!(code, -32002 | -32602) {
+        return ToolError::new(Fault::NotFound, message);
+    }
+    let code = i32::try_from(code).unwrap_or(-32603);
+    ToolError::new(Fault::Refused { code, data: data.map(Box::new) }, message)
+}
+
+/// `trouble` in a sentence.
+pub(crate) fn told(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
+        Trouble::SessionGone => "its session is gone".to_owned(),
+        Trouble::NotSent(why) | Trouble::Lost(why) => why.clone(),
+        Trouble::Unauthorized { status, challenge } => match challenge {
+            Some(challenge) => format!("it answers {status} and wants: {challenge}"),
+            None => format!("it answers {status}: it does not believe who we are"),
+        },
+    }
+}

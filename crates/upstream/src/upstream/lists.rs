@@ -1,0 +1,195 @@
+//! What an upstream has, as it says itself, and that it is otherwise.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use toolgate_contract::{AnyTool, Change};
+use toolgate_dialects::mcp::upstream::Era;
+
+use super::Upstream;
+use super::failed::told;
+use crate::listing::Listing;
+use crate::tool::RemoteTool;
+use crate::wire::Trouble;
+
+/// How long changes of lists are gathered.
+const GATHER: Duration = Duration::from_millis(200);
+/// After how long it is asked again what it has, of which that was never known.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+impl Upstream {
+    /// It does not say what it has: who waits for that waits no more, and where it was never known
+    /// it is asked again later.
+    pub(super) fn is_not_listed(&self) {
+        self.listed.send_replace(true);
+        if self.has_listed.load(Ordering::Acquire) {
+            return;
+        }
+        let this = self.this.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(ASK_AGAIN).await;
+            let Some(this) = this.upgrade() else { return };
+            if !this.has_listed.load(Ordering::Acquire) {
+                this.listed.send_replace(false);
+            }
+        });
+    }
+
+    /// Waits until it has been asked once what it has, or its time to begin is over.
+    pub(crate) async fn is_listed(&self) {
+        let mut listed = self.listed.subscribe();
+        if *listed.borrow() {
+            return;
+        }
+        let this = self.this();
+        tokio::spawn(async move {
+            match this.link().await {
+                Ok(_) => this.look_again(),
+                Err(why) => {
+                    tracing::warn!("{}", why.message);
+                    this.is_not_listed();
+                }
+            }
+        });
+        let _ = listed.wait_for(|listed| *listed).await;
+    }
+
+    /// What it has now.
+    pub(crate) async fn ask_all(&self) -> Result<Listing, String> {
+        let link = self.link().await.map_err(|why| why.message)?;
+        let within = Duration::from_millis(self.settings.start_ms);
+        let listing = tokio::time::timeout(within, Listing::of(&link)).await;
+        let listing = listing.map_err(|_| "it does not answer".to_owned())?;
+        listing.map_err(|trouble| told(&trouble))
+    }
+
+    /// Whether it is known what it has.
+    pub(crate) fn is_known(&self) -> bool {
+        *self.listed.borrow()
+    }
+    /// Has its lists looked at again.
+    pub(crate) fn look_again(&self) {
+        self.stale.store(true, Ordering::Release);
+        if self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = self.this();
+        tokio::spawn(async move {
+            while this.stale.swap(false, Ordering::AcqRel) {
+                let Some(link) = this.live() else { break };
+                let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
+                let within = Duration::from_millis(this.settings.start_ms);
+                let listing = tokio::time::timeout(within, Listing::of(&link)).await;
+                let late = || Trouble::Lost("it does not answer".to_owned());
+                match listing.unwrap_or_else(|_| Err(late())) {
+                    Ok(listing) => this.has(listing, said),
+                    Err(_) if this.closed.load(Ordering::Acquire) => break,
+                    Err(trouble) => {
+                        let why = told(&trouble);
+                        tracing::warn!("the upstream `{}` does not list: {why}", this.name);
+                        this.is_not_listed();
+                    }
+                }
+                this.listed.send_replace(true);
+                if link.revision.era == Era::Stateless {
+                    this.listen(&link);
+                }
+                tokio::time::sleep(GATHER).await;
+            }
+            this.looking.store(false, Ordering::Release);
+            if this.stale.load(Ordering::Acquire) {
+                this.look_again();
+            }
+        });
+    }
+
+    /// Takes in what it has now, and tells whoever listens of what is otherwise.
+    fn has(&self, listing: Listing, mut said: Vec<Change>) {
+        self.has_listed.store(true, Ordering::Release);
+        let before = self.listing();
+        let (tools, resources, prompts) = (
+            before.tools != listing.tools,
+            before.resources != listing.resources || before.templates != listing.templates,
+            before.prompts != listing.prompts,
+        );
+        if *before != listing {
+            self.keeps.keep(&self.kept_as, &listing);
+            *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
+        }
+        if tools || !self.offered() {
+            // Which tells that there are others.
+            self.offer();
+            said.retain(|change| *change != Change::Tools);
+        }
+        for (changed, change) in [(resources, Change::Resources), (prompts, Change::Prompts)] {
+            if changed && !said.contains(&change) {
+                said.push(change);
+            }
+        }
+        said.iter().for_each(|change| self.changes.tell(change));
+    }
+
+    /// It says that `change` has happened.
+    pub(super) fn has_changed(&self, change: Change) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !said.contains(&change) {
+            said.push(change);
+        }
+        drop(said);
+        self.look_again();
+    }
+
+    fn offered(&self) -> bool {
+        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        !tools.is_empty() || self.listing().tools.is_empty()
+    }
+
+    /// Offers its tools as it listed them last. One that is as it was stays the same.
+    pub(crate) fn offer(&self) {
+        let listing = self.listing();
+        let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
+        let served = listing.tools.iter().filter(serves);
+        let judged = self.keeps.pinned().judge(&self.name, served).into_iter();
+        let tools: Vec<_> = judged
+            .filter_map(|judged| {
+                let same = known.iter().find(|tool| *tool.judged() == judged);
+                same.cloned().or_else(|| RemoteTool::new(&self.this, self, judged).map(Arc::new))
+            })
+            .collect();
+        known.clone_from(&tools);
+        drop(known);
+        let tools = tools.into_iter().map(|tool| tool as Arc<dyn AnyTool>).collect();
+        self.keeps.offer(&self.name, tools);
+    }
+
+    fn serves(&self, name: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| is_like(pattern, name));
+        any(&self.settings.tools) && !any(&self.settings.without)
+    }
+}
+
+/// Whether `name` is like `pattern`, in which `*` is anything.
+fn is_like(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((start, rest)) => {
+            let Some(name) = name.strip_prefix(start) else { return false };
+            let mut ends = (0..=name.len()).filter(|at| name.is_char_boundary(*at));
+            ends.any(|at| is_like(rest, &name[at..]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_names_with_anything_between() {
+        assert!(is_like("*", "") && is_like("get_*", "get_x") && is_like("a*b*c", "a1b2c"));
+        assert!(!is_like("get_*", "set_x") && !is_like("a", "ab") && !is_like("a*b", "ac"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Tasks of an upstream, waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use toolgate_contract::{Ctx, Fault, Level, ToolError};
+use toolgate_dialects::mcp::upstream::{Beside, answer};
+
+use super::Upstream;
+use crate::carried::{self, Begun};
+use crate::hearing::{Deaf, Hearing};
+use crate::link::{Asks, Link};
+use crate::message::RpcError;
+use crate::wire::Trouble;
+
+/// How long an upstream's task is left alone between two looks, unless it says.
+const POLL: Duration = Duration::from_millis(500);
+
+impl Upstream {
+    /// What a call that has begun comes to.
+    pub(crate) async fn ended(&self, ctx: &Ctx, begun: Begun) -> Result<Value, ToolError> {
+        let Begun { first, link, lane } = begun;
+        let work = async {
+            if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
+                let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
+                let hearing = Hearing::now(ctx.events.clone(), ctx.asker.clone());
+                let mut ends = EndsTask { link: link.clone(), id: Some(id.to_owned()) };
+                let asked = link.ask(Asks::of("tasks/result", params).about(id), hearing).await;
+                ends.id = None;
+                return asked.map_err(|trouble| self.failed("tools/call", trouble));
+            }
+            match first.get("resultType").and_then(Value::as_str) {
+                Some("task") => self.followed(ctx, &link, &first).await,
+                _ => Ok(first),
+            }
+        };
+        let done = tokio::select! {
+            biased;
+            done = work => done?,
+            () = ctx.cancel.cancelled() => return Err(ToolError::canceled()),
+        };
+        if let Some(lane) = lane {
+            lane.done();
+        }
+        Ok(done)
+    }
+
+    /// Waits for what a task of the upstream's comes to.
+    async fn followed(
+        &self,
+        ctx: &Ctx,
+        link: &Arc<Link>,
+        created: &Value,
+    ) -> Result<Value, ToolError> {
+        let odd = |what: &str| ToolError::new(Fault::Failed, format!("its task has no {what}"));
+        let id = created["taskId"].as_str().or(created["task"]["taskId"].as_str());
+        let id = id.ok_or_else(|| odd("id"))?.to_owned();
+        let params = || Map::from_iter([("taskId".to_owned(), json!(id))]);
+        let beside = || Beside { can: ctx.asker.can(), tasks: true, ..Beside::default() };
+        let mut ended = EndsTask { link: link.clone(), id: Some(id.clone()) };
+        let mut task = created.clone();
+        let mut said = None;
+        loop {
+            if let Some(message) =
+                task["statusMessage"].as_str().filter(|now| said.as_deref() != Some(*now))
+            {
+                ctx.log(Level::Info, message);
+                said = Some(message.to_owned());
+            }
+            match task["status"].as_str().unwrap_or_default() {
+                "completed" => {
+                    ended.id = None;
+                    return Ok(task.get("result").cloned().unwrap_or_default());
+                }
+                "failed" => {
+                    ended.id = None;
+                    let error = serde_json::from_value(task["error"].clone());
+                    let error = error.unwrap_or_else(|_| RpcError::new(-32603, "the task failed"));
+                    return Err(self.failed("tools/call", Trouble::Refused(error)));
+                }
+                "cancelled" => {
+                    ended.id = None;
+                    return Err(ToolError::new(Fault::Failed, "the upstream cancelled it"));
+                }
+                "input_required" => {
+                    let asked = carried::questions(task.get("inputRequests"))?;
+                    let given = ctx.asker.ask(asked).await?;
+                    let given = given.iter().map(|(key, told)| (key.clone(), answer(told)));
+                    let mut params = params();
+                    params.insert("inputResponses".into(), Value::Object(given.collect()));
+                    let asks = Asks { beside: beside(), ..Asks::of("tasks/update", params) };
+                    let told = link.ask(asks.about(&id), Arc::new(Deaf)).await;
+                    told.map_err(|trouble| self.failed("tasks/update", trouble))?;
+                }
+                _ => {}
+            }
+            let wait = task["pollIntervalMs"].as_u64().map_or(POLL, Duration::from_millis);
+            tokio::time::sleep(wait.clamp(Duration::from_millis(20), Duration::from_secs(10)))
+                .await;
+            let asks = Asks { beside: beside(), ..Asks::of("tasks/get", params()) };
+            let got = link.ask(asks.about(&id), Arc::new(Deaf)).await;
+            task = got.map_err(|trouble| self.failed("tasks/get", trouble))?;
+        }
+    }
+}
+
+/// A task of an upstream's that nobody waits for is cancelled.
+struct EndsTask {
+    link: Arc<Link>,
+    id: Option<String>,
+}
+
+impl Drop for EndsTask {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return;
+        };
+        let link = self.link.clone();
+        runtime.spawn(async move {
+            let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
+            let beside = Beside { tasks: true, ..Beside::default() };
+            let asks = Asks { beside, ..Asks::of("tasks/cancel", params) };
+            let _ = link.ask(asks.about(&id), Arc::new(Deaf)).await;
+        });
+    }
+}

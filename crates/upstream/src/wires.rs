@@ -1,0 +1,9 @@
+//! What connections are made of: a wire is a file and a line here.
+
+pub(crate) mod events;
+pub(crate) mod http;
+pub(crate) mod lines;
+pub(crate) mod pool;
+pub(crate) mod sse;
+pub(crate) mod talk;
+pub(crate) mod websocket;

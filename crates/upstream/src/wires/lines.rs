@@ -1,0 +1,111 @@
+//! Messages as lines on the pipes of a program.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::talk::{Ear, Talk, until};
+use crate::wire::Hears;
+use crate::world::Started;
+
+/// How long its last words are waited for when it ends.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
+
+/// Speaks to `started` in lines of at most `bytes_max`.
+pub(crate) fn open(started: Started, bytes_max: usize, hears: Arc<dyn Hears>) -> Talk {
+    let Started { input, output, errors, hold } = started;
+    let (talk, lines, ends) = Talk::begin(hears, hold);
+    let errors = tokio::spawn(listened(errors, talk.ear()));
+    tokio::spawn(until(ends.clone(), written(input, lines, talk.ear())));
+    tokio::spawn(until(ends, read(output, bytes_max, talk.ear(), errors)));
+    talk
+}
+
+async fn written(mut input: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Bytes>, ear: Ear) {
+    while let Some(line) = lines.recv().await {
+        let mut said = line.to_vec();
+        said.push(b'\n');
+        // What waits goes with it, at the price of one system call.
+        while said.len() < 64 << 10 {
+            let Ok(line) = lines.try_recv() else { break };
+            said.extend_from_slice(&line);
+            said.push(b'\n');
+        }
+        let wrote = async {
+            input.write_all(&said).await?;
+            input.flush().await
+        };
+        if let Err(err) = wrote.await {
+            return ear.shared.end(format!("it does not read: {err}"));
+        }
+    }
+}
+
+async fn listened(mut errors: impl AsyncRead + Unpin, ear: Ear) {
+    let mut piece = vec![0; 4096];
+    while let Ok(len @ 1..) = errors.read(&mut piece).await {
+        tracing::debug!("an upstream says: {}", String::from_utf8_lossy(&piece[..len]).trim_end());
+        ear.shared.says(&piece[..len]);
+    }
+}
+
+async fn read(output: impl AsyncRead + Unpin, bytes_max: usize, ear: Ear, errors: JoinHandle<()>) {
+    let mut output = BufReader::with_capacity(64 << 10, output);
+    let mut line = Vec::new();
+    let why = loop {
+        line.clear();
+        match next_line(&mut output, &mut line, bytes_max).await {
+            Ok(Line::Whole) => ear.taken(&line),
+            Ok(Line::TooLong) => {
+                ear.too_long(&line, bytes_max);
+                line = Vec::new();
+            }
+            Ok(Line::End) => break "it ended".to_owned(),
+            Err(err) => break format!("it cannot be read: {err}"),
+        }
+        if line.capacity() > 1 << 20 {
+            line = Vec::new();
+        }
+    };
+    let _ = tokio::time::timeout(LAST_WORDS_WAIT, errors).await;
+    ear.shared.end(why);
+}
+
+enum Line {
+    Whole,
+    /// Only its beginning was kept.
+    TooLong,
+    End,
+}
+
+/// Reads one line into `line`, or the beginning of one that is longer than `bytes_max`.
+async fn next_line(
+    output: &mut BufReader<impl AsyncRead + Unpin>,
+    line: &mut Vec<u8>,
+    bytes_max: usize,
+) -> std::io::Result<Line> {
+    let mut too_long = false;
+    loop {
+        let piece = output.fill_buf().await?;
+        if piece.is_empty() {
+            return Ok(if line.is_empty() { Line::End } else { Line::Whole });
+        }
+        let end = memchr::memchr(b'\n', piece);
+        let taken = end.unwrap_or(piece.len());
+        if line.len() + taken > bytes_max {
+            too_long = true;
+            line.truncate(4096);
+        }
+        if !too_long {
+            line.extend_from_slice(&piece[..taken]);
+        }
+        output.consume(end.map_or(taken, |end| end + 1));
+        if end.is_some() {
+            return Ok(if too_long { Line::TooLong } else { Line::Whole });
+        }
+    }
+}

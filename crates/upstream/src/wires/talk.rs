@@ -1,0 +1,317 @@
+//! A conversation over whatever carries messages both ways: pipes, a stream and requests, a socket.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolgate_contract::{BoxFuture, Hold};
+
+use crate::message::{self, Message, RpcError};
+use crate::wire::{Hears, Sent, Trouble, Wire};
+
+/// How many messages may wait to be written.
+const WAITING: usize = 256;
+/// How many questions of one upstream may be open at once.
+const QUESTIONS_MAX: usize = 64;
+/// How much of what it says beside is kept to explain its end.
+const LAST_WORDS: usize = 2048;
+
+/// A conversation in which answers find their questions by number, whatever carries it.
+pub(crate) struct Talk {
+    shared: Arc<Shared>,
+    out: mpsc::Sender<Bytes>,
+    _ends: DropGuard,
+    /// What carries it lives as long as this.
+    _hold: Hold,
+}
+
+/// What both directions of a conversation know.
+pub(crate) struct Shared {
+    pending: Mutex<HashMap<u64, Pending>>,
+    /// What nobody waits for any more and may still be worked at.
+    abandoned: Mutex<HashSet<u64>>,
+    /// Who hears what belongs to no request.
+    hears: Arc<dyn Hears>,
+    gone: CancellationToken,
+    why: Mutex<String>,
+    last_words: Mutex<Vec<u8>>,
+    questions: Arc<Semaphore>,
+}
+
+struct Pending {
+    hears: Arc<dyn Hears>,
+    answer: oneshot::Sender<Result<Box<RawValue>, Trouble>>,
+}
+
+impl Shared {
+    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn abandoned(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it: who waits for an answer gets none.
+    pub(crate) fn end(&self, why: String) {
+        let mut known = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            *known = why;
+        }
+        drop(known);
+        self.gone.cancel();
+        self.pending().clear();
+    }
+
+    fn why(&self) -> String {
+        let why = self.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = String::from_utf8_lossy(&words);
+        let words = words.trim();
+        match (why.is_empty(), words.is_empty()) {
+            (_, true) => why,
+            (true, false) => words.to_owned(),
+            (false, false) => format!("{why}; its last words: {words}"),
+        }
+    }
+
+    /// Who is asked by a request that does not say for whom: the one call there is. Of several it
+    /// could be any, and nobody is asked what another's call wants to know.
+    fn asked(&self, method: &str) -> Option<Arc<dyn Hears>> {
+        let sole = {
+            let pending = self.pending();
+            let mut all = pending.values();
+            match (all.next(), all.next()) {
+                (Some(one), None) => Some(one.hears.clone()),
+                (None, _) => Some(self.hears.clone()),
+                (Some(_), Some(_)) => None,
+            }
+        };
+        match sole.filter(|_| self.abandoned().is_empty()) {
+            // Where it works is asked at any time, and there is an answer that is nobody's.
+            None if method == "roots/list" => Some(self.hears.clone()),
+            sole => sole,
+        }
+    }
+
+    /// Who hears what is said: whom its token names, else all who have a call, since lines of a
+    /// log name nobody.
+    fn hear(&self, method: &str, params: &Value) {
+        if method == "notifications/progress" {
+            let token = params.get("progressToken").and_then(Value::as_u64);
+            let hears = token.and_then(|id| Some(self.pending().get(&id)?.hears.clone()));
+            if let Some(hears) = hears {
+                hears.said(method, params);
+            }
+            return;
+        }
+        if method == "notifications/message" {
+            let all: Vec<_> = self.pending().values().map(|one| one.hears.clone()).collect();
+            all.iter().for_each(|hears| hears.said(method, params));
+        }
+        self.hears.said(method, params);
+    }
+}
+
+impl Talk {
+    /// A conversation that `hears` what belongs to no request. What is to be sent comes by the
+    /// receiver; the token says when nobody wants it any more.
+    pub(crate) fn begin(
+        hears: Arc<dyn Hears>,
+        hold: Hold,
+    ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
+        let shared = Arc::new(Shared {
+            pending: Mutex::default(),
+            abandoned: Mutex::default(),
+            hears,
+            gone: CancellationToken::new(),
+            why: Mutex::default(),
+            last_words: Mutex::default(),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+        });
+        let (out, messages) = mpsc::channel(WAITING);
+        let ends = CancellationToken::new();
+        let talk = Self { shared, out, _ends: ends.clone().drop_guard(), _hold: hold };
+        (talk, messages, ends)
+    }
+
+    /// What carries it tells what comes to this.
+    pub(crate) fn ear(&self) -> Ear {
+        Ear { shared: self.shared.clone(), out: self.out.clone() }
+    }
+}
+
+/// Where what comes is told.
+#[derive(Clone)]
+pub(crate) struct Ear {
+    pub(crate) shared: Arc<Shared>,
+    out: mpsc::Sender<Bytes>,
+}
+
+impl Shared {
+    /// Keeps what it says beside, as far as that may explain its end.
+    pub(crate) fn says(&self, said: &[u8]) {
+        let mut words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.extend_from_slice(said);
+        let over = words.len().saturating_sub(LAST_WORDS);
+        words.drain(..over);
+    }
+}
+
+/// Does `work` until `ends`.
+pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = ends.cancelled() => {}
+        () = work => {}
+    }
+}
+
+impl Ear {
+    /// What is too long to be read answers whom it begins by naming, or everybody who waits.
+    pub(crate) fn too_long(&self, start: &[u8], bytes_max: usize) {
+        let shared = &self.shared;
+        let why = RpcError::new(
+            -32603,
+            format!(
+                "it answered with more than the {bytes_max} bytes that `message_bytes` lets it"
+            ),
+        );
+        let named = String::from_utf8_lossy(start);
+        let id = named.find("\"id\":").and_then(|at| {
+            let digits = named[at + 5..].trim_start_matches([' ', '"']);
+            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+            digits[..end].parse::<u64>().ok()
+        });
+        let mut pending = shared.pending();
+        let all: Vec<_> = match id.and_then(|id| pending.remove(&id)) {
+            Some(one) => vec![one],
+            None => pending.drain().map(|(_, one)| one).collect(),
+        };
+        for one in all {
+            let _ = one.answer.send(Err(Trouble::Refused(why.clone())));
+        }
+    }
+
+    /// A message has come.
+    pub(crate) fn taken(&self, line: &[u8]) {
+        let Self { shared, out } = self;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let messages = match message::read(line) {
+            Ok(messages) => messages,
+            Err(why) => {
+                // A server that prints to its standard output says nothing to anybody by that.
+                let shown = String::from_utf8_lossy(&line[..line.len().min(200)]);
+                tracing::debug!("an upstream prints what is no message ({why}): {shown}");
+                return;
+            }
+        };
+        for message in messages {
+            match message {
+                Message::Answer(id, outcome) => {
+                    // What nobody asked, or was answered already, is nothing.
+                    let Some(id) = id else { continue };
+                    let Some(one) = shared.pending().remove(&id) else {
+                        shared.abandoned().remove(&id);
+                        continue;
+                    };
+                    let _ = one.answer.send(outcome.map_err(Trouble::Refused));
+                }
+                Message::Notification { method, params } => shared.hear(&method, &params),
+                Message::Request { id, method, params } => {
+                    if !matches!(method.as_str(), "ping" | "roots/list")
+                        && !shared.pending().is_empty()
+                    {
+                        shared.hears.asks();
+                    }
+                    let Ok(place) = shared.questions.clone().try_acquire_owned() else {
+                        let busy = RpcError::new(-32603, "too much is asked at once");
+                        let _ = out.try_send(message::answered(&id, Err(busy)));
+                        continue;
+                    };
+                    let (shared, out) = (shared.clone(), out.clone());
+                    tokio::spawn(async move {
+                        let outcome = match shared.asked(&method) {
+                            _ if method == "ping" => Ok(Value::Object(serde_json::Map::new())),
+                            Some(hears) => tokio::select! {
+                                outcome = hears.asked(method, params) => outcome,
+                                () = shared.gone.cancelled() => return,
+                            },
+                            None => Err(RpcError::new(
+                                -32603,
+                                "several calls may be meant, and nothing says which of them asks",
+                            )),
+                        };
+                        let _ = out.send(message::answered(&id, outcome)).await;
+                        drop(place);
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A request that is waited for; who stops waiting says so.
+struct Waiting<'a> {
+    talk: &'a Talk,
+    id: u64,
+    cancellable: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.talk.shared.pending().remove(&self.id).is_some() && self.cancellable {
+            self.talk.shared.abandoned().insert(self.id);
+            let reason = "nobody waits for the answer any more";
+            let params = serde_json::json!({ "requestId": self.id, "reason": reason });
+            let said = message::written(None, "notifications/cancelled", &params);
+            let _ = self.talk.out.try_send(said);
+        }
+    }
+}
+
+impl Wire for Talk {
+    fn request(
+        &self,
+        message: Sent,
+        hears: Arc<dyn Hears>,
+    ) -> BoxFuture<'_, Result<Box<RawValue>, Trouble>> {
+        Box::pin(async move {
+            let id = message.id.unwrap_or_default();
+            let (answer, answered) = oneshot::channel();
+            self.shared.pending().insert(id, Pending { hears, answer });
+            let cancellable = message.method != "initialize";
+            let _waiting = Waiting { talk: self, id, cancellable };
+            let gone = || self.shared.why();
+            if self.shared.gone.is_cancelled() {
+                return Err(Trouble::NotSent(gone()));
+            }
+            self.out.send(message.body).await.map_err(|_| Trouble::NotSent(gone()))?;
+            answered.await.unwrap_or_else(|_| Err(Trouble::Lost(gone())))
+        })
+    }
+
+    fn say(&self, message: Sent) -> BoxFuture<'_, Result<(), Trouble>> {
+        Box::pin(async move {
+            let sent = self.out.send(message.body).await;
+            sent.map_err(|_| Trouble::NotSent(self.shared.why()))
+        })
+    }
+
+    fn tells_who_asks(&self) -> bool {
+        false
+    }
+
+    fn gone(&self) -> &CancellationToken {
+        &self.shared.gone
+    }
+
+    fn why(&self) -> String {
+        self.shared.why()
+    }
+}

@@ -1,0 +1,61 @@
+//! What upstreams are handed of the world: programs that are started, and connections.
+
+use std::collections::BTreeMap;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use toolgate_contract::{BoxFuture, Hold};
+
+/// Starts programs and connects; whoever serves decides what may be reached and how it is confined.
+pub trait World: Send + Sync + 'static {
+    /// Starts a program. The error says why not.
+    fn start<'a>(&'a self, program: &'a Program) -> BoxFuture<'a, Result<Started, String>>;
+    /// Connects to `place`. The error says why not.
+    fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>>;
+    /// What the server's own variable `name` is.
+    fn variable(&self, name: &str) -> Option<String>;
+}
+
+/// A program to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// It and its arguments.
+    pub command: Vec<String>,
+    /// What of its environment is not the server's own.
+    pub env: BTreeMap<String, String>,
+    /// Which of the server's own variables it is given.
+    pub keep_env: Vec<String>,
+    /// The folder that it starts in, if not the one that is served.
+    pub cwd: Option<String>,
+    /// How it is confined, by the name of a profile.
+    pub sandbox: String,
+}
+
+/// A program that runs.
+pub struct Started {
+    /// What it reads.
+    pub input: Box<dyn AsyncWrite + Send + Unpin>,
+    /// What it prints.
+    pub output: Box<dyn AsyncRead + Send + Unpin>,
+    /// What it says beside.
+    pub errors: Box<dyn AsyncRead + Send + Unpin>,
+    /// Ends it, and all it started, when dropped.
+    pub hold: Hold,
+}
+
+/// Bytes both ways.
+pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Bytes for T {}
+
+/// Where something listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Whether TLS is spoken there.
+    pub secure: bool,
+    /// Whether it may be in a private network.
+    pub private_network: bool,
+}
