@@ -67,6 +67,17 @@ def slow(request):
     text(request, "slept")
 
 
+def wait(request):
+    while not os.path.exists(os.environ["ODD_LOG"] + ".go"):
+        time.sleep(0.01)
+    text(request, "waited")
+
+
+def shaped(request):
+    send({"jsonrpc": "2.0", "id": request["id"], "result": {
+        "content": [{"type": "text", "text": "odd"}], "structuredContent": {"count": "two"}}})
+
+
 def children(request):
     import subprocess
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -88,7 +99,7 @@ def turn(request):
 TOOLS = {
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
     "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "flood": flood,
-    "die": die, "never": lambda request: None, "slow": slow, "children": children,
+    "die": die, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "children": children,
     "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn,
 }
 
@@ -99,6 +110,8 @@ def listed(name):
     if name == "echo":
         tool["outputSchema"] = {"type": "object", "required": ["never"]}
         tool["description"] = os.environ.get("ODD_SAYS", "Says it back.")
+    if name == "shaped":
+        tool["outputSchema"] = {"type": "object", "properties": {"count": {"type": "integer"}}}
     return tool
 
 

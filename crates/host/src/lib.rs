@@ -56,7 +56,7 @@ pub use jobs::{
     Adopted, Answered, Begun, End, Handle as JobsHandle, JobSettings, Jobs, May, NewJob, Orphan,
     Said, SqliteStore, Store, StoreError,
 };
-pub use library::Library;
+pub use library::{Library, Sources};
 pub use limits::{Limits, Quantity, Rate};
 pub use policy::{BadRule, Decision, Effect as PolicyEffect, Explained, Policy, PolicyRule};
 pub use schemas::{
@@ -65,7 +65,7 @@ pub use schemas::{
 };
 pub use scopes::Scope;
 pub use secrets::{REDACTED, Secrets};
-pub use validate::OutputCheck;
+pub use validate::{OutputCheck, OutputChecks};
 pub use witness::{Begins, Called, Ends, Seen, Witness};
 
 /// How many changes may wait for a listener.
@@ -110,7 +110,7 @@ pub struct Settings {
     /// How long a cancelled call may take to stop by itself.
     pub cancel_grace: Duration,
     /// What happens to output that breaks its schema.
-    pub output_check: OutputCheck,
+    pub output_checks: OutputChecks,
     /// The most tools in one page of a list.
     pub page_size: usize,
 }
@@ -122,7 +122,7 @@ impl Default for Settings {
             job_deadline: Duration::from_secs(24 * 3600),
             answer_wait: Duration::from_secs(600),
             cancel_grace: Duration::from_secs(2),
-            output_check: OutputCheck::Enforce,
+            output_checks: OutputCheck::Enforce.into(),
             page_size: 200,
         }
     }

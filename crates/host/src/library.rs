@@ -31,8 +31,32 @@ pub struct Library {
     pub prompts: Vec<Arc<dyn Prompts>>,
     /// The sources of skills.
     pub skills: Vec<Arc<dyn Skills>>,
+    /// Sources that come and go while they are served, after all others.
+    pub others: Option<Arc<dyn Sources>>,
     /// Where it is told what changes.
     pub changes: Changes,
+}
+
+/// Sources of which there are others from time to time.
+pub trait Sources: Send + Sync + 'static {
+    /// Those of resources now.
+    fn resources(&self) -> Vec<Arc<dyn Resources>>;
+    /// Those of prompts now.
+    fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
+}
+
+impl Library {
+    /// All sources of resources there are now.
+    fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
+        let others = self.others.as_ref().map(|others| others.resources());
+        self.resources.iter().cloned().chain(others.into_iter().flatten()).collect()
+    }
+
+    /// All sources of prompts there are now.
+    fn all_prompts(&self) -> Vec<Arc<dyn Prompts>> {
+        let others = self.others.as_ref().map(|others| others.prompts());
+        self.prompts.iter().cloned().chain(others.into_iter().flatten()).collect()
+    }
 }
 
 /// A request for something of the library, as a call that the gate lets in.
@@ -80,16 +104,16 @@ impl<'g> Reader<'g> {
     }
 
     /// The sources that the caller may see.
-    fn sources(&self) -> impl Iterator<Item = &'g Arc<dyn Resources>> {
+    fn sources(&self) -> impl Iterator<Item = Arc<dyn Resources>> + use<'g> {
         let (gate, caller) = (self.gate, self.call.caller.clone());
-        let sources = gate.library.resources.iter();
+        let sources = gate.library.all_resources().into_iter();
         sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
     }
 
     /// The source that `uri` belongs to.
-    fn source(&self, uri: &str) -> Result<&'g dyn Resources, CallError> {
+    fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
         let found = self.sources().find(|source| source.owns(uri));
-        found.map(AsRef::as_ref).ok_or_else(|| self.no_resource(uri))
+        found.ok_or_else(|| self.no_resource(uri))
     }
 
     /// Refuses to look at what the caller may not read, or a person does not agree to.
@@ -177,12 +201,16 @@ impl<'g> Reader<'g> {
             Ok(source) => source.guard().id.to_string(),
             Err(_) => READING.to_owned(),
         };
+        let found = match &found {
+            Ok(source) => Ok(&**source),
+            Err(missing) => Err(missing.clone()),
+        };
         pipeline::read(gate, found, call, uri).await.map(Answer::Contents)
     }
 
     pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
         let source = self.source(uri)?;
-        self.agreed(source, uri).await?;
+        self.agreed(&*source, uri).await?;
         let (gate, size) = (self.gate, self.gate.settings.page_size);
         let stand = self.looking();
         let listing = async { source.folder(&stand.ctx, uri, after, size + 1).await };
@@ -196,7 +224,7 @@ impl<'g> Reader<'g> {
 
     pub(crate) async fn watch(self, uri: String) -> Result<Answer, CallError> {
         let source = self.source(&uri)?;
-        self.agreed(source, &uri).await?;
+        self.agreed(&*source, &uri).await?;
         let gate = self.gate;
         let stand = self.looking();
         let watching = async { source.watch(&stand.ctx, &uri, &gate.library.changes).await };
@@ -217,8 +245,8 @@ impl<'g> Reader<'g> {
     pub(crate) async fn all_prompts(&self) -> Result<Vec<Arc<dyn AnyPrompt>>, CallError> {
         let mut all = Vec::new();
         let mut heard = Heard::default();
-        let sources = &self.gate.library.prompts;
-        for source in sources {
+        let sources = self.gate.library.all_prompts();
+        for source in &sources {
             let stand = self.looking_as_one_of(sources.len());
             let said = looked(self.gate, &stand, async { Ok(source.all().await) }).await;
             self.is_wanted()?;
@@ -238,8 +266,8 @@ impl<'g> Reader<'g> {
         let all = self.all_prompts().await?;
         let found = all.iter().find(|prompt| prompt.spec().name == name).cloned();
         found.ok_or_else(|| {
-            let mut sources = self.gate.library.prompts.iter();
-            if let Some(message) = sources.find_map(|source| source.trouble(name)) {
+            let sources = self.gate.library.all_prompts();
+            if let Some(message) = sources.iter().find_map(|source| source.trouble(name)) {
                 return CallError::NotFound { message };
             }
             let names = all.iter().map(|prompt| prompt.spec().name.as_str());
@@ -282,7 +310,7 @@ impl<'g> Reader<'g> {
                 looked(gate, &stand, async { prompt.complete(&stand.ctx, asked).await }).await?
             }
             CompletingOf::Template(uri) => {
-                let has = |source: &&Arc<dyn Resources>| {
+                let has = |source: &Arc<dyn Resources>| {
                     source.templates().iter().any(|template| template.uri == *uri)
                 };
                 let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
@@ -346,7 +374,8 @@ impl<'g> Reader<'g> {
 impl Gate {
     /// Has all lists watched that can change, for as long as the result is held.
     pub(crate) fn watch_lists(&self, prompts: bool, resources: bool) -> Hold {
-        let Library { resources: sources, prompts: books, changes, .. } = &self.library;
+        let changes = &self.library.changes;
+        let (sources, books) = (self.library.all_resources(), self.library.all_prompts());
         let sources = sources.iter().filter(|_| resources).map(|one| one.watch_list(changes));
         let books = books.iter().filter(|_| prompts).map(|one| one.watch_list(changes));
         Hold::of(sources.chain(books).collect::<Vec<_>>())

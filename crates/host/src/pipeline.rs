@@ -242,7 +242,7 @@ async fn pass(
     let stand = known.stand(gate, entry.spec().deadline, call);
     let work = entry.tool().run(&stand.ctx, input);
     let output = run_bounded(gate, &stand, work, permit, slot).await?;
-    validate::output(gate.settings.output_check, &entry, &output)?;
+    validate::output(&gate.settings.output_checks, &entry, &output)?;
     Ok(output)
 }
 

@@ -1,11 +1,17 @@
 //! JSON Schema 2020-12 on the way in and on the way out.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{Arguments, CallError, Ending, Output, Problem, PromptSpec};
+use toolgate_contract::{Arguments, CallError, Ending, Output, Problem, PromptSpec, ToolId};
 
 use crate::catalog::Entry;
 use crate::mirrored;
+use crate::policy::{BadRule, Pattern};
+
+/// Where rules over outputs stand.
+const SETTING: &str = "validation.rules";
 
 /// The most problems told of one value.
 const PROBLEMS_MAX: usize = 8;
@@ -20,6 +26,45 @@ pub enum OutputCheck {
     Shadow,
     /// It is refused.
     Enforce,
+}
+
+/// What happens to the output of each tool that breaks its schema.
+#[derive(Debug, Clone)]
+pub struct OutputChecks {
+    rules: Arc<[(Pattern, OutputCheck)]>,
+    otherwise: OutputCheck,
+}
+
+impl OutputChecks {
+    /// What the first of `rules` says, which are patterns over tools, and `otherwise` where none
+    /// matches.
+    ///
+    /// # Errors
+    /// When one is no pattern.
+    pub fn new(rules: &[(&str, OutputCheck)], otherwise: OutputCheck) -> Result<Self, BadRule> {
+        let rules = rules.iter().map(|(tools, check)| Ok((Pattern::new(SETTING, tools)?, *check)));
+        Ok(Self { rules: rules.collect::<Result<_, BadRule>>()?, otherwise })
+    }
+
+    /// Refuses rules that match none of `tools`.
+    ///
+    /// # Errors
+    /// Which does not.
+    pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+        self.rules.iter().try_for_each(|(tools_of, _)| tools_of.check(tools))
+    }
+
+    /// What happens to the output of the tool `id`.
+    fn of(&self, id: &ToolId) -> OutputCheck {
+        let rule = self.rules.iter().find(|(tools, _)| tools.matches(id));
+        rule.map_or(self.otherwise, |(_, check)| *check)
+    }
+}
+
+impl From<OutputCheck> for OutputChecks {
+    fn from(otherwise: OutputCheck) -> Self {
+        Self { rules: Arc::default(), otherwise }
+    }
 }
 
 /// Whether `input` satisfies the tool's schema.
@@ -52,10 +97,18 @@ pub(crate) fn arguments(prompt: &PromptSpec, arguments: &Arguments) -> Result<()
     if problems.is_empty() { Ok(()) } else { Err(CallError::InvalidInput { problems }) }
 }
 
-/// Whether `output` satisfies the tool's schema, as far as `check` cares.
-pub(crate) fn output(check: OutputCheck, entry: &Entry, output: &Output) -> Result<(), CallError> {
+/// Whether `output` satisfies the tool's schema, as far as `checks` care.
+pub(crate) fn output(
+    checks: &OutputChecks,
+    entry: &Entry,
+    output: &Output,
+) -> Result<(), CallError> {
     // What says that it failed need not have the shape of what succeeds.
-    if check == OutputCheck::Off || !output.structured || output.ending == Ending::ToolFailed {
+    if !output.structured || output.ending == Ending::ToolFailed {
+        return Ok(());
+    }
+    let check = checks.of(&entry.spec().id);
+    if check == OutputCheck::Off {
         return Ok(());
     }
     let problems = entry.io.output_problems(&output.value);

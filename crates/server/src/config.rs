@@ -10,6 +10,7 @@ mod secrets;
 mod setting;
 mod telemetry;
 pub mod trust;
+mod validation;
 
 use std::net::SocketAddr;
 
@@ -32,6 +33,8 @@ pub use policy::{Effect as PolicyEffect, Policy, Rule as PolicyRule};
 pub use secrets::Secrets;
 pub use setting::{reference, schema};
 pub use telemetry::Telemetry;
+pub(crate) use trust::trust_mark;
+pub use validation::{OutputRule, Validation};
 
 /// The file's name, in the folder that is served.
 pub const FILE_NAME: &str = "toolgate.toml";
@@ -386,20 +389,6 @@ impl Default for Limits {
                 burst: Some(1_000_000),
             }],
         }
-    }
-}
-
-/// How the output of tools is checked.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Validation {
-    /// What happens to output that breaks its tool's schema: `off`, `shadow` (logged) or `enforce` (refused).
-    pub output: OutputCheck,
-}
-
-impl Default for Validation {
-    fn default() -> Self {
-        Self { output: OutputCheck::Enforce }
     }
 }
 

@@ -82,7 +82,9 @@ impl Ground {
         let tls = [&server.tls_certificate, &server.tls_key, &server.session_key];
         let tls = tls.into_iter().flatten();
         let secrets = config.secrets.files.iter().chain(tls).map(PathBuf::from);
-        let named = secrets.chain(key_file::path(server)?).filter_map(around);
+        // It is read again when it changes.
+        let source = config.source.iter().map(|source| source.file.clone());
+        let named = secrets.chain(key_file::path(server)?).chain(source).filter_map(around);
         let roots = config.search.roots.values().map(PathBuf::from);
         let model = config.search.embedder.folder.iter().map(PathBuf::from);
         let assets = &config.assets;

@@ -13,6 +13,7 @@ pub mod ground;
 pub mod ready;
 mod memory;
 pub mod recording;
+mod reloading;
 
 mod offer;
 mod shelf;

@@ -11,14 +11,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use toolgate_contract::{AnyTool, BoxFuture, Hold};
-use toolgate_host::{Host, Listed};
+use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, with_icons};
+use toolgate_host::{Host, Listed, Sources};
+use toolgate_toolsets::icons;
 use toolgate_toolsets::world::Root;
 use toolgate_toolsets::world::dial::{self, Secure, Trust};
 use toolgate_toolsets::world::processes::{self, Processes, Spoken, Start};
 use toolgate_toolsets::world::sandbox::Profile;
 use toolgate_upstream::pins::{OnChange, Pinned};
-use toolgate_upstream::{Bytes, Keeps, Listing, Place, Program, Started, Upstreams, World};
+use toolgate_upstream::{Bytes, Keeps, Listing, Place, Program, Started, Tables, Upstreams, World};
 
 use crate::config::{Config, cache_folder};
 use crate::pins;
@@ -53,7 +54,7 @@ pub(crate) fn open(
     let memory =
         Arc::new(Memory { folder, pins: pins_file(root), on_change, host: OnceLock::new() });
     let keeps: Arc<dyn Keeps> = memory.clone();
-    let upstreams = Upstreams::new(&config.upstream, &world, &keeps, changes);
+    let upstreams = Upstreams::new(&config.upstream, world, keeps, changes.clone());
     Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
 }
 
@@ -63,10 +64,63 @@ fn pins_file(root: &Root) -> PathBuf {
 }
 
 /// Has `host` offer what `upstreams` have.
-pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) {
+pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) -> Offered {
     let _ = memory.host.set(Arc::downgrade(host));
     host.lists_after(Arc::new(All(upstreams.clone())));
     upstreams.offer();
+    let offered = Offered { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
+    offered.offer_results();
+    offered
+}
+
+/// Upstreams as they are offered.
+#[derive(Clone)]
+pub(crate) struct Offered {
+    pub(crate) upstreams: Upstreams,
+    host: Weak<Host>,
+}
+
+impl Offered {
+    /// Offers those of `tables` in place of those there were; their names, and what became of them.
+    ///
+    /// # Errors
+    /// When one cannot be, with which and why. Then nothing has changed.
+    pub(crate) fn change(&self, tables: &Tables) -> Result<Vec<(String, &'static str)>, String> {
+        let became = self.upstreams.change(tables)?;
+        if !became.is_empty() {
+            self.offer_results();
+        }
+        Ok(became)
+    }
+
+    /// What reads answers that were too long, for as long as there is whose they could be.
+    fn offer_results(&self) {
+        let Some(host) = self.host.upgrade() else { return };
+        let tool = self.upstreams.results().tool();
+        let icons = icons::of(tool.spec().id.toolset());
+        let tools = match self.upstreams.is_empty() {
+            true => Vec::new(),
+            false => vec![with_icons(tool, icons)],
+        };
+        // No upstream has a name with a dot in it.
+        for (id, why) in host.offer("results.read", tools) {
+            tracing::warn!("the tool `{id}` is not served: {why}");
+        }
+    }
+}
+
+/// What can be read of upstreams.
+pub(crate) struct Readable(pub(crate) Upstreams);
+
+impl Sources for Readable {
+    fn resources(&self) -> Vec<Arc<dyn Resources>> {
+        let results = (!self.0.is_empty()).then(|| self.0.results().resources());
+        self.0.resources().into_iter().chain(results).collect()
+    }
+
+    fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
+        self.0.prompts()
+    }
 }
 
 struct All(Upstreams);

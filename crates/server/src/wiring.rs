@@ -6,29 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use toolgate_contract::{AnyTool, Effects, fold, with_icons};
+use toolgate_contract::{AnyTool, Effects, Hold, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
-    Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, Policy, PolicyRule, Quantity,
-    Rate, Scope, Settings, job_resources, job_tools,
+    Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, OutputChecks, Policy,
+    PolicyRule, Quantity, Rate, Scope, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Fetch, Processes, Root};
 use toolgate_toolsets::{
     assets, ci, commands, docs, exec, files, git, icons, prompts, search, skills,
 };
-use toolgate_upstream::Upstreams;
 
-use crate::config::{self, Config, EffectsMax, cache_folder, state_folder};
+use crate::config::{self, Config, EffectsMax, Loaded, Validation, cache_folder, state_folder};
 use crate::enveloping;
 use crate::exchange::{KEY_BYTES, Sealed, SessionBounds};
 use crate::ground::Ground;
 use crate::lines::LineBounds;
 use crate::offer::Served;
 use crate::recording;
+use crate::reloading::{self, Follows};
 use crate::telemetry::{self, Told};
 use crate::trusted;
-use crate::upstreams;
+use crate::upstreams::{self, Offered};
 
 /// How many messages may wait for a client at a WebSocket before it is too slow.
 const SOCKET_MESSAGES: usize = 256;
@@ -48,7 +48,7 @@ pub struct Workspace {
     tls: bool,
     searches: bool,
     told: Told,
-    upstreams: Upstreams,
+    offered: Offered,
 }
 
 impl Workspace {
@@ -77,12 +77,7 @@ impl Workspace {
         };
         let (upstreams, memory) =
             upstreams::open(&Root::open(root)?, &processes, config, &library.changes)?;
-        library.resources.extend(upstreams.resources());
-        library.prompts.extend(upstreams.prompts());
-        if !upstreams.is_empty() {
-            tools.push(upstreams.results().tool());
-            library.resources.push(upstreams.results().resources());
-        }
+        library.others = Some(Arc::new(upstreams::Readable(upstreams.clone())));
         let schemas = enveloping::schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
@@ -95,7 +90,7 @@ impl Workspace {
         let (keys, searches) = (config.asks().unwrap_or(true), config.search.enabled);
         let tls = config.server.tls_certificate.is_some();
         let host = Arc::new(host);
-        upstreams::serve(&upstreams, &memory, &host);
+        let offered = upstreams::serve(&upstreams, &memory, &host);
         Ok(Self {
             host,
             processes,
@@ -106,7 +101,7 @@ impl Workspace {
             tls,
             searches,
             told,
-            upstreams,
+            offered,
         })
     }
 
@@ -151,10 +146,22 @@ impl Workspace {
         Served::new(self.host.clone(), facts, self.told.clone())
     }
 
+    /// Takes over what the configuration at `file` says of upstreams whenever it changes, for as
+    /// long as the result is held. `load` reads it; `config` is what it said.
+    pub fn follow(
+        &self,
+        config: &Config,
+        file: PathBuf,
+        load: impl Fn() -> anyhow::Result<Loaded> + Send + 'static,
+    ) -> Hold {
+        let (offered, began_with) = (self.offered.clone(), reloading::written(config));
+        Follows { offered, file, load, began_with }.begin()
+    }
+
     /// Ends every job and program still running, and waits until every record is written.
     pub async fn close(&self) {
         self.host.stop_jobs().await;
-        self.upstreams.close();
+        self.offered.upstreams.close();
         self.processes.close().await;
         self.host.flush();
         self.told.close().await;
@@ -208,12 +215,18 @@ pub(crate) fn gate(
     if !ids.is_empty() && are_known {
         slots.check(&ids)?;
     }
+    let Validation { output, rules } = &config.validation;
+    let rules: Vec<_> = rules.iter().map(|rule| (rule.tools.as_str(), rule.output)).collect();
+    let output_checks = OutputChecks::new(&rules, *output)?;
+    if !ids.is_empty() && are_known {
+        output_checks.check(&ids)?;
+    }
     let settings = Settings {
         deadline: Duration::from_millis(limits.deadline_ms),
         job_deadline: Duration::from_millis(config.jobs.deadline_ms),
         answer_wait: Duration::from_millis(limits.answer_ms),
         cancel_grace: Duration::from_millis(limits.cancel_grace_ms),
-        output_check: config.validation.output,
+        output_checks,
         page_size: limits.page_size,
     };
     Ok(Gate::new(catalog, policy, slots, audit, settings)

@@ -42,7 +42,7 @@ impl Lanes {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
-                upstream.parking.give_one_up();
+                upstream.lasting.parking.give_one_up();
                 let place = self.places.clone().acquire_owned().await;
                 place.map_err(|_| ToolError::canceled())?
             }

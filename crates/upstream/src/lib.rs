@@ -23,10 +23,10 @@ mod tool;
 mod resources;
 mod prompts;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::join_all;
-use toolgate_contract::{BoxFuture, Changes, Prompts, Resources};
+use toolgate_contract::{BoxFuture, Change, Changes, Prompts, Resources};
 
 pub use listing::Listing;
 pub use results::Results;
@@ -36,7 +36,33 @@ pub use world::{Bytes, Place, Program, Started, World};
 
 /// All upstreams of a server. Clones are one.
 #[derive(Clone)]
-pub struct Upstreams(Arc<[Arc<Upstream>]>, Results);
+pub struct Upstreams(Arc<Set>);
+
+/// Those there are now, and what each is made with.
+struct Set {
+    now: RwLock<Arc<[Served]>>,
+    results: Results,
+    world: Arc<dyn World>,
+    keeps: Arc<dyn Keeps>,
+    changes: Changes,
+}
+
+/// An upstream, with what can be read of it.
+#[derive(Clone)]
+struct Served {
+    upstream: Arc<Upstream>,
+    resources: Option<Arc<dyn Resources>>,
+    prompts: Option<Arc<dyn Prompts>>,
+}
+
+impl Served {
+    fn new(upstream: Arc<Upstream>) -> Self {
+        let settings = &upstream.settings;
+        let resources = settings.resources.then(|| resources::Source::new(&upstream) as _);
+        let prompts = settings.prompts.then(|| Arc::new(prompts::Source(upstream.clone())) as _);
+        Self { upstream, resources, prompts }
+    }
+}
 
 impl Upstreams {
     /// The upstreams of `tables`, which connect to nothing yet.
@@ -45,55 +71,99 @@ impl Upstreams {
     /// When one cannot be, with which and why.
     pub fn new(
         tables: &Tables,
-        world: &Arc<dyn World>,
-        keeps: &Arc<dyn Keeps>,
-        changes: &Changes,
+        world: Arc<dyn World>,
+        keeps: Arc<dyn Keeps>,
+        changes: Changes,
     ) -> Result<Self, String> {
-        let (mut all, results) = (Vec::new(), Results::default());
-        for (name, settings) in tables.iter().filter(|(_, settings)| settings.enabled) {
-            let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-            if name.is_empty() || !name.bytes().all(sound) {
-                return Err(format!("[upstream.{name}]: a name has a-z, 0-9 and `_` alone"));
+        check(tables)?;
+        let (now, results) = (RwLock::new(Arc::default()), Results::default());
+        let set = Self(Arc::new(Set { now, results, world, keeps, changes }));
+        let all = enabled(tables).map(|(name, settings)| set.begun(name, settings, None));
+        set.put(all.collect());
+        Ok(set)
+    }
+
+    fn begun(&self, name: &str, settings: &Settings, before: Option<&Upstream>) -> Served {
+        let Set { results, world, keeps, changes, .. } = &*self.0;
+        let handed = (world.clone(), keeps.clone(), results.clone());
+        Served::new(Upstream::new(name, settings.clone(), handed, changes.clone(), before))
+    }
+
+    fn now(&self) -> Arc<[Served]> {
+        self.0.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn put(&self, all: Vec<Served>) -> Arc<[Served]> {
+        let mut now = self.0.now.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *now, all.into())
+    }
+
+    /// Serves those of `tables` in place of those there were: who is as before stays, and who is
+    /// not served any more ends what it was called for. Their names, and what became of them.
+    ///
+    /// # Errors
+    /// When one cannot be, with which and why. Then nothing has changed.
+    pub fn change(&self, tables: &Tables) -> Result<Vec<(String, &'static str)>, String> {
+        check(tables)?;
+        let (before, mut became) = (self.now(), Vec::new());
+        let named = |name: &str| before.iter().find(|one| one.upstream.name == name);
+        let mut fresh = Vec::new();
+        let all = enabled(tables).map(|(name, settings)| {
+            let known = named(name);
+            if let Some(same) = known.filter(|one| one.upstream.is_of(settings)) {
+                return same.clone();
             }
-            settings.check().map_err(|why| format!("[upstream.{name}]: {why}"))?;
-            let (world, keeps) = (world.clone(), keeps.clone());
-            let settings = settings.clone();
-            let handed = (world, keeps, results.clone());
-            all.push(Upstream::new(name, settings, handed, changes.clone()));
+            became.push((name.clone(), known.map_or("is new", |_| "is another")));
+            let begun = self.begun(name, settings, known.map(|one| &*one.upstream));
+            fresh.push(begun.upstream.clone());
+            begun
+        });
+        let all: Vec<_> = all.collect();
+        let stays = |name: &str| all.iter().any(|one| one.upstream.name == name);
+        for gone in before.iter().filter(|one| !stays(&one.upstream.name)) {
+            self.0.keeps.offer(&gone.upstream.name, Vec::new());
+            became.push((gone.upstream.name.clone(), "is not served any more"));
         }
-        Ok(Self(all.into(), results))
+        self.put(all);
+        for upstream in fresh {
+            upstream.offer();
+            upstream.goes_on_watching();
+        }
+        if !became.is_empty() {
+            self.0.changes.tell(&Change::Resources);
+            self.0.changes.tell(&Change::Prompts);
+        }
+        Ok(became)
     }
 
     /// Their answers that were too long to be given at once.
     pub fn results(&self) -> &Results {
-        &self.1
+        &self.0.results
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.now().is_empty()
     }
 
     /// Offers what each is known to have.
     pub fn offer(&self) {
-        self.0.iter().for_each(|upstream| upstream.offer());
+        self.now().iter().for_each(|one| one.upstream.offer());
     }
 
     /// Whether it is known of each what it has.
     pub fn are_known(&self) -> bool {
-        self.0.iter().all(|upstream| upstream.is_known())
+        self.now().iter().all(|one| one.upstream.is_known())
     }
 
     /// Their resources.
-    pub fn resources(&self) -> impl Iterator<Item = Arc<dyn Resources>> {
-        let some = self.0.iter().filter(|upstream| upstream.settings.resources);
-        some.map(|upstream| resources::Source::new(upstream) as _)
+    pub fn resources(&self) -> Vec<Arc<dyn Resources>> {
+        self.now().iter().filter_map(|one| one.resources.clone()).collect()
     }
 
     /// Their prompts.
-    pub fn prompts(&self) -> impl Iterator<Item = Arc<dyn Prompts>> {
-        let some = self.0.iter().filter(|upstream| upstream.settings.prompts);
-        some.map(|upstream| Arc::new(prompts::Source(upstream.clone())) as _)
+    pub fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
+        self.now().iter().filter_map(|one| one.prompts.clone()).collect()
     }
 
     /// What each of those `wanted` by name has now, or why it does not say.
@@ -101,7 +171,8 @@ impl Upstreams {
         &self,
         wanted: impl Fn(&str) -> bool,
     ) -> Vec<(String, Result<Listing, String>)> {
-        let some = self.0.iter().filter(|upstream| wanted(&upstream.name));
+        let now = self.now();
+        let some = now.iter().map(|one| &one.upstream).filter(|it| wanted(&it.name));
         let asked = some.map(async |upstream| (upstream.name.clone(), upstream.ask_all().await));
         join_all(asked).await
     }
@@ -109,12 +180,29 @@ impl Upstreams {
     /// Waits until each has been asked once what it has, for as long as it may take to begin.
     pub fn listed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            join_all(self.0.iter().map(|upstream| upstream.is_listed())).await;
+            let now = self.now();
+            join_all(now.iter().map(|one| one.upstream.is_listed())).await;
         })
     }
 
     /// Ends all connections and programs.
     pub fn close(&self) {
-        self.0.iter().for_each(|upstream| upstream.close());
+        self.now().iter().for_each(|one| one.upstream.close());
     }
+}
+
+fn enabled(tables: &Tables) -> impl Iterator<Item = (&String, &Settings)> {
+    tables.iter().filter(|(_, settings)| settings.enabled)
+}
+
+/// Refuses tables of which one cannot be.
+fn check(tables: &Tables) -> Result<(), String> {
+    for (name, settings) in enabled(tables) {
+        let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if name.is_empty() || !name.bytes().all(sound) {
+            return Err(format!("[upstream.{name}]: a name has a-z, 0-9 and `_` alone"));
+        }
+        settings.check().map_err(|why| format!("[upstream.{name}]: {why}"))?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! A tool of an upstream, as the catalog holds it.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -13,14 +13,14 @@ use crate::carried::Driven;
 use crate::names;
 use crate::pins::Judged;
 use crate::ready::Ready;
-use crate::upstream::{Asked, Upstream};
+use crate::upstream::{Asked, Lasting, Upstream};
 
 /// What is done so soon is no job, though whoever called takes one.
 const SOON: Duration = Duration::from_millis(150);
 
 /// A tool of an upstream.
 pub(crate) struct RemoteTool {
-    upstream: Weak<Upstream>,
+    upstream: Arc<Lasting>,
     /// What the upstream calls it.
     name: String,
     spec: ToolSpec,
@@ -34,7 +34,7 @@ pub(crate) struct RemoteTool {
 
 impl RemoteTool {
     /// The tool that the entry of `tools/list` describes, if it describes one.
-    pub(crate) fn new(this: &Weak<Upstream>, of: &Upstream, judged: Judged) -> Option<Self> {
+    pub(crate) fn new(of: &Upstream, judged: Judged) -> Option<Self> {
         let entry = &judged.entry;
         let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
         let name = text("/name").filter(|name| !name.is_empty())?;
@@ -76,7 +76,7 @@ impl RemoteTool {
             job,
             ..ToolSpec::new(id, title, about, effects)
         };
-        Some(Self { upstream: this.clone(), name, spec, judged, tasked, mirrored })
+        Some(Self { upstream: of.lasting.clone(), name, spec, judged, tasked, mirrored })
     }
 
     /// As it is listed, and whether it is called.
@@ -133,7 +133,7 @@ impl AnyTool for RemoteTool {
         Box::pin(async move {
             let upstream = self.upstream()?;
             let key = Ready::key(&ctx.caller, &self.name, input);
-            if !ctx.as_job || upstream.ready.has(&key) {
+            if !ctx.as_job || upstream.lasting.ready.has(&key) {
                 return Ok(());
             }
             let asked = self.asked(ctx, input.clone());
@@ -141,23 +141,23 @@ impl AnyTool for RemoteTool {
                 true => Driven::Done(upstream.begin(ctx, asked).await?),
                 false => upstream.begin_in_time(ctx, asked, SOON).await?,
             };
-            upstream.ready.put(key, begun);
+            upstream.lasting.ready.put(key, begun);
             Ok(())
         })
     }
 
     fn is_done(&self, caller: &Caller, input: &Value) -> bool {
         let done = |upstream: Arc<Upstream>| {
-            upstream.ready.is_done(&Ready::key(caller, &self.name, input))
+            upstream.lasting.ready.is_done(&Ready::key(caller, &self.name, input))
         };
-        self.upstream.upgrade().is_some_and(done)
+        self.upstream.upstream().is_some_and(done)
     }
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         Box::pin(async move {
             let upstream = self.upstream()?;
             let ready = match ctx.as_job && self.looks_before() {
-                true => upstream.ready.take(&Ready::key(&ctx.caller, &self.name, &input)),
+                true => upstream.lasting.ready.take(&Ready::key(&ctx.caller, &self.name, &input)),
                 false => None,
             };
             let begun = match ready {
@@ -179,7 +179,7 @@ impl RemoteTool {
     /// The upstream, unless the tool is withheld.
     fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
         let gone = || ToolError::new(Fault::Unavailable, "the upstream is not served any more");
-        let upstream = self.upstream.upgrade().ok_or_else(gone)?;
+        let upstream = self.upstream.upstream().ok_or_else(gone)?;
         match &self.judged.withheld {
             None => Ok(upstream),
             Some(why) => {

@@ -43,6 +43,24 @@ pub trait Keeps: Send + Sync + 'static {
     fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
 }
 
+/// What of an upstream outlives a change of its settings.
+#[derive(Default)]
+pub(crate) struct Lasting {
+    pub(crate) parking: Parking,
+    pub(crate) ready: Ready,
+    /// The URIs that are watched, and how often.
+    watched: Mutex<BTreeMap<String, usize>>,
+    /// The upstream as it is served now.
+    now: RwLock<Weak<Upstream>>,
+}
+
+impl Lasting {
+    /// The upstream as it is served now, if it is.
+    pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
 /// An upstream.
 pub struct Upstream {
     pub(crate) name: String,
@@ -62,9 +80,8 @@ pub struct Upstream {
     listed: watch::Sender<bool>,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
     places: Semaphore,
-    pub(crate) parking: Parking,
+    pub(crate) lasting: Arc<Lasting>,
     pub(crate) lanes: Lanes,
-    pub(crate) ready: Ready,
     pub(crate) results: Results,
     /// Whether it was seen to ask.
     asks: AtomicBool,
@@ -76,8 +93,6 @@ pub struct Upstream {
     this: Weak<Self>,
     /// Whether the server stops.
     closed: AtomicBool,
-    /// The URIs that are watched, and how often.
-    watched: Mutex<BTreeMap<String, usize>>,
     /// What is listened to, over which connection.
     listening: Mutex<Option<Listening>>,
 }
@@ -88,15 +103,15 @@ impl Upstream {
         settings: Settings,
         (world, keeps, results): (Arc<dyn World>, Arc<dyn Keeps>, Results),
         changes: Changes,
+        before: Option<&Self>,
     ) -> Arc<Self> {
-        // What it was under other settings says nothing of what it is under these.
-        let said = serde_json::to_vec(&settings).unwrap_or_default();
-        let kept_as = format!("{name}-{}", &blake3::hash(&said).to_hex()[..16]);
+        let kept_as = kept_as(name, &settings);
         let known = keeps.known(&kept_as);
         let known_before = known.is_some();
         let listed = watch::Sender::new(known_before);
         let lanes = Lanes::new(settings.processes);
-        Arc::new_cyclic(|this| Self {
+        let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
+        let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
             kept_as,
             places: Semaphore::new(settings.at_once),
@@ -110,9 +125,8 @@ impl Upstream {
             has_listed: AtomicBool::new(known_before),
             listed,
             tools: Mutex::default(),
-            parking: Parking::default(),
+            lasting,
             lanes,
-            ready: Ready::default(),
             results,
             asks: AtomicBool::new(false),
             said: Mutex::default(),
@@ -120,9 +134,16 @@ impl Upstream {
             looking: AtomicBool::new(false),
             this: this.clone(),
             closed: AtomicBool::new(false),
-            watched: Mutex::default(),
             listening: Mutex::default(),
-        })
+        });
+        *upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::downgrade(&upstream);
+        upstream
+    }
+
+    /// Whether it is served so, as `settings` say.
+    pub(crate) fn is_of(&self, settings: &Settings) -> bool {
+        self.kept_as == kept_as(&self.name, settings)
     }
 
     pub(super) fn this(&self) -> Arc<Self> {
@@ -138,4 +159,11 @@ impl Upstream {
     pub(crate) fn prefix(&self) -> &str {
         self.settings.prefix.as_deref().unwrap_or(&self.name)
     }
+}
+
+/// What the list of `name` is kept as: what it was under other settings says nothing of what it is
+/// under these.
+fn kept_as(name: &str, settings: &Settings) -> String {
+    let said = serde_json::to_vec(settings).unwrap_or_default();
+    format!("{name}-{}", &blake3::hash(&said).to_hex()[..16])
 }

@@ -214,15 +214,26 @@ impl Server {
         }
     }
 
-    /// How much memory it holds, and the most it ever held, in KiB.
+    /// How much memory it holds, and the most it ever held, in KiB: without its own code, which it
+    /// lets go of when nobody asks and has again when somebody does.
     pub(super) fn memory(&self) -> (u64, u64) {
-        let file = format!("/proc/{}/status", self.pid());
-        let status = fs::read_to_string(file).unwrap_or_default();
-        let of = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+        let file = |name: &str| format!("/proc/{}/{name}", self.pid());
+        let status = fs::read_to_string(file("status")).unwrap_or_default();
+        let kib = |line: &str, name: &str| -> Option<u64> {
+            line.strip_prefix(name)?.trim().trim_end_matches(" kB").parse().ok()
         };
-        (of("VmRSS:"), of("VmHWM:"))
+        let of = |name: &str| status.lines().find_map(|line| kib(line, name)).unwrap_or(0);
+        let program = fs::read_link(file("exe")).unwrap_or_default();
+        let program = program.to_string_lossy();
+        let (mut code, mut is_code) = (0, false);
+        for line in fs::read_to_string(file("smaps")).unwrap_or_default().lines() {
+            match line.split_once(' ') {
+                Some((name, _)) if !name.ends_with(':') => is_code = line.ends_with(&*program),
+                _ if is_code => code += kib(line, "Rss:").unwrap_or(0),
+                _ => {}
+            }
+        }
+        (of("VmRSS:").saturating_sub(code), of("VmHWM:").saturating_sub(code))
     }
 }
 

@@ -5,6 +5,7 @@ use regex::Regex;
 use toolgate_contract::{ToolId, ToolSpec, fold};
 
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
+#[derive(Debug)]
 pub(crate) struct Pattern {
     pattern: String,
     setting: &'static str,

@@ -32,7 +32,8 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{CommandFactory, Parser, Subcommand};
 use toolgate::config::{self, Config, EffectsMax, Loaded};
-use toolgate::wiring;
+use toolgate::wiring::{self, Workspace};
+use toolgate_contract::Hold;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -118,6 +119,15 @@ struct Folder {
 
 impl Folder {
     /// The settings to call tools under.
+    /// Has `workspace`, of the folder `root` under `config`, take over other upstreams while it
+    /// runs.
+    fn follow(&self, workspace: &Workspace, root: &Path, config: &Config) -> Hold {
+        let (root, explicit) = (root.to_owned(), self.config.clone());
+        let file = explicit.clone().unwrap_or_else(|| root.join(config::FILE_NAME));
+        let load = move || config::load(&root, explicit.as_deref(), &config::environment());
+        workspace.follow(config, file, load)
+    }
+
     fn load_to_serve(&self, root: &Path) -> anyhow::Result<Loaded> {
         let loaded = self.load(root)?;
         if let Some(file) = &loaded.config.server.tls_key

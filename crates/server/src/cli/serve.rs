@@ -68,6 +68,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let at = format!("{scheme}://{}", listener.local_addr()?);
         announce(&workspace.host, args, loaded.file.as_deref(), &at);
         announce_own(&own, scheme)?;
+        let _follows = args.folder.follow(&workspace, &args.path, &loaded.config);
         serve_http(&served, Listeners { all: listener, own, front }, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)

@@ -70,6 +70,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                  this program and writes them. `toolgate call` calls a tool by hand",
             );
         }
+        let _follows = args.folder.follow(&workspace, &args.path, &config);
         let over = serve_stdio(&served, &args.dialect, &config, stop).await;
         workspace.close().await;
         if let Some(file) = ready.get() {

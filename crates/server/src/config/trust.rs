@@ -123,6 +123,11 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
 }
 
 /// What remembers as what somebody has vouched for `file`, which is there if anybody has.
+/// Where it stands whether somebody has vouched for `file`, which is there.
+pub(crate) fn trust_mark(file: &Path) -> Option<PathBuf> {
+    mark(file).ok()
+}
+
 fn mark(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(state) = state_folder() else {
         bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");

@@ -2,6 +2,7 @@
 
 mod pins;
 mod real;
+mod reloading;
 
 use std::fs;
 use std::path::{Path, PathBuf};

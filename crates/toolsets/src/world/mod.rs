@@ -4,6 +4,7 @@ pub mod processes;
 pub mod sandbox;
 pub mod root;
 pub mod watch;
+pub mod stirring;
 pub mod fetch;
 pub mod dial;
 

@@ -30,7 +30,8 @@ impl Upstream {
             let link = self.link().await?;
             match link.revision.era {
                 Era::Session => {
-                    carried::in_one(&self.parking, ctx, self.in_session(ctx, asked, link)).await
+                    carried::in_one(&self.lasting.parking, ctx, self.in_session(ctx, asked, link))
+                        .await
                 }
                 Era::Stateless => self.stateless(ctx, asked, link).await,
             }
@@ -54,7 +55,7 @@ impl Upstream {
             match link.revision.era {
                 Era::Session => {
                     let begin = self.in_session(ctx, asked, link);
-                    carried::in_time(&self.parking, ctx, begin, within).await
+                    carried::in_time(&self.lasting.parking, ctx, begin, within).await
                 }
                 Era::Stateless => self.stateless(ctx, asked, link).await.map(Driven::Done),
             }
@@ -70,7 +71,7 @@ impl Upstream {
     pub(crate) async fn go_on(&self, ctx: &Ctx, going: Going) -> Result<Begun, ToolError> {
         tokio::select! {
             biased;
-            done = carried::go_on(&self.parking, ctx, going) => done,
+            done = carried::go_on(&self.lasting.parking, ctx, going) => done,
             () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
         }
     }

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use toolgate_contract::{BoxFuture, Change, Hold, ToolError};
 use toolgate_dialects::mcp::upstream::Era;
 
-use super::Upstream;
+use super::{Lasting, Upstream};
 use crate::hearing::Deaf;
 use crate::link::{Asks, Link};
 use crate::message::RpcError;
@@ -31,7 +31,7 @@ impl Upstream {
     /// Hears, in the stateless era, when its lists or what is watched of it change.
     pub(super) fn listen(&self, link: &Arc<Link>) {
         let uris: Vec<_> = {
-            let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let watched = self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner);
             watched.keys().cloned().collect()
         };
         let mut wanted = Map::new();
@@ -77,16 +77,48 @@ impl Upstream {
     pub(crate) async fn watch(&self, uri: &str) -> Result<Hold, ToolError> {
         let link = self.link().await?;
         let first = {
-            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut watched = self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner);
             let times = watched.entry(uri.to_owned()).or_default();
             *times += 1;
             *times == 1
         };
-        let watching = Watching { upstream: self.this.clone(), uri: uri.to_owned() };
+        let watching = Watching { of: self.lasting.clone(), uri: uri.to_owned() };
         if first {
             self.subscribe(&link, uri, true).await?;
         }
         Ok(Hold::of(watching))
+    }
+
+    /// Connects, where something is watched that was before its settings were others.
+    pub(crate) fn goes_on_watching(&self) {
+        if self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return;
+        }
+        let this = self.this();
+        tokio::spawn(async move {
+            if let Err(why) = this.link().await {
+                tracing::warn!("{}", why.message);
+            }
+        });
+    }
+
+    /// Has `link`, which is new, tell of what is watched already.
+    pub(super) fn watch_again(&self, link: &Arc<Link>) {
+        // Without a session it is asked with all else that it is to tell.
+        if link.revision.era == Era::Stateless {
+            return;
+        }
+        let watched = self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let uris: Vec<_> = watched.keys().cloned().collect();
+        drop(watched);
+        let (this, link) = (self.this(), link.clone());
+        tokio::spawn(async move {
+            for uri in uris {
+                if let Err(why) = this.subscribe(&link, &uri, true).await {
+                    tracing::warn!("`{uri}` is not told of any more: {}", why.message);
+                }
+            }
+        });
     }
 
     async fn subscribe(&self, link: &Arc<Link>, uri: &str, is: bool) -> Result<(), ToolError> {
@@ -107,14 +139,13 @@ impl Upstream {
 
 /// A resource that is watched.
 struct Watching {
-    upstream: Weak<Upstream>,
+    of: Arc<Lasting>,
     uri: String,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let Some(upstream) = self.upstream.upgrade() else { return };
-        let mut watched = upstream.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.of.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(times) = watched.get_mut(&self.uri) else { return };
         *times -= 1;
         if *times > 0 {
@@ -122,6 +153,7 @@ impl Drop for Watching {
         }
         watched.remove(&self.uri);
         drop(watched);
+        let Some(upstream) = self.of.upstream() else { return };
         let (Some(link), Ok(runtime)) = (upstream.live(), tokio::runtime::Handle::try_current())
         else {
             return;

@@ -81,6 +81,7 @@ impl Upstream {
                 let link = Arc::new(link);
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
                 self.watch_over(&link);
+                self.watch_again(&link);
                 self.look_again();
                 Ok(link)
             }

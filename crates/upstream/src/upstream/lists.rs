@@ -156,7 +156,7 @@ impl Upstream {
         let tools: Vec<_> = judged
             .filter_map(|judged| {
                 let same = known.iter().find(|tool| *tool.judged() == judged);
-                same.cloned().or_else(|| RemoteTool::new(&self.this, self, judged).map(Arc::new))
+                same.cloned().or_else(|| RemoteTool::new(self, judged).map(Arc::new))
             })
             .collect();
         known.clone_from(&tools);

@@ -1,0 +1,127 @@
+//! Other upstreams while a server runs: what its configuration says of them is taken over when it
+//! changes, and nothing else of it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use toolgate_contract::Hold;
+use toolgate_toolsets::world::stirring::Stirring;
+
+use crate::config::{Config, Loaded, trust_mark};
+use crate::trusted::{Stamp, stamp_of};
+use crate::upstreams::{self, Offered};
+
+/// How long what happens is gathered before the file is looked at.
+const GATHERED: Duration = Duration::from_millis(200);
+
+/// A configuration that is followed.
+pub(crate) struct Follows<L> {
+    pub(crate) offered: Offered,
+    /// Where it is, or would be.
+    pub(crate) file: PathBuf,
+    /// Reads it.
+    pub(crate) load: L,
+    /// What is in force beside upstreams, as it was written.
+    pub(crate) began_with: String,
+}
+
+/// What tells one state of the file, and of whether it is believed, from another.
+#[derive(PartialEq, Eq)]
+struct State {
+    file: Option<Stamp>,
+    mark: Option<Stamp>,
+}
+
+impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
+    /// Follows it for as long as the result is held.
+    pub(crate) fn begin(self) -> Hold {
+        let stirring = match self.watched() {
+            Ok(stirring) => stirring,
+            Err(err) => {
+                let file = self.file.display();
+                tracing::warn!("{file} is not followed, since it cannot be watched: {err}");
+                return Hold::nothing();
+            }
+        };
+        // What happens from here on is heard.
+        let seen = self.state();
+        let task = tokio::spawn(self.go_on(stirring, seen));
+        Hold::of(Ends(task))
+    }
+
+    /// Tells that something happened where the file is, or where it is marked whether it is
+    /// believed.
+    fn watched(&self) -> io::Result<Stirring> {
+        let folder = self.file.parent().filter(|path| !path.as_os_str().is_empty());
+        let mark = trust_mark(&self.file);
+        // Where nobody has vouched for anything yet there are no marks.
+        let marks = mark.as_deref().and_then(Path::parent);
+        let folders: Vec<_> = [folder.unwrap_or(Path::new("."))].into_iter().chain(marks).collect();
+        Stirring::of(&folders)
+    }
+
+    fn state(&self) -> State {
+        let mark = trust_mark(&self.file).as_deref().and_then(stamp_of);
+        State { file: stamp_of(&self.file), mark }
+    }
+
+    async fn go_on(self, stirring: Stirring, mut seen: State) {
+        loop {
+            if let Err(err) = stirring.next().await {
+                tracing::warn!("{} is not followed any more: {err}", self.file.display());
+                return;
+            }
+            tokio::time::sleep(GATHERED).await;
+            let now = self.state();
+            if now != seen {
+                seen = now;
+                self.take_over();
+            }
+        }
+    }
+
+    /// Takes over what it says of upstreams. What cannot be leaves all as it was.
+    fn take_over(&self) {
+        let file = self.file.display();
+        let taken = (self.load)().and_then(|Loaded { config, .. }| {
+            upstreams::check(&config)?;
+            let became = self.offered.change(&config.upstream).map_err(|why| anyhow!(why))?;
+            Ok((became, rest(&written(&config)) != rest(&self.began_with)))
+        });
+        let (became, has_more) = match taken {
+            Ok(taken) => taken,
+            Err(err) => return tracing::error!("the upstreams stay as they were: {err:#}"),
+        };
+        for (name, what) in became {
+            tracing::info!("{file} was read again: the upstream `{name}` {what}");
+        }
+        if has_more {
+            tracing::warn!(
+                "{file} has changed beyond its upstreams: the rest holds from the next start"
+            );
+        }
+    }
+}
+
+/// What `config` was read from.
+pub(crate) fn written(config: &Config) -> String {
+    config.source.as_ref().map(|source| source.text.clone()).unwrap_or_default()
+}
+
+/// What is said in `text` beside upstreams.
+fn rest(text: &str) -> toml::Table {
+    let mut table: toml::Table = toml::from_str(text).unwrap_or_default();
+    table.remove("upstream");
+    table
+}
+
+/// A task that ends with whoever has it.
+struct Ends(tokio::task::JoinHandle<()>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

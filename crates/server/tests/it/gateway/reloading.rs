@@ -1,0 +1,113 @@
+//! Upstreams that come, change and go while a server runs, and rules over what their tools answer.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{launch, names, stdio, text, with_odd};
+use crate::support::{Client, MODERN, Wire, Workspace, is_alive, wait_until};
+
+/// Has the file of `workspace` say `settings`, as an editor writes it.
+fn says(workspace: &Workspace, settings: &str) {
+    fs::write(workspace.path("next.toml"), settings).unwrap();
+    fs::rename(workspace.path("next.toml"), workspace.path("toolgate.toml")).unwrap();
+}
+
+fn pid(client: &mut Client) -> u32 {
+    text(&client.call("odd_pid", json!({}))).parse().unwrap()
+}
+
+#[test]
+fn an_upstream_that_is_added_is_served_and_one_that_is_taken_away_is_not() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let first = pid(&mut client);
+    let settings = workspace.read("toolgate.toml");
+    let more = settings.replace("[upstream.odd]", "[upstream.more]");
+    says(&workspace, &format!("{settings}{more}"));
+    wait_until("it is listed", || names(&mut client).contains(&"more_echo".to_owned()));
+    let echo = json!({ "message": "hello" });
+    assert_eq!(text(&client.call("more_echo", echo.clone())), "hello");
+    // Who is as before goes on as before.
+    assert_eq!(pid(&mut client), first);
+    says(&workspace, &more);
+    wait_until("it is listed no more", || !names(&mut client).contains(&"odd_echo".to_owned()));
+    wait_until("its program is ended", || !is_alive(first));
+    assert_eq!(text(&client.call("more_echo", echo)), "hello");
+    let log = client.server().log();
+    assert!(log.contains("the upstream `more` is new"), "{log}");
+    assert!(log.contains("the upstream `odd` is not served any more"), "{log}");
+}
+
+#[test]
+fn a_call_in_flight_is_answered_though_its_upstream_is_another_meanwhile() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let first = pid(&mut client);
+    let request = client.request("tools/call", json!({ "name": "odd_wait", "arguments": {} }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&request);
+    wait_until("it is called", || workspace.read("odd.log").contains("call wait"));
+    let settings = workspace.read("toolgate.toml");
+    says(&workspace, &format!("{settings}answer_bytes = 30000\n"));
+    wait_until("another is called", || pid(&mut client) != first);
+    assert!(is_alive(first));
+    fs::write(workspace.path("odd.log.go"), "").unwrap();
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let answer = stdio.receive();
+    assert_eq!(answer["id"], request["id"]);
+    assert_eq!(text(&answer), "waited");
+    wait_until("its program is ended", || !is_alive(first));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_or_meant_leaves_the_upstreams_as_they_were() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let first = pid(&mut client);
+    let settings = workspace.read("toolgate.toml");
+    for odd in ["[upstream.odd\n", "[upstream.odd]\ncommand = []\n", "[upstream.Odd]\nurl=\"a\"\n"]
+    {
+        says(&workspace, odd);
+        wait_until("it is told", || client.server().log().contains("stay as they were"));
+        assert_eq!(pid(&mut client), first);
+    }
+    says(&workspace, &format!("{settings}[log]\nlevel = \"info\"\n"));
+    wait_until("it is told", || client.server().log().contains("holds from the next start"));
+    assert_eq!(pid(&mut client), first);
+}
+
+#[test]
+fn a_server_without_a_configuration_takes_over_one_that_appears() {
+    let (workspace, other) = (Workspace::new(), with_odd(""));
+    // Named, so that nobody has to vouch for it.
+    let file = workspace.path("toolgate.toml");
+    fs::write(&file, "").unwrap();
+    let mut client = Client::stdio(launch(&workspace), MODERN);
+    assert!(!names(&mut client).iter().any(|name| name.starts_with("odd_")));
+    says(&workspace, &other.read("toolgate.toml"));
+    wait_until("it is listed", || names(&mut client).contains(&"odd_echo".to_owned()));
+    assert!(names(&mut client).contains(&"results_read".to_owned()));
+}
+
+#[test]
+fn what_breaks_its_schema_is_refused_told_or_let_by_as_rules_say() {
+    let rule =
+        |check: &str| format!("[[validation.rules]]\ntools = \"odd.sh*\"\noutput = \"{check}\"\n");
+    let asked = |more: &str| -> (Value, String) {
+        let workspace = with_odd(more);
+        let mut client = stdio(&workspace);
+        let answer = client.call("odd_shaped", json!({}));
+        let log = client.server().log();
+        (answer, log)
+    };
+    let (refused, log) = asked("");
+    assert!(refused.to_string().contains("/count"), "{refused}");
+    assert!(log.contains("odd.shaped"), "{log}");
+    let (served, log) = asked(&rule("shadow"));
+    assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
+    assert!(log.contains("odd.shaped"), "{log}");
+    let (served, log) = asked(&rule("off"));
+    assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
+    assert!(!log.contains("odd.shaped"), "{log}");
+}
