@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_parse_that_takes_the_processor_too_long_is_given_up() {
-        let text = "cat <<A$(\n".repeat(40_000);
+        let text = "cat <<A$(\n".repeat(120_000);
         let begun = worked();
         let memory = Memory::of(text.len());
         assert!(parse(&text, Grammar::of("shell").expect("a grammar"), &memory).is_none());

@@ -159,12 +159,14 @@ fn nothing_is_watched_or_kept_before_the_first_search() {
     let mut client = Client::stdio(launch, MODERN);
     structured(&client.call("files_read", json!({ "path": "README.md" })));
     assert_eq!(status(&mut client, "workspace")["state"], "absent");
-    assert!(!held(&client).iter().any(|it| it.contains("inotify")), "{:?}", held(&client));
+    let watches = |client: &Client| held(client).iter().filter(|it| it.contains("inotify")).count();
+    // That of the configuration alone.
+    assert_eq!(watches(&client), 1, "{:?}", held(&client));
     // Its own folder is there, since a server that is confined could make none, and empty.
     assert_eq!(fs::read_dir(cache.path().join("toolgate")).unwrap().count(), 0);
     found(&mut client, json!({ "query": "workspace" }));
     assert_eq!(status(&mut client, "workspace")["state"], "ready");
-    assert!(held(&client).iter().any(|it| it.contains("inotify")), "{:?}", held(&client));
+    assert_eq!(watches(&client), 2, "{:?}", held(&client));
     assert_eq!(fs::read_dir(cache.path().join("toolgate/search")).unwrap().count(), 1);
 }
 
