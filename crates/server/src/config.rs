@@ -33,7 +33,6 @@ pub use policy::{Effect as PolicyEffect, Policy, Rule as PolicyRule};
 pub use secrets::Secrets;
 pub use setting::{reference, schema};
 pub use telemetry::Telemetry;
-pub(crate) use trust::trust_mark;
 pub use validation::{OutputRule, Validation};
 
 /// The file's name, in the folder that is served.

@@ -104,6 +104,6 @@ impl Ground {
 
 /// Makes a folder of the server's own, if it is not there; who uses it says what is wrong with it.
 #[allow(clippy::disallowed_methods, reason = "the server's own folders, outside of what is served")]
-fn make(folder: &Path) {
+pub(crate) fn make(folder: &Path) {
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
 }

@@ -9,7 +9,8 @@ use anyhow::anyhow;
 use toolgate_contract::Hold;
 use toolgate_toolsets::world::stirring::Stirring;
 
-use crate::config::{Config, Loaded, trust_mark};
+use crate::config::{Config, Loaded, trust};
+use crate::ground::make;
 use crate::trusted::{Stamp, stamp_of};
 use crate::upstreams::{self, Offered};
 
@@ -55,15 +56,15 @@ impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
     /// believed.
     fn watched(&self) -> io::Result<Stirring> {
         let folder = self.file.parent().filter(|path| !path.as_os_str().is_empty());
-        let mark = trust_mark(&self.file);
-        // Where nobody has vouched for anything yet there are no marks.
-        let marks = mark.as_deref().and_then(Path::parent);
-        let folders: Vec<_> = [folder.unwrap_or(Path::new("."))].into_iter().chain(marks).collect();
+        let marks = trust::marks();
+        marks.iter().for_each(|marks| make(marks));
+        let folders: Vec<_> =
+            [folder.unwrap_or(Path::new("."))].into_iter().chain(marks.as_deref()).collect();
         Stirring::of(&folders)
     }
 
     fn state(&self) -> State {
-        let mark = trust_mark(&self.file).as_deref().and_then(stamp_of);
+        let mark = trust::mark(&self.file).ok().as_deref().and_then(stamp_of);
         State { file: stamp_of(&self.file), mark }
     }
 

@@ -123,18 +123,18 @@ pub fn distrust(file: &Path) -> anyhow::Result<bool> {
 }
 
 /// What remembers as what somebody has vouched for `file`, which is there if anybody has.
-/// Where it stands whether somebody has vouched for `file`, which is there.
-pub(crate) fn trust_mark(file: &Path) -> Option<PathBuf> {
-    mark(file).ok()
-}
-
-fn mark(file: &Path) -> anyhow::Result<PathBuf> {
-    let Some(state) = state_folder() else {
+pub(crate) fn mark(file: &Path) -> anyhow::Result<PathBuf> {
+    let Some(marks) = marks() else {
         bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
     };
     let real = fs::canonicalize(file).with_context(|| format!("{}", file.display()))?;
     let name = blake3::hash(real.as_os_str().as_encoded_bytes());
-    Ok(state.join("trusted").join(name.to_hex().as_str()))
+    Ok(marks.join(name.to_hex().as_str()))
+}
+
+/// The folder of what remembers that somebody has vouched for a file.
+pub(crate) fn marks() -> Option<PathBuf> {
+    Some(state_folder()?.join("trusted"))
 }
 
 fn digest(text: &str) -> String {

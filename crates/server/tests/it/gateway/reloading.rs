@@ -1,11 +1,13 @@
 //! Upstreams that come, change and go while a server runs, and rules over what their tools answer.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::{launch, names, stdio, text, with_odd};
-use crate::support::{Client, MODERN, Wire, Workspace, is_alive, wait_until};
+use crate::support::{Client, MODERN, Wire, Workspace, binary, is_alive, path, wait_until};
 
 /// Has the file of `workspace` say `settings`, as an editor writes it.
 fn says(workspace: &Workspace, settings: &str) {
@@ -88,6 +90,21 @@ fn a_server_without_a_configuration_takes_over_one_that_appears() {
     says(&workspace, &other.read("toolgate.toml"));
     wait_until("it is listed", || names(&mut client).contains(&"odd_echo".to_owned()));
     assert!(names(&mut client).contains(&"results_read".to_owned()));
+}
+
+#[test]
+fn a_configuration_that_appears_is_taken_over_once_somebody_has_vouched_for_it() {
+    let (workspace, other, state) = (Workspace::new(), with_odd(""), TempDir::new().unwrap());
+    let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
+    names(&mut client);
+    says(&workspace, &other.read("toolgate.toml"));
+    wait_until("it is told", || client.server().log().contains("nobody has vouched for"));
+    assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
+    let mut trust = Command::new(binary());
+    trust.arg("trust").current_dir(workspace.root()).env_clear().env("PATH", path());
+    trust.env("XDG_STATE_HOME", state.path()).env("HOME", workspace.root());
+    assert!(trust.output().unwrap().status.success());
+    wait_until("it is listed", || names(&mut client).contains(&"odd_echo".to_owned()));
 }
 
 #[test]
