@@ -1,5 +1,6 @@
 //! Who asks.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -19,6 +20,30 @@ pub struct Caller {
     pub scopes: Arc<[Arc<str>]>,
     /// What they are here, in the words of whoever configured it.
     pub roles: Arc<[Arc<str>]>,
+    /// What they were let in with, where it was a token.
+    pub bearer: Option<Bearer>,
+}
+
+/// A token that somebody was let in with. It is shown nowhere and written down nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bearer(Arc<str>);
+
+impl Bearer {
+    /// The token that is said as `text`.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// As it was said.
+    pub fn said(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bearer(…)")
+    }
 }
 
 /// How a caller is known.
@@ -79,7 +104,8 @@ impl Caller {
 
     /// The caller known as `name` in the way `kind` says, with neither scopes nor roles.
     pub fn of(name: &str, kind: CallerKind) -> Self {
-        Self { name: name.into(), kind, scopes: Arc::default(), roles: Arc::default() }
+        let (scopes, roles) = (Arc::default(), Arc::default());
+        Self { name: name.into(), kind, scopes, roles, bearer: None }
     }
 }
 

@@ -27,7 +27,7 @@ pub use asking::{
     Sampling, Told,
 };
 pub use call::{Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace};
-pub use caller::{Caller, CallerKind};
+pub use caller::{Bearer, Caller, CallerKind};
 pub use change::{Change, Changes, Interest};
 pub use content::{Blob, Content, Icon, Meant, Media, Role, Shape};
 pub use envelope::{

@@ -7,6 +7,7 @@ pub mod config;
 pub mod wiring;
 mod upstreams;
 pub mod pins;
+pub mod entry;
 pub mod telemetry;
 pub mod shutdown;
 pub mod ground;

@@ -1,5 +1,7 @@
 //! What upstreams are handed: programs, connections, a folder to remember in, a catalog to offer in.
 
+pub(crate) mod kept;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -23,6 +25,7 @@ use toolgate_upstream::{Bytes, Keeps, Listing, Place, Program, Started, Tables, 
 
 use crate::config::{Config, cache_folder};
 use crate::pins;
+use kept::Kept;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -39,12 +42,7 @@ pub(crate) fn open(
     config: &Config,
     changes: &toolgate_contract::Changes,
 ) -> anyhow::Result<(Upstreams, Arc<Memory>)> {
-    let world: Arc<dyn World> = Arc::new(Outside {
-        root: root.clone(),
-        processes: processes.clone(),
-        path: processes.path(config.exec.path.as_deref()),
-        secure: OnceLock::new(),
-    });
+    let world = world(root, processes, config);
     let folder = cache_folder().map(|cache| cache.join("upstreams"));
     let folder = folder.map(|folder| {
         let of = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
@@ -56,6 +54,17 @@ pub(crate) fn open(
     let keeps: Arc<dyn Keeps> = memory.clone();
     let upstreams = Upstreams::new(&config.upstream, world, keeps, changes.clone());
     Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
+}
+
+/// What upstreams of a server of `root` are handed of the world.
+pub(crate) fn world(root: &Root, processes: &Processes, config: &Config) -> Arc<dyn World> {
+    Arc::new(Outside {
+        root: root.clone(),
+        processes: processes.clone(),
+        path: processes.path(config.exec.path.as_deref()),
+        secure: OnceLock::new(),
+        kept: Kept::new(),
+    })
 }
 
 /// Where it stands what was agreed to of the upstreams of a server of `root`.
@@ -185,6 +194,7 @@ struct Outside {
     processes: Processes,
     path: String,
     secure: OnceLock<Result<Secure, String>>,
+    kept: Kept,
 }
 
 impl World for Outside {
@@ -244,6 +254,18 @@ impl World for Outside {
 
     fn variable(&self, name: &str) -> Option<String> {
         Some(self.processes.variable(name)?.to_str()?.to_owned())
+    }
+
+    fn secret(&self, name: &str) -> Option<String> {
+        self.kept.read(name)
+    }
+
+    fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
+        self.kept.keep(name, secret)
+    }
+
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
+        Box::pin(self.kept.hold(name))
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod settings;
 mod world;
+mod oauth;
 mod message;
 mod wire;
 mod wires;
@@ -29,6 +30,7 @@ use futures_util::future::join_all;
 use toolgate_contract::{BoxFuture, Change, Changes, Prompts, Resources};
 
 pub use listing::Listing;
+pub use oauth::{Access, Grant, OAuth, Pending, Told};
 pub use results::Results;
 pub use settings::{Settings, Tables, Transport};
 pub use upstream::{Keeps, Upstream};
@@ -86,7 +88,7 @@ impl Upstreams {
     fn begun(&self, name: &str, settings: &Settings, before: Option<&Upstream>) -> Served {
         let Set { results, world, keeps, changes, .. } = &*self.0;
         let handed = (world.clone(), keeps.clone(), results.clone());
-        Served::new(Upstream::new(name, settings.clone(), handed, changes.clone(), before))
+        Served::new(Upstream::new(name, settings.clone(), handed, changes.clone(), (before, None)))
     }
 
     fn now(&self) -> Arc<[Served]> {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::oauth::OAuth;
+
 /// The upstreams by name: each a table `[upstream.NAME]`.
 pub type Tables = BTreeMap<String, Settings>;
 
@@ -33,6 +35,8 @@ pub struct Settings {
     pub transport: Transport,
     /// Headers of each request to `url`, e.g. `Authorization = "Bearer ${TOKEN}"`. The client's own never go there.
     pub headers: BTreeMap<String, String>,
+    /// How we are let in at `url`, where it asks for OAuth.
+    pub oauth: Option<OAuth>,
     /// Whether `url` may be an address of a private network. This machine's own always may.
     pub private_network: bool,
     /// The revision of MCP that is spoken to it, where it is not to be found out, e.g. `2025-06-18`.
@@ -92,6 +96,7 @@ impl Default for Settings {
             url: None,
             transport: Transport::default(),
             headers: BTreeMap::new(),
+            oauth: None,
             private_network: false,
             revision: None,
             prefix: None,
@@ -123,10 +128,24 @@ impl Settings {
             (false, Some(_)) => return Err("say `command` or `url`, not both".to_owned()),
             (true, Some(_)) | (false, None) => {}
         }
+        if let Some(oauth) = &self.oauth {
+            if self.url.is_none() {
+                return Err("`oauth` is for an upstream at a `url`".to_owned());
+            }
+            if self.says_authorization() {
+                return Err("say `oauth` or `headers.Authorization`, not both".to_owned());
+            }
+            oauth.check()?;
+        }
         match (self.at_once, self.processes) {
             (0, _) => Err("`at_once` is 0: nothing could be called".to_owned()),
             (_, 0) => Err("`processes` is 0: nothing could be asked".to_owned()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether it is said in so many words what we are let in with.
+    pub(crate) fn says_authorization(&self) -> bool {
+        self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
     }
 }

@@ -6,18 +6,20 @@ mod calls;
 mod tasks;
 mod changes;
 mod failed;
+mod callers;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use tokio::sync::{Semaphore, watch};
-use toolgate_contract::{AnyTool, Change, Changes};
+use toolgate_contract::{AnyTool, Bearer, Change, Changes};
 
 use crate::carried::Parking;
 use crate::lanes::Lanes;
 use crate::link::Link;
 use crate::listing::Listing;
+use crate::oauth::Credentials;
 use crate::pins::Pinned;
 use crate::ready::Ready;
 use crate::results::Results;
@@ -26,8 +28,10 @@ use crate::tool::RemoteTool;
 use crate::world::World;
 
 pub(crate) use calls::Asked;
+pub(crate) use connecting::filled;
 pub(crate) use failed::told;
 
+use callers::Callers;
 use changes::Listening;
 use connecting::Failed;
 
@@ -95,6 +99,12 @@ pub struct Upstream {
     closed: AtomicBool,
     /// What is listened to, over which connection.
     listening: Mutex<Option<Listening>>,
+    /// What lets us in, once that was needed.
+    credentials: OnceLock<Arc<Credentials>>,
+    /// Whose connection it is, where it is one caller's.
+    caller: Option<Bearer>,
+    /// It, as single callers are let in there.
+    callers: Callers,
 }
 
 impl Upstream {
@@ -103,7 +113,7 @@ impl Upstream {
         settings: Settings,
         (world, keeps, results): (Arc<dyn World>, Arc<dyn Keeps>, Results),
         changes: Changes,
-        before: Option<&Self>,
+        (before, caller): (Option<&Self>, Option<&Bearer>),
     ) -> Arc<Self> {
         let kept_as = kept_as(name, &settings);
         let known = keeps.known(&kept_as);
@@ -135,9 +145,14 @@ impl Upstream {
             this: this.clone(),
             closed: AtomicBool::new(false),
             listening: Mutex::default(),
+            credentials: OnceLock::new(),
+            caller: caller.cloned(),
+            callers: Callers::default(),
         });
-        *upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner) =
-            Arc::downgrade(&upstream);
+        if caller.is_none() {
+            let mut now = upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner);
+            *now = Arc::downgrade(&upstream);
+        }
         upstream
     }
 

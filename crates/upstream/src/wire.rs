@@ -50,8 +50,8 @@ pub(crate) enum Trouble {
     NotSent(String),
     /// It may have got there.
     Lost(String),
-    /// Over HTTP: who asks is not believed, with what is said of how to be.
-    Unauthorized { status: u16, challenge: Option<String> },
+    /// Over HTTP: who asks is not let in, and why.
+    Unauthorized(String),
 }
 
 /// A connection. Drop it and it ends, with what serves it.

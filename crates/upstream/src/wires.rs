@@ -1,6 +1,7 @@
 //! What connections are made of: a wire is a file and a line here.
 
 pub(crate) mod events;
+pub(crate) mod site;
 pub(crate) mod http;
 pub(crate) mod lines;
 pub(crate) mod pool;

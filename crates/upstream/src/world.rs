@@ -13,6 +13,13 @@ pub trait World: Send + Sync + 'static {
     fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>>;
     /// What the server's own variable `name` is.
     fn variable(&self, name: &str) -> Option<String>;
+    /// What is kept as `name`, where nobody but the server's owner reads it.
+    fn secret(&self, name: &str) -> Option<String>;
+    /// Keeps `secret` as `name`, or nothing any more. The error says why not.
+    fn keep_secret(&self, name: &str, secret: Option<&str>) -> Result<(), String>;
+    /// Waits until nobody else, of whatever process, holds what is kept as `name`. The error says
+    /// why that cannot be.
+    fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>>;
 }
 
 /// A program to be started.

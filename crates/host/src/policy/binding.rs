@@ -147,7 +147,7 @@ fn convert<'v>(value: &'v Value, meter: &mut Meter) -> Result<Bound<'v>, String>
 pub(super) const OF_CALLER: [&str; 4] = ["name", "kind", "roles", "scopes"];
 
 pub(super) fn caller(caller: &Caller) -> CelMap<'_> {
-    let Caller { name, kind, scopes, roles } = caller;
+    let Caller { name, kind, scopes, roles, bearer: _ } = caller;
     fields([
         ("name", text(name)),
         ("kind", text(kind.word())),

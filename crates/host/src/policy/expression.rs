@@ -125,7 +125,7 @@ impl When {
         if self.names_input() {
             return self.by_cel(asked);
         }
-        let Caller { name, kind, scopes, roles } = asked.caller.clone();
+        let Caller { name, kind, scopes, roles, bearer: _ } = asked.caller.clone();
         let ToolSpec { id, effects, ruled_as, tags, .. } = asked.spec;
         let (tool, ruled_as, tags) = (id.clone(), ruled_as.clone(), tags.clone());
         let effects = binding::effects(*effects);

@@ -13,13 +13,15 @@ use toolgate_toolsets::world::sandbox::{
 };
 use toolgate_toolsets::world::{Root, Sandbox};
 
-use super::{Folder, print};
+use super::login::At;
+use super::{Folder, print, run_to_end};
 
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(args_conflicts_with_subcommands = true, after_help = "\
 Examples:
   toolgate doctor                 what the sandbox of this folder's programs holds here
   toolgate doctor ~/src/app --json
+  toolgate doctor oauth linear    how [upstream.linear] lets us in, step by step
 
 Each layer is tried by doing it, in a process of its own. The exit code is 1 where the profile that
 is configured promises what this system does not hold.")]
@@ -32,9 +34,22 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Go through what it takes to be let in at an upstream, and say how each step goes
+    #[command(after_help = "\
+A line a step; no token and no secret is in any. The exit code is 1 where one does not go.")]
+    Oauth(At),
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(What::Oauth(at)) = &args.what {
+        return oauth(at);
+    }
     let config = args.folder.load(&args.root)?.config;
     let sandbox = Sandbox::new(&config.sandbox, Beside::default()).map_err(|why| anyhow!(why))?;
     let root = Root::open(&args.root)
@@ -71,6 +86,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     print(&text)?;
     let is_kept = configured == Profile::Off || held.is_whole();
     Ok(if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Goes through what it takes to be let in at an upstream.
+fn oauth(at: &At) -> anyhow::Result<ExitCode> {
+    let is_in = run_to_end(super::small_runtime()?, async {
+        let entry = at.entry()?;
+        let is_in = entry
+            .examine(&mut |what, outcome| {
+                let (mark, said) = match outcome {
+                    Ok(said) => ("ok    ", said),
+                    Err(why) => ("FAILED", why),
+                };
+                let _ = print(&format!("{mark}  {what}: {said}\n"));
+            })
+            .await;
+        entry.close().await;
+        anyhow::Ok(is_in)
+    })?;
+    Ok(if is_in { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn told(

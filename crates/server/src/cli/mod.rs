@@ -21,6 +21,7 @@ mod validate;
 mod key;
 mod audit;
 mod policy;
+mod login;
 mod pins;
 mod reference;
 mod shape;
@@ -79,13 +80,17 @@ enum Command {
     Audit(audit::Args),
     /// Say why a call is allowed or not
     Policy(policy::Args),
+    /// Sign in at an upstream that asks for OAuth
+    Login(login::In),
+    /// Sign out there
+    Logout(login::Out),
     /// Agree to the tools of upstreams, or show what differs since
     Pins(pins::Args),
     /// Say whether a configuration is sound and print the settings in force
     CheckConfig(check_config::Args),
     /// Vouch for the configuration in a folder
     Trust(trust::Args),
-    /// Say what of the sandbox this system holds
+    /// Say what of the sandbox this system holds, or how an upstream lets us in
     Doctor(doctor::Args),
     /// Go through the envelope contract once and say whether it holds
     Check(check::Args),
@@ -167,6 +172,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Key(args) => key::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Login(args) => login::log_in(&args),
+        Command::Logout(args) => login::log_out(&args),
         Command::Pins(args) => pins::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Trust(args) => trust::run(&args),

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use toolgate_contract::{Caller, Head, Reply};
+use toolgate_contract::{Bearer, Caller, Head, Reply};
 use toolgate_dialects::Dialect;
 use toolgate_transports::http::Sender;
 
@@ -169,7 +169,10 @@ impl Identity {
                 Found::Nobody => {}
             }
             match self.token(said, secret, &digest, asked) {
-                Some(Judged::Good(caller)) => return Verdict::Known(caller),
+                Some(Judged::Good(caller)) => {
+                    let bearer = std::str::from_utf8(secret).ok().map(Bearer::new);
+                    return Verdict::Known(Caller { bearer, ..caller });
+                }
                 Some(Judged::OutOfTime | Judged::Unknowable) => {
                     return Verdict::Nobody(Sender::Nobody { said: true });
                 }

@@ -24,6 +24,9 @@ impl Upstream {
 
     /// Makes a request for `ctx` and carries it to its result, or until it has become a task.
     pub(crate) async fn begin(&self, ctx: &Ctx, asked: Asked) -> Result<Begun, ToolError> {
+        if let Some(theirs) = self.of(&ctx.caller)? {
+            return Box::pin(theirs.begin(ctx, asked)).await;
+        }
         let work = async {
             let _place = self.places.acquire().await.map_err(|_| ToolError::canceled())?;
             // A call that waits at the upstream goes on there.
@@ -50,6 +53,9 @@ impl Upstream {
         asked: Asked,
         within: Duration,
     ) -> Result<Driven, ToolError> {
+        if let Some(theirs) = self.of(&ctx.caller)? {
+            return Box::pin(theirs.begin_in_time(ctx, asked, within)).await;
+        }
         let work = async {
             let link = self.link().await?;
             match link.revision.era {

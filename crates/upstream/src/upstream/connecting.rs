@@ -12,9 +12,11 @@ use super::Upstream;
 use super::changes::OfNobody;
 use super::failed::told;
 use crate::link::Link;
+use crate::oauth::Credentials;
 use crate::settings::{Settings, Transport};
 use crate::wire::{Hears, Trouble, Wire};
 use crate::wires::http::Http;
+use crate::wires::site::Site;
 use crate::wires::{lines, sse, websocket};
 use crate::world::Program;
 
@@ -41,6 +43,7 @@ impl Upstream {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.lanes.close();
+        self.callers.close();
         let now = self.now.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(self.listening.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(now);
@@ -81,7 +84,9 @@ impl Upstream {
                 let link = Arc::new(link);
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
                 self.watch_over(&link);
-                self.watch_again(&link);
+                if self.caller.is_none() {
+                    self.watch_again(&link);
+                }
                 self.look_again();
                 Ok(link)
             }
@@ -142,21 +147,18 @@ impl Upstream {
         };
         if let Some(url) = url {
             let url = filled(url, |name| self.world.variable(name))?;
-            let headers = values(headers)?;
-            let (world, private) = (self.world.clone(), self.settings.private_network);
+            let site = Site {
+                world: self.world.clone(),
+                private_network: self.settings.private_network,
+                headers: values(headers)?,
+                credentials: self.credentials(&url)?,
+                url,
+                bytes_max,
+            };
             return match self.settings.transport {
-                Transport::Http => {
-                    let http = Http::new(world, &url, private, &headers, bytes_max, hears)?;
-                    Ok(Arc::new(http))
-                }
-                Transport::Sse => {
-                    let opened = sse::open(world, &url, private, &headers, bytes_max, hears);
-                    Ok(Arc::new(opened.await?))
-                }
-                Transport::WebSocket => {
-                    let opened = websocket::open(world, &url, private, &headers, bytes_max, hears);
-                    Ok(Arc::new(opened.await?))
-                }
+                Transport::Http => Ok(Arc::new(Http::new(site, hears)?)),
+                Transport::Sse => Ok(Arc::new(sse::open(site, hears).await?)),
+                Transport::WebSocket => Ok(Arc::new(websocket::open(site, hears).await?)),
             };
         }
         let command = command.iter().map(|part| filled(part, |name| self.world.variable(name)));
@@ -169,6 +171,20 @@ impl Upstream {
         };
         let started = self.world.start(&program).await?;
         Ok(Arc::new(lines::open(started, bytes_max, hears)))
+    }
+
+    /// What lets us in at `url`, unless that is said in so many words.
+    fn credentials(&self, url: &str) -> Result<Option<Arc<Credentials>>, String> {
+        if self.settings.says_authorization() {
+            return Ok(None);
+        }
+        if let Some(known) = self.credentials.get() {
+            return Ok(Some(known.clone()));
+        }
+        let at = (&*self.name, url, self.settings.private_network);
+        let (oauth, world) = (self.settings.oauth.as_ref(), self.world.clone());
+        let made = Arc::new(Credentials::new(at, oauth, world, self.caller.clone())?);
+        Ok(Some(self.credentials.get_or_init(|| made).clone()))
     }
 
     /// Sees that `link` is let go when it has nothing to do for long, and told of when it breaks.
@@ -228,7 +244,7 @@ fn revision(name: &str) -> Result<&'static Revision, String> {
 }
 
 /// `text` with the server's own variables where it says `${NAME}`.
-fn filled(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+pub(crate) fn filled(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {

@@ -21,12 +21,9 @@ impl Upstream {
                 "the upstream `{name}` went away while it worked: {why}. What it did meanwhile is \
                  not known, so it is not asked again"
             )),
-            Trouble::Unauthorized { status, .. } => ToolError::new(
+            Trouble::Unauthorized(why) => ToolError::new(
                 Fault::NotAllowed,
-                format!(
-                    "the upstream `{name}` answers {status}: it does not believe who we are; \
-                     whoever runs this server gives it `headers`"
-                ),
+                format!("the upstream `{name}` does not let us in: {why}"),
             ),
         }
     }
@@ -61,10 +58,6 @@ pub(crate) fn told(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Refused(error) => format!("it refused: {} ({})", error.message, error.code),
         Trouble::SessionGone => "its session is gone".to_owned(),
-        Trouble::NotSent(why) | Trouble::Lost(why) => why.clone(),
-        Trouble::Unauthorized { status, challenge } => match challenge {
-            Some(challenge) => format!("it answers {status} and wants: {challenge}"),
-            None => format!("it answers {status}: it does not believe who we are"),
-        },
+        Trouble::NotSent(why) | Trouble::Lost(why) | Trouble::Unauthorized(why) => why.clone(),
     }
 }

@@ -71,6 +71,10 @@ impl Upstream {
     }
     /// Has its lists looked at again.
     pub(crate) fn look_again(&self) {
+        if self.caller.is_some() {
+            // What there is, is asked for by the server itself.
+            return;
+        }
         self.stale.store(true, Ordering::Release);
         if self.looking.swap(true, Ordering::AcqRel) {
             return;

@@ -1,13 +1,12 @@
 //! Streamable HTTP, of sessions and without.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -19,9 +18,9 @@ use toolgate_dialects::mcp::upstream::{Era, Revision};
 
 use super::events::{Event, Events};
 use super::pool::{Giving, Pool};
+use super::site::Site;
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
-use crate::world::{Place, World};
 
 /// How much of an answer that is none is looked at.
 const SCRAP: usize = 64 << 10;
@@ -34,83 +33,32 @@ const RETRIES: u32 = 5;
 pub(crate) struct Http(Arc<Endpoint>, DropGuard);
 
 struct Endpoint {
+    site: Site,
     pool: Arc<Pool>,
     path: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
-    bytes_max: usize,
     hears: Arc<dyn Hears>,
     session: RwLock<Option<HeaderValue>>,
     revision: RwLock<Option<&'static Revision>>,
     gone: CancellationToken,
 }
 
-/// Where `url` is, and what is asked for there.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn place(url: &str, private_network: bool) -> Result<(Place, Uri), String> {
-    let uri: Uri = url.trim().parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
-    let secure = match uri.scheme_str() {
-        Some("https") => true,
-        Some("http") => false,
-        Some(_) | None => {
-            return Err(format!("`{url}` begins neither with `http://` nor with `https://`"));
-        }
-    };
-    let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
-    if authority.as_str().contains('@') {
-        return Err("the URL has a password in it; say it in `headers`".to_owned());
-    }
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    Ok((Place { host, port, secure, private_network }, uri))
-}
-
-/// The headers of each request to `uri`: those that are configured, and the host.
-///
-/// # Errors
-/// Which cannot be sent.
-pub(crate) fn said_always(
-    headers: &BTreeMap<String, String>,
-    uri: &Uri,
-) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-    let mut said = Vec::new();
-    for (name, value) in headers {
-        let odd = || format!("the header `{name}` cannot be sent");
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd())?;
-        let mut value = HeaderValue::try_from(value).map_err(|_| odd())?;
-        value.set_sensitive(true);
-        said.push((name, value));
-    }
-    let host = uri.authority().map(|authority| authority.as_str().to_owned());
-    let host = HeaderValue::try_from(host.unwrap_or_default()).map_err(|e| e.to_string())?;
-    said.push((HOST, host));
-    Ok(said)
-}
-
 impl Http {
-    /// The endpoint at `url`, which is told `headers` with each request.
+    /// The endpoint at `site`.
     ///
     /// # Errors
     /// What is wrong with the URL or a header.
-    pub(crate) fn new(
-        world: Arc<dyn World>,
-        url: &str,
-        private_network: bool,
-        headers: &BTreeMap<String, String>,
-        bytes_max: usize,
-        hears: Arc<dyn Hears>,
-    ) -> Result<Self, String> {
-        let (place, uri) = place(url, private_network)?;
-        let said = said_always(headers, &uri)?;
+    pub(crate) fn new(site: Site, hears: Arc<dyn Hears>) -> Result<Self, String> {
+        let (place, uri) = site.place()?;
+        let said = site.said_always(&uri)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let path = path.parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
+        let path = path.parse().map_err(|err| format!("`{}` is no URL: {err}", site.url))?;
         let gone = CancellationToken::new();
         let ends = gone.clone().drop_guard();
-        let pool = Pool::new(world, place);
+        let pool = Pool::new(site.world.clone(), place);
         let (session, revision) = (RwLock::default(), RwLock::default());
         let endpoint =
-            Endpoint { pool, path, headers: said, bytes_max, hears, session, revision, gone };
+            Endpoint { site, pool, path, headers: said, hears, session, revision, gone };
         Ok(Self(Arc::new(endpoint), ends))
     }
 }
@@ -168,6 +116,24 @@ impl Endpoint {
         Ok(request)
     }
 
+    /// Sends a request, with what lets us in; one for a stream goes on after its event `last`.
+    async fn sent(
+        &self,
+        method: Method,
+        message: Option<&Sent>,
+        last: Option<&str>,
+    ) -> Result<(Response<Incoming>, Giving), Trouble> {
+        let last = last.map(HeaderValue::try_from).transpose();
+        let last = last.map_err(|err| Trouble::Lost(err.to_string()))?;
+        let make = || {
+            let mut request = self.request(method.clone(), message)?;
+            let last = last.clone().map(|last| (HeaderName::from_static("last-event-id"), last));
+            request.headers_mut().extend(last);
+            Ok(request)
+        };
+        self.site.send(&self.pool, make).await
+    }
+
     fn is_stateless(&self) -> bool {
         self.revision().is_some_and(|revision| revision.era == Era::Stateless)
     }
@@ -182,8 +148,7 @@ impl Endpoint {
         hears: Arc<dyn Hears>,
     ) -> Result<Box<RawValue>, Trouble> {
         let id = message.id.unwrap_or_default();
-        let request = self.request(Method::POST, Some(&message))?;
-        let (response, giving) = self.pool.send(request).await?;
+        let (response, giving) = self.sent(Method::POST, Some(&message), None).await?;
         if message.method == "initialize"
             && let Some(session) = response.headers().get("mcp-session-id")
         {
@@ -194,7 +159,7 @@ impl Endpoint {
             kind.to_str().is_ok_and(|kind| kind.trim_start().starts_with("text/event-stream"))
         });
         if !is_stream {
-            let body = whole(&mut response, self.bytes_max).await.map_err(Trouble::Lost)?;
+            let body = whole(&mut response, self.site.bytes_max).await.map_err(Trouble::Lost)?;
             giving.back();
             return self.answer_in(&body, id, &hears);
         }
@@ -234,10 +199,7 @@ impl Endpoint {
         id: u64,
         hears: &Arc<dyn Hears>,
     ) -> Result<Streamed, Trouble> {
-        let mut request = self.request(Method::GET, None)?;
-        let last = HeaderValue::try_from(last).map_err(|err| Trouble::Lost(err.to_string()))?;
-        request.headers_mut().insert("last-event-id", last);
-        let (response, giving) = self.pool.send(request).await.map_err(lost)?;
+        let (response, giving) = self.sent(Method::GET, None, Some(last)).await.map_err(lost)?;
         if !response.status().is_success() {
             let status = response.status();
             return Err(Trouble::Lost(format!("the stream cannot be taken up: {status}")));
@@ -257,7 +219,7 @@ impl Endpoint {
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
-            let all = events.take(&piece, self.bytes_max).map_err(Trouble::Lost)?;
+            let all = events.take(&piece, self.site.bytes_max).map_err(Trouble::Lost)?;
             for Event { data, id: event, retry: wait, .. } in all {
                 last = event.filter(|id| !id.is_empty()).or(last);
                 retry = wait.or(retry);
@@ -342,8 +304,7 @@ impl Endpoint {
 
     /// Says what has no answer.
     async fn told(self: &Arc<Self>, message: &Sent) -> Result<(), Trouble> {
-        let request = self.request(Method::POST, Some(message))?;
-        let (response, giving) = self.pool.send(request).await?;
+        let (response, giving) = self.sent(Method::POST, Some(message), None).await?;
         let mut response = self.refused(response, 0, message).await?;
         if whole(&mut response, SCRAP).await.is_ok() {
             giving.back();
@@ -372,12 +333,11 @@ impl Endpoint {
         if status.is_success() {
             return Ok(response);
         }
-        let challenge = response.headers().get(WWW_AUTHENTICATE);
-        let challenge = challenge.and_then(|it| Some(it.to_str().ok()?.to_owned()));
         let body = whole(&mut response, SCRAP).await.unwrap_or_default();
         let error = error_in(&body, id);
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && error.is_none() {
-            return Err(Trouble::Unauthorized { status: status.as_u16(), challenge });
+            let why = format!("it answers {status}: it does not believe who we are");
+            return Err(Trouble::Unauthorized(why));
         }
         let in_session = self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
         if status == StatusCode::NOT_FOUND && in_session && message.method != "initialize" {
@@ -405,11 +365,7 @@ impl Endpoint {
         let mut last: Option<String> = None;
         let mut failed = 0;
         while failed < RETRIES {
-            let Ok(mut request) = self.request(Method::GET, None) else { return };
-            if let Some(last) = last.as_deref().and_then(|last| HeaderValue::try_from(last).ok()) {
-                request.headers_mut().insert("last-event-id", last);
-            }
-            let Ok((response, _)) = self.pool.send(request).await else {
+            let Ok((response, _)) = self.sent(Method::GET, None, last.as_deref()).await else {
                 failed += 1;
                 tokio::time::sleep(RETRY * failed).await;
                 continue;
@@ -547,10 +503,8 @@ impl Drop for Http {
         let endpoint = self.0.clone();
         runtime.spawn(async move {
             // A session that is not ended stays in the other side's memory.
-            if let Ok(request) = endpoint.request(Method::DELETE, None) {
-                let sent = endpoint.pool.send(request);
-                let _ = tokio::time::timeout(Duration::from_secs(2), sent).await;
-            }
+            let sent = endpoint.sent(Method::DELETE, None, None);
+            let _ = tokio::time::timeout(Duration::from_secs(2), sent).await;
         });
         let _ = &self.1;
     }
@@ -566,15 +520,5 @@ mod tests {
         assert_eq!(sayable("é"), "=?base64?w6k=?=");
         assert_eq!(sayable(" x"), "=?base64?IHg=?=");
         assert_eq!(sayable("=?base64?eA==?="), "=?base64?PT9iYXNlNjQ/ZUE9PT89?=");
-    }
-
-    #[test]
-    fn a_url_says_where_to_connect() {
-        let (place, uri) = place("https://[::1]:8443/mcp?a=b", false).expect("a place");
-        assert_eq!((place.host.as_str(), place.port, place.secure), ("::1", 8443, true));
-        assert_eq!(uri.path_and_query().map(|it| it.as_str()), Some("/mcp?a=b"));
-        for odd in ["ftp://a", "a", "http://u:p@a/"] {
-            assert!(super::place(odd, false).is_err(), "{odd}");
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! HTTP+SSE, as 2024-11-05 has it: what comes, comes by one stream; what is said is posted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,25 +11,18 @@ use tokio::sync::mpsc;
 use toolgate_contract::Hold;
 
 use super::events::Events;
-use super::http::{place, said_always};
 use super::pool::Pool;
+use super::site::Site;
 use super::talk::{Ear, Talk, until};
 use crate::upstream::told;
 use crate::wire::{Hears, Trouble};
-use crate::world::World;
 
-/// Opens the stream at `url` and speaks over it.
-pub(crate) async fn open(
-    world: Arc<dyn World>,
-    url: &str,
-    private_network: bool,
-    headers: &BTreeMap<String, String>,
-    bytes_max: usize,
-    hears: Arc<dyn Hears>,
-) -> Result<Talk, String> {
-    let (at, uri) = place(url, private_network)?;
-    let headers = said_always(headers, &uri)?;
-    let pool = Pool::new(world, at);
+/// Opens the stream at `site` and speaks over it.
+pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
+    let (at, uri) = site.place()?;
+    let headers = site.said_always(&uri)?;
+    let pool = Pool::new(site.world.clone(), at);
+    let bytes_max = site.bytes_max;
     let request = move |method: &str, path: Uri, body: Bytes| {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method.parse().unwrap_or_default();
@@ -39,10 +31,14 @@ pub(crate) async fn open(
         request
     };
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let path: Uri = path.parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
-    let mut open = request("GET", path, Bytes::new());
-    open.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let (mut response, _) = pool.send(open).await.map_err(|trouble| told(&trouble))?;
+    let path: Uri = path.parse().map_err(|err| format!("`{}` is no URL: {err}", site.url))?;
+    let open = || {
+        let mut open = request("GET", path.clone(), Bytes::new());
+        open.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        Ok(open)
+    };
+    let opened = site.send(&pool, open).await;
+    let (mut response, _) = opened.map_err(|trouble| told(&trouble))?;
     if !response.status().is_success() {
         return Err(format!("it answered {}", response.status()));
     }
@@ -62,7 +58,7 @@ pub(crate) async fn open(
         post.headers_mut().insert(CONTENT_TYPE, json);
         post
     };
-    tokio::spawn(until(ends, posted(pool, messages, post, talk.ear())));
+    tokio::spawn(until(ends, posted(site, pool, messages, post, talk.ear())));
     Ok(talk)
 }
 
@@ -117,6 +113,7 @@ async fn read(
 }
 
 async fn posted(
+    site: Site,
     pool: Arc<Pool>,
     mut messages: mpsc::Receiver<Bytes>,
     post: impl Fn(Bytes) -> Request<Full<Bytes>>,
@@ -124,7 +121,7 @@ async fn posted(
 ) {
     while let Some(message) = messages.recv().await {
         let sent = async {
-            let (response, giving) = pool.send(post(message)).await?;
+            let (response, giving) = site.send(&pool, || Ok(post(message.clone()))).await?;
             let status = response.status();
             let _ = response.into_body().collect().await;
             giving.back();

@@ -1,53 +1,35 @@
 //! Messages as texts of a WebSocket.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::{SinkExt, StreamExt};
+use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
-use tokio_tungstenite::client_async_with_config;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use toolgate_contract::Hold;
 
-use super::http::{place, said_always};
+use super::site::{Site, place};
 use super::talk::{Talk, until};
-use crate::wire::Hears;
-use crate::world::World;
+use crate::upstream::told;
+use crate::wire::{Hears, Trouble};
+use crate::world::Bytes;
 
-/// Opens the socket at `url` (`ws:` or `wss:`) and speaks over it.
-pub(crate) async fn open(
-    world: Arc<dyn World>,
-    url: &str,
-    private_network: bool,
-    headers: &BTreeMap<String, String>,
-    bytes_max: usize,
-    hears: Arc<dyn Hears>,
-) -> Result<Talk, String> {
-    // It begins as a request over HTTP.
-    let plain = url.replacen("ws", "http", 1);
-    let (at, uri) = place(&plain, private_network)?;
-    let stream = world.dial(&at).await?;
-    let mut request = Request::new(());
-    *request.uri_mut() = url.parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
-    let own = [
-        ("connection", "Upgrade".to_owned()),
-        ("upgrade", "websocket".to_owned()),
-        ("sec-websocket-version", "13".to_owned()),
-        ("sec-websocket-key", generate_key()),
-        ("sec-websocket-protocol", "mcp".to_owned()),
-    ];
-    for (name, value) in own {
-        let value = HeaderValue::try_from(value).map_err(|err| err.to_string())?;
-        request.headers_mut().insert(name, value);
-    }
-    request.headers_mut().extend(said_always(headers, &uri)?);
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(bytes_max))
-        .max_frame_size(Some(bytes_max));
-    let shaken = client_async_with_config(request, stream, Some(config)).await;
-    let (socket, _) = shaken.map_err(|err| format!("it opens no WebSocket: {err}"))?;
+/// Opens the socket at `site` (`ws:` or `wss:`) and speaks over it.
+pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
+    let told = |trouble: Trouble| told(&trouble);
+    let token = site.token().await.map_err(told)?;
+    let socket = match shaken(&site, token.as_ref()).await {
+        Err(Error::Http(said)) if site.is_refused(said.status(), said.headers()) => {
+            site.refused(token.as_ref(), said.status(), said.headers()).await.map_err(told)?;
+            let token = site.token().await.map_err(told)?;
+            shaken(&site, token.as_ref()).await
+        }
+        shaken => shaken,
+    };
+    let socket = socket.map_err(|err| format!("it opens no WebSocket: {err}"))?;
     let (mut sink, mut stream) = socket.split();
     let (talk, mut messages, ends) = Talk::begin(hears, Hold::nothing());
     let ear = talk.ear();
@@ -75,4 +57,36 @@ pub(crate) async fn open(
     };
     tokio::spawn(until(ends, reading));
     Ok(talk)
+}
+
+/// The socket, whose request says `token`.
+async fn shaken(
+    site: &Site,
+    token: Option<&HeaderValue>,
+) -> Result<WebSocketStream<Box<dyn Bytes>>, Error> {
+    let away = |why: String| Error::Io(std::io::Error::other(why));
+    // It begins as a request over HTTP.
+    let plain = site.url.replacen("ws", "http", 1);
+    let (at, uri) = place(&plain, site.private_network).map_err(away)?;
+    let stream = site.world.dial(&at).await.map_err(away)?;
+    let mut request = Request::new(());
+    *request.uri_mut() = site.url.parse()?;
+    let own = [
+        ("connection", "Upgrade".to_owned()),
+        ("upgrade", "websocket".to_owned()),
+        ("sec-websocket-version", "13".to_owned()),
+        ("sec-websocket-key", generate_key()),
+        ("sec-websocket-protocol", "mcp".to_owned()),
+    ];
+    for (name, value) in own {
+        let value = HeaderValue::try_from(value).map_err(|err| away(err.to_string()))?;
+        request.headers_mut().insert(name, value);
+    }
+    request.headers_mut().extend(site.said_always(&uri).map_err(away)?);
+    request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token.clone())));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(site.bytes_max))
+        .max_frame_size(Some(site.bytes_max));
+    let (socket, _) = client_async_with_config(request, stream, Some(config)).await?;
+    Ok(socket)
 }

@@ -19,7 +19,7 @@ struct Standing<'c> {
 
 /// What is written beside the name of `caller`; nothing where the name says all.
 pub(super) fn standing(caller: &Caller) -> Result<Option<String>, Trouble> {
-    let Caller { name, kind, scopes, roles } = caller;
+    let Caller { name, kind, scopes, roles, bearer: _ } = caller;
     if scopes.is_empty() && roles.is_empty() && Caller::recalled(name).kind == *kind {
         return Ok(None);
     }
@@ -32,5 +32,5 @@ pub(super) fn caller_of(name: &str, standing: Option<&str>) -> Result<Caller, Tr
     let Some(standing) = standing else { return Ok(Caller::recalled(name)) };
     let Standing { kind, scopes, roles } = parsed(standing)?;
     let (scopes, roles) = (scopes.as_ref().into(), roles.as_ref().into());
-    Ok(Caller { name: name.into(), kind, scopes, roles })
+    Ok(Caller { name: name.into(), kind, scopes, roles, bearer: None })
 }

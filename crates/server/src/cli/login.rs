@@ -1,0 +1,126 @@
+//! `toolgate login` and `toolgate logout`: a person is let in at an upstream, for this server.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use toolgate::entry::Entry;
+
+use super::{Folder, complain, print, run_to_end};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  toolgate login linear               sign in at [upstream.linear], in a browser
+  toolgate login linear --no-browser  only print the page to open
+
+What the upstream lets in with is kept in your state folder, for you alone to read, is renewed as
+long as it can be, and is said to that upstream and nobody else. A server that runs takes it over by
+itself. On a machine without a browser, open the page on another and paste the address that it ends
+at.")]
+pub(super) struct In {
+    #[command(flatten)]
+    at: At,
+    /// Do not open a browser
+    #[arg(long)]
+    no_browser: bool,
+    /// How long to wait for somebody to sign in, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    wait: u64,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  toolgate logout linear   forget who signed in there, and what toolgate is known as there")]
+pub(super) struct Out {
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(clap::Args)]
+pub(super) struct At {
+    /// The upstream's name
+    upstream: String,
+    /// The folder that is served
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
+}
+
+impl At {
+    pub(super) fn entry(&self) -> anyhow::Result<Entry> {
+        let config = self.folder.load(&self.root)?.config;
+        Entry::of(&self.root, &config, &self.upstream)
+    }
+}
+
+pub(super) fn log_in(args: &In) -> anyhow::Result<ExitCode> {
+    let name = &args.at.upstream;
+    let runtime = super::small_runtime()?;
+    let work = async {
+        let entry = args.at.entry()?;
+        let mut told = |what: &str, outcome: &Result<String, String>| {
+            if let Err(why) = outcome {
+                complain(&format!("{what}: {why}"));
+            }
+        };
+        let (lines, mut pasted) = mpsc::channel(1);
+        let show = |page: &str| {
+            complain(&format!("sign in at `{name}` on this page:"));
+            let _ = print(&format!("{page}\n"));
+            if !args.no_browser {
+                open(page);
+            }
+            if std::io::stdin().is_terminal() {
+                complain("if it is opened elsewhere, paste here the address that it ends at");
+                std::thread::spawn(move || read(&lines));
+            }
+        };
+        let within = Duration::from_secs(args.wait);
+        let signed_in = entry.sign_in(&mut told, show, &mut pasted, within).await;
+        entry.close().await;
+        signed_in
+    };
+    let signed_in = run_to_end(runtime, work)?;
+    complain(&format!("signed in at `{name}`: {signed_in}"));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn log_out(args: &Out) -> anyhow::Result<ExitCode> {
+    let runtime = super::small_runtime()?;
+    let was = run_to_end(runtime, async {
+        let entry = args.at.entry()?;
+        let was = entry.sign_out();
+        entry.close().await;
+        was
+    })?;
+    let name = &args.at.upstream;
+    complain(&match was {
+        true => format!("nobody is signed in at `{name}` any more"),
+        false => format!("nobody was signed in at `{name}`"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows `page` to whoever sits before this machine, if it has a way to.
+fn open(page: &str) {
+    let named = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
+    let usual = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut browser = Command::new(named.unwrap_or_else(|| usual.into()));
+    browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The page is printed all the same.
+    let _ = browser.spawn();
+}
+
+fn read(lines: &mpsc::Sender<String>) {
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { return };
+        if lines.blocking_send(line).is_err() {
+            return;
+        }
+    }
+}

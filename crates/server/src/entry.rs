@@ -1,0 +1,185 @@
+//! How the servers before which we are one are entered: what a person does about it.
+
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use toolgate_contract::Changes;
+use toolgate_toolsets::world::{Processes, Root};
+use toolgate_upstream::{Access, Told, Upstreams};
+
+use crate::config::Config;
+use crate::ground::Ground;
+use crate::upstreams;
+
+/// How many browsers are listened to at once.
+const BROWSERS_MAX: usize = 16;
+/// How long one may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How one upstream is entered.
+pub struct Entry {
+    name: String,
+    access: Access,
+    upstreams: Upstreams,
+    processes: Processes,
+}
+
+impl Entry {
+    /// Of the upstream called `name` of the folder `root` under `config`.
+    ///
+    /// # Errors
+    /// When there is none, or none that asks for OAuth.
+    pub fn of(root: &Path, config: &Config, name: &str) -> anyhow::Result<Self> {
+        let Some(settings) = config.upstream.get(name) else {
+            let there: Vec<_> = config.upstream.keys().map(String::as_str).collect();
+            match there.is_empty() {
+                true => bail!("there is no upstream: none is in toolgate.toml"),
+                false => bail!("there is no upstream `{name}`; there are {}", there.join(", ")),
+            }
+        };
+        let ground = Ground::of(root, config)?;
+        let root = Root::open(root)?;
+        let world = upstreams::world(&root, &ground.processes, config);
+        let access = Access::of(world, name, settings).map_err(|why| anyhow!(why))?;
+        let (upstreams, _) = upstreams::open(&root, &ground.processes, config, &Changes::default())?;
+        Ok(Self { name: name.to_owned(), access, upstreams, processes: ground.processes })
+    }
+
+    /// Signs somebody in, who is shown a page by `show`; what that came to. `pasted` is where the
+    /// address may come from that the page ended at, where that is on another machine.
+    ///
+    /// # Errors
+    /// Why nobody is signed in.
+    pub async fn sign_in(
+        &self,
+        told: &mut Told<'_>,
+        show: impl FnOnce(&str),
+        pasted: &mut mpsc::Receiver<String>,
+        within: Duration,
+    ) -> anyhow::Result<String> {
+        let port = self.access.redirect_port();
+        let listener = TcpListener::bind(("127.0.0.1", port)).await;
+        let listener = listener.with_context(|| {
+            format!("nobody can be led back to port {port} of this machine (oauth.redirect_port)")
+        })?;
+        let redirect = format!("http://127.0.0.1:{}/callback", listener.local_addr()?.port());
+        let pending = self.access.sign_in(&redirect, told).await.map_err(|why| anyhow!(why))?;
+        show(&pending.page());
+        let (queries, mut came) = mpsc::channel(BROWSERS_MAX);
+        let mut listening = pin!(listen(listener, queries));
+        let mut late = pin!(tokio::time::sleep(within));
+        let query = loop {
+            let query = tokio::select! {
+                Some(query) = came.recv() => query,
+                Some(line) = pasted.recv() => match line.split_once('?') {
+                    Some((_, query)) => query.trim().to_owned(),
+                    None => continue,
+                },
+                () = &mut listening => bail!("nobody is listened to any more"),
+                () = &mut late => {
+                    bail!("nobody signed in within {} s; try again", within.as_secs())
+                }
+            };
+            // What answers nothing that was asked may be anybody's.
+            if pending.is_answered_by(&query) {
+                break query;
+            }
+        };
+        let signed_in = pending.came_back(&query).await.map_err(|why| anyhow!(why));
+        // The browser is shown its page yet.
+        let _ = tokio::time::timeout(Duration::from_millis(300), listening).await;
+        signed_in
+    }
+
+    /// Forgets who signed in; whether anybody had.
+    ///
+    /// # Errors
+    /// When it cannot be forgotten.
+    pub fn sign_out(&self) -> anyhow::Result<bool> {
+        self.access.sign_out().map_err(|why| anyhow!(why))
+    }
+
+    /// Goes through all that is needed to be let in, and to be answered; whether all of it went.
+    pub async fn examine(&self, told: &mut Told<'_>) -> bool {
+        if !self.access.examine(told).await {
+            return false;
+        }
+        let mut asked = self.upstreams.ask(|name| name == self.name).await;
+        let answered = match asked.pop() {
+            Some((_, Ok(listing))) => {
+                Ok(format!("it speaks {}, and has {} tools", listing.revision, listing.tools.len()))
+            }
+            Some((_, Err(why))) => Err(why),
+            None => Err("it is not enabled".to_owned()),
+        };
+        told("being answered", &answered);
+        answered.is_ok()
+    }
+
+    /// Ends what was begun.
+    pub async fn close(self) {
+        self.upstreams.close();
+        self.processes.close().await;
+    }
+}
+
+/// Hands on what browsers come back with, as long as it is waited for.
+async fn listen(listener: TcpListener, queries: mpsc::Sender<String>) {
+    let mut browsers = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while browsers.len() >= BROWSERS_MAX {
+            browsers.join_next().await;
+        }
+        let queries = queries.clone();
+        let serve = service_fn(move |request: Request<Incoming>| {
+            let queries = queries.clone();
+            async move { Ok::<_, std::convert::Infallible>(answer(&request, &queries)) }
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+        browsers.spawn(async move {
+            let _ = http.serve_connection(TokioIo::new(stream), serve).await;
+        });
+    }
+}
+
+fn answer(request: &Request<Incoming>, queries: &mpsc::Sender<String>) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.uri().path(), request.uri().query()) {
+        ("/callback", Some(query)) => {
+            // Whether it is good is said where it was asked for.
+            let _ = queries.try_send(query.to_owned());
+            (StatusCode::OK, "Back to the terminal: it says what this came to.")
+        }
+        _ => (StatusCode::NOT_FOUND, "There is nothing here."),
+    };
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>toolgate</title>\
+         <style>body{{font:1.1rem system-ui,sans-serif;margin:20vh auto;max-width:32rem;\
+         padding:0 1rem;text-align:center;color-scheme:light dark}}</style>\
+         <h1>toolgate</h1><p>{text}</p></html>\n"
+    );
+    let mut response = Response::new(Full::new(Bytes::from(page)));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, plain("text/html; charset=utf-8"));
+    // The address has a code in it.
+    headers.insert(CACHE_CONTROL, plain("no-store"));
+    headers.insert("referrer-policy", plain("no-referrer"));
+    let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    headers.insert(CONTENT_SECURITY_POLICY, plain(policy));
+    response
+}

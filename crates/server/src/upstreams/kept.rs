@@ -1,0 +1,113 @@
+//! What lets us in at upstreams, kept in the owner's state folder for nobody else to read.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the owner's own state folder, outside of what is served"
+)]
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use toolgate_contract::Hold;
+
+use crate::config::state_folder;
+
+/// How long another process may hold what is kept.
+const HELD: Duration = Duration::from_secs(30);
+/// How often it is looked whether it still does.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where it is kept, if this user has a place for state.
+pub(crate) fn folder() -> Option<PathBuf> {
+    Some(state_folder()?.join("upstreams"))
+}
+
+/// A folder of secrets.
+pub(super) struct Kept(Option<PathBuf>);
+
+impl Kept {
+    pub(super) fn new() -> Self {
+        Self(folder())
+    }
+
+    fn folder(&self) -> Result<&Path, String> {
+        let none = "there is no folder to keep it in: neither XDG_STATE_HOME nor HOME is set";
+        let folder = self.0.as_deref().ok_or(none)?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|err| format!("{}: {err}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// What is kept as `name`.
+    pub(super) fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.0.as_ref()?.join(format!("{name}.json"))).ok()
+    }
+
+    /// Keeps `secret` as `name`, or nothing any more.
+    pub(super) fn keep(&self, name: &str, secret: Option<&str>) -> Result<(), String> {
+        let folder = self.folder()?;
+        let file = folder.join(format!("{name}.json"));
+        let kept = match secret {
+            // Another process may read it meanwhile. The file is the owner's alone from the start.
+            Some(secret) => tempfile::NamedTempFile::new_in(folder).and_then(|mut beside| {
+                beside.write_all(secret.as_bytes())?;
+                beside.persist(&file)?;
+                Ok(())
+            }),
+            None => match fs::remove_file(&file) {
+                Err(err) if err.kind() != ErrorKind::NotFound => Err(err),
+                Ok(()) | Err(_) => Ok(()),
+            },
+        };
+        kept.map_err(|err| format!("{}: {err}", file.display()))
+    }
+
+    /// Waits until nobody else holds what is kept as `name`.
+    pub(super) async fn hold(&self, name: &str) -> Result<Hold, String> {
+        let file = self.folder()?.join(format!("{name}.lock"));
+        let told = |err: std::io::Error| format!("{}: {err}", file.display());
+        let mut options = OpenOptions::new();
+        let opened = options.create(true).truncate(false).write(true).mode(0o600).open(&file);
+        let lock: File = opened.map_err(told)?;
+        let since = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Hold::of(lock)),
+                Err(TryLockError::Error(err)) => return Err(told(err)),
+                Err(TryLockError::WouldBlock) if since.elapsed() > HELD => {
+                    return Err(format!("{}: another process holds it", file.display()));
+                }
+                Err(TryLockError::WouldBlock) => tokio::time::sleep(LOOK).await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_kept_is_the_owner_s_alone_and_one_holds_it_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("a/b");
+        let kept = Kept(Some(at.clone()));
+        assert_eq!(kept.read("x"), None);
+        kept.keep("x", Some("secret")).expect("kept");
+        assert_eq!(kept.read("x").as_deref(), Some("secret"));
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!((mode(&at), mode(&at.join("x.json"))), (0o700, 0o600));
+        let one = kept.hold("x").await.expect("held");
+        let other = tokio::time::timeout(Duration::from_millis(100), kept.hold("x")).await;
+        assert!(other.is_err(), "one holds it");
+        drop(one);
+        kept.hold("x").await.expect("held by another");
+        kept.keep("x", None).expect("forgotten");
+        kept.keep("x", None).expect("nothing to forget");
+        assert_eq!(kept.read("x"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! What an upstream says, in `WWW-Authenticate`, of how to be let in.
+
+/// A `Bearer` challenge.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Challenge {
+    /// Where it is described who gives tokens for it.
+    pub(crate) resource_metadata: Option<String>,
+    /// What a token must be for.
+    pub(crate) scopes: Vec<String>,
+    pub(crate) error: Option<String>,
+}
+
+impl Challenge {
+    /// The `Bearer` challenge in a header's `text`, of however many it has; an empty one if none.
+    pub(crate) fn read(text: &str) -> Self {
+        let mut read = Self::default();
+        let mut is_bearer = false;
+        for part in parts(text) {
+            let part = part.trim();
+            let (name, value) = match part.split_once('=') {
+                Some((name, value)) => (name.trim(), Some(value.trim())),
+                None => (part, None),
+            };
+            // A scheme stands before the first of its parameters, or alone.
+            let name = match name.rsplit_once(char::is_whitespace) {
+                Some((scheme, name)) => {
+                    is_bearer = scheme.trim().eq_ignore_ascii_case("bearer");
+                    name
+                }
+                None if value.is_none() => {
+                    is_bearer = name.eq_ignore_ascii_case("bearer");
+                    continue;
+                }
+                None => name,
+            };
+            let (true, Some(value)) = (is_bearer, value) else { continue };
+            let value = unquoted(value);
+            match name.to_ascii_lowercase().as_str() {
+                "resource_metadata" => read.resource_metadata = Some(value),
+                "scope" => read.scopes = value.split_whitespace().map(str::to_owned).collect(),
+                "error" => read.error = Some(value),
+                _ => {}
+            }
+        }
+        read
+    }
+
+    /// Whether a token is known, and is for too little.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.error.as_deref() == Some("insufficient_scope")
+    }
+}
+
+/// `text` between its commas that are in no quotes.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |c| {
+        if escaped {
+            escaped = false;
+            return false;
+        }
+        match c {
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ => {}
+        }
+        c == ',' && !quoted
+    })
+}
+
+fn unquoted(value: &str) -> String {
+    let Some(inner) = value.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
+        return value.to_owned();
+    };
+    let mut plain = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => plain.extend(chars.next()),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_challenge_is_read_among_others() {
+        let text = r#"Basic realm="a, b", Bearer error="insufficient_scope", scope="a b",
+            resource_metadata="https://x.example/a\"b""#;
+        let read = Challenge::read(text);
+        assert_eq!(read.resource_metadata.as_deref(), Some("https://x.example/a\"b"));
+        assert_eq!(read.scopes, ["a", "b"]);
+        assert!(read.wants_more());
+    }
+
+    #[test]
+    fn parameters_of_another_scheme_are_not_taken_for_a_bearer_s() {
+        let read = Challenge::read(r#"Bearer, Digest scope="a", resource_metadata="b""#);
+        assert_eq!(read, Challenge::default());
+        assert_eq!(Challenge::read("bearer scope=a").scopes, ["a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn anything_can_be_read(text in ".{0,200}") {
+            Challenge::read(&text);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Who gives tokens for an upstream: RFC 9728 at the upstream, RFC 8414 and OpenID Connect
+//! Discovery at the authorization server.
+
+use http::Uri;
+use serde::{Deserialize, Serialize};
+
+use super::challenge::Challenge;
+use super::fetch::Fetcher;
+use super::settings::{Grant, OAuth};
+use super::steps::Steps;
+
+/// What an upstream says of itself.
+#[derive(Debug, Deserialize)]
+struct Resource {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+}
+
+/// What an authorization server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Server {
+    pub(crate) issuer: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) authorization_endpoint: Option<String>,
+    #[serde(default)]
+    pub(crate) token_endpoint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) registration_endpoint: Option<String>,
+    #[serde(default)]
+    pub(crate) scopes_supported: Vec<String>,
+    #[serde(default)]
+    pub(crate) code_challenge_methods_supported: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) client_id_metadata_document_supported: bool,
+    #[serde(default)]
+    pub(crate) authorization_response_iss_parameter_supported: bool,
+}
+
+/// Who gives tokens for an upstream, and for what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Found {
+    /// What the upstream is called there.
+    pub(crate) resource: String,
+    /// What a token is needed for, as the upstream says.
+    pub(crate) scopes: Vec<String>,
+    pub(crate) server: Server,
+}
+
+/// Finds who gives tokens for the upstream at `url`, which said `challenge`.
+///
+/// # Errors
+/// What is missing, or not as it must be.
+pub(crate) async fn find(
+    fetcher: &Fetcher,
+    url: &str,
+    challenge: &Challenge,
+    settings: &OAuth,
+    steps: &mut Steps<'_>,
+) -> Result<Found, String> {
+    let described = resource(fetcher, url, challenge, steps).await?;
+    let scopes = |supported: Vec<String>| match () {
+        () if !settings.scopes.is_empty() => settings.scopes.clone(),
+        () if !challenge.scopes.is_empty() => challenge.scopes.clone(),
+        () => supported,
+    };
+    let Some(Resource { resource, authorization_servers, scopes_supported }) = described else {
+        // Before 2025-06-18 the server of the tools was its own authorization server.
+        let origin = origin(url)?;
+        let issuer = settings.issuer.clone().unwrap_or_else(|| origin.clone());
+        let server = match server(fetcher, &issuer, steps).await? {
+            Some(server) => server,
+            None if settings.issuer.is_some() => return Err(none(&issuer)),
+            None => {
+                let said = "nothing is published there; asked at /authorize and /token, as \
+                            2025-03-26 has it";
+                steps.done("the authorization server", &Ok(said.to_owned()));
+                at_its_places(&origin)
+            }
+        };
+        return Ok(Found { resource: url.to_owned(), scopes: scopes(Vec::new()), server });
+    };
+    let issuer = match &settings.issuer {
+        None => authorization_servers.first().ok_or("the upstream names no authorization server"),
+        Some(wanted) => authorization_servers.iter().find(|it| is_same(it, wanted)).ok_or(
+            "the upstream does not name the authorization server that `oauth.issuer` says",
+        ),
+    };
+    let issuer = issuer.map_err(|why| format!("{why}; it names {authorization_servers:?}"))?;
+    let found = server(fetcher, issuer, steps).await?.ok_or_else(|| none(issuer))?;
+    Ok(Found { resource, scopes: scopes(scopes_supported), server: found })
+}
+
+fn none(issuer: &str) -> String {
+    format!("`{issuer}` publishes nothing of itself, neither by RFC 8414 nor by OpenID Connect")
+}
+
+/// What the upstream at `url` says of itself, if it does.
+async fn resource(
+    fetcher: &Fetcher,
+    url: &str,
+    challenge: &Challenge,
+    steps: &mut Steps<'_>,
+) -> Result<Option<Resource>, String> {
+    let at = match &challenge.resource_metadata {
+        Some(named) => vec![named.clone()],
+        None => well_known(url, "oauth-protected-resource")?,
+    };
+    for place in at {
+        let read = async {
+            let said = fetcher.get(&place).await?;
+            if !said.status.is_success() && challenge.resource_metadata.is_none() {
+                return Ok(None);
+            }
+            if !said.status.is_success() {
+                return Err(format!("`{place}` answers {}", said.status));
+            }
+            let read: Resource = said.json().map_err(|why| format!("`{place}`: {why}"))?;
+            if !covers(&read.resource, url) {
+                return Err(format!(
+                    "`{place}` describes `{}`, which is another than `{url}`",
+                    read.resource
+                ));
+            }
+            Ok(Some(read))
+        };
+        let read = read.await;
+        let told = match &read {
+            Ok(Some(read)) => Ok(format!(
+                "`{place}`: for `{}`, by {}",
+                read.resource,
+                read.authorization_servers.join(", ")
+            )),
+            Ok(None) => Ok(format!("`{place}`: nothing")),
+            Err(why) => Err(why.clone()),
+        };
+        steps.done("who gives tokens", &told);
+        if let Some(read) = read? {
+            return Ok(Some(read));
+        }
+    }
+    Ok(None)
+}
+
+/// What the authorization server `issuer` says of itself, if it does.
+async fn server(
+    fetcher: &Fetcher,
+    issuer: &str,
+    steps: &mut Steps<'_>,
+) -> Result<Option<Server>, String> {
+    let mut places = well_known(issuer, "oauth-authorization-server")?;
+    places.truncate(1);
+    places.extend(well_known(issuer, "openid-configuration")?.into_iter().take(1));
+    let appended = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+    if !places.contains(&appended) {
+        places.push(appended);
+    }
+    for place in places {
+        let said = fetcher.get(&place).await;
+        let read = said.and_then(|said| match said.status.is_success() {
+            false => Ok(None),
+            true => {
+                let read: Server = said.json().map_err(|why| format!("`{place}`: {why}"))?;
+                sound(fetcher, &read, issuer).map_err(|why| format!("`{place}`: {why}"))?;
+                Ok(Some(read))
+            }
+        });
+        let told = match &read {
+            Ok(Some(_)) => Ok(format!("`{place}`")),
+            Ok(None) => Ok(format!("`{place}`: nothing")),
+            Err(why) => Err(why.clone()),
+        };
+        steps.done("the authorization server", &told);
+        if let Some(read) = read? {
+            return Ok(Some(read));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses what an authorization server must not say.
+fn sound(fetcher: &Fetcher, server: &Server, issuer: &str) -> Result<(), String> {
+    if !is_same(&server.issuer, issuer) {
+        return Err(format!("it is `{}`, not `{issuer}`", server.issuer));
+    }
+    if server.token_endpoint.is_empty() {
+        return Err("it has no `token_endpoint`".to_owned());
+    }
+    let endpoints = [&server.authorization_endpoint, &server.registration_endpoint];
+    let endpoints = endpoints.into_iter().flatten().chain([&server.token_endpoint]);
+    endpoints.map(String::as_str).try_for_each(|url| fetcher.check(url))
+}
+
+impl Server {
+    /// Whether a code of it is of no use to whoever reads along: the code goes to who asked alone.
+    pub(crate) fn check_code(&self, grant: Grant) -> Result<(), String> {
+        if grant != Grant::AuthorizationCode {
+            return Ok(());
+        }
+        if self.authorization_endpoint.is_none() {
+            return Err(format!("`{}` has no `authorization_endpoint`", self.issuer));
+        }
+        match self.code_challenge_methods_supported.iter().any(|method| method == "S256") {
+            true => Ok(()),
+            false => Err(format!(
+                "`{}` does not say that it has PKCE with S256, without which nobody signs in",
+                self.issuer
+            )),
+        }
+    }
+}
+
+/// Where an authorization server of 2025-03-26 that publishes nothing has its endpoints.
+fn at_its_places(origin: &str) -> Server {
+    Server {
+        issuer: origin.to_owned(),
+        authorization_endpoint: Some(format!("{origin}/authorize")),
+        token_endpoint: format!("{origin}/token"),
+        registration_endpoint: Some(format!("{origin}/register")),
+        // Which that revision asks of every server.
+        code_challenge_methods_supported: vec!["S256".to_owned()],
+        ..Server::default()
+    }
+}
+
+fn origin(url: &str) -> Result<String, String> {
+    let uri: Uri = url.parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
+    let scheme = uri.scheme_str().unwrap_or("https");
+    let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
+    Ok(format!("{scheme}://{authority}"))
+}
+
+fn path(url: &str) -> String {
+    let uri: Result<Uri, _> = url.parse();
+    uri.map_or_else(|_| String::new(), |uri| uri.path().trim_end_matches('/').to_owned())
+}
+
+/// Where the document `name` of `url` is: under its path, then at its root.
+fn well_known(url: &str, name: &str) -> Result<Vec<String>, String> {
+    let (origin, path) = (origin(url)?, path(url));
+    let root = format!("{origin}/.well-known/{name}");
+    Ok(match path.is_empty() {
+        true => vec![root],
+        false => vec![format!("{root}{path}"), root],
+    })
+}
+
+/// Whether two issuers are one: they are the same text, but for the slash that a URL without a path
+/// may end with.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    let bare = |url: &str| match (origin(url), path(url).is_empty()) {
+        (Ok(origin), true) => url.strip_suffix('/').filter(|it| *it == origin).map(str::to_owned),
+        _ => None,
+    };
+    one == other || bare(one).as_deref() == Some(other) || bare(other).as_deref() == Some(one)
+}
+
+/// Whether what is called `resource` has `url` in it.
+fn covers(resource: &str, url: &str) -> bool {
+    let (Ok(one), Ok(other)) = (origin(resource), origin(url)) else { return false };
+    let (inner, outer) = (path(url), path(resource));
+    let below = inner.strip_prefix(&outer).is_some_and(|it| it.is_empty() || it.starts_with('/'));
+    one.eq_ignore_ascii_case(&other) && below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_looked_for_under_the_path_and_at_the_root() {
+        let at = |url| well_known(url, "x").expect("a URL");
+        assert_eq!(at("https://a.example"), ["https://a.example/.well-known/x"]);
+        assert_eq!(
+            at("https://a.example:8443/b/c/?q=1"),
+            ["https://a.example:8443/.well-known/x/b/c", "https://a.example:8443/.well-known/x"]
+        );
+    }
+
+    #[test]
+    fn a_resource_covers_what_lies_below_it_and_nothing_else() {
+        for resource in ["https://a.example", "https://a.example/", "https://a.example/mcp"] {
+            assert!(covers(resource, "https://a.example/mcp"), "{resource}");
+        }
+        for other in ["http://a.example", "https://b.example", "https://a.example/mc"] {
+            assert!(!covers(other, "https://a.example/mcp"), "{other}");
+        }
+    }
+
+    #[test]
+    fn issuers_are_compared_as_they_are_written() {
+        assert!(is_same("https://a.example", "https://a.example/"));
+        assert!(is_same("https://a.example/b", "https://a.example/b"));
+        for other in ["https://a.example/b/", "https://A.example/b", "https://a.example:443/b"] {
+            assert!(!is_same("https://a.example/b", other), "{other}");
+        }
+        assert!(!is_same("https://a.example", "https://A.example"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Requests to authorization servers, which nobody here has named: what may be asked where.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::response::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio_util::task::AbortOnDropHandle;
+use toolgate_dialects::mcp::upstream::{Era, Revision, discover};
+
+use crate::message;
+use crate::settings::Transport;
+use crate::wires::site::{challenges, place};
+use crate::world::World;
+
+/// How long one request may take.
+const WITHIN: Duration = Duration::from_secs(15);
+/// How much is read of an answer.
+const BYTES_MAX: usize = 256 << 10;
+
+/// Asks what an upstream's authorization needs. It follows no redirect.
+pub(crate) struct Fetcher {
+    world: Arc<dyn World>,
+    private_network: bool,
+    /// Whether the upstream is on this machine, and its authorization server may be.
+    is_near: bool,
+}
+
+/// An answer.
+pub(crate) struct Said {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl Said {
+    /// What it says in JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, String> {
+        serde_json::from_slice(&self.body).map_err(|err| err.to_string())
+    }
+}
+
+impl Fetcher {
+    /// For the upstream at `url`.
+    ///
+    /// # Errors
+    /// When that is no URL.
+    pub(crate) fn of(
+        world: Arc<dyn World>,
+        url: &str,
+        private_network: bool,
+    ) -> Result<Self, String> {
+        let (place, _) = place(url, private_network)?;
+        Ok(Self { world, private_network, is_near: is_near(&place.host) })
+    }
+
+    /// Refuses a URL to which no secret is sent: what is not encrypted, unless it stays on this
+    /// machine, and what is on this machine where the upstream is not.
+    pub(crate) fn check(&self, url: &str) -> Result<(), String> {
+        let (place, _) = place(url, self.private_network)?;
+        match (is_near(&place.host), place.secure) {
+            (true, _) if !self.is_near => {
+                Err(format!("`{url}` is on this machine, where the upstream is not"))
+            }
+            (false, false) => Err(format!("`{url}` is not encrypted; it must be `https`")),
+            (true, _) | (false, true) => Ok(()),
+        }
+    }
+
+    /// What is at `url`.
+    pub(crate) async fn get(&self, url: &str) -> Result<Said, String> {
+        self.ask(Method::GET, url, "", None, Bytes::new()).await
+    }
+
+    /// Says the `fields` of a form.
+    pub(crate) async fn form(
+        &self,
+        url: &str,
+        authorization: Option<HeaderValue>,
+        fields: &[(&str, &str)],
+    ) -> Result<Said, String> {
+        let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let kind = "application/x-www-form-urlencoded";
+        self.ask(Method::POST, url, kind, authorization, form.into()).await
+    }
+
+    /// Says `value` in JSON.
+    pub(crate) async fn json(&self, url: &str, value: &serde_json::Value) -> Result<Said, String> {
+        let body = value.to_string().into();
+        self.ask(Method::POST, url, "application/json", None, body).await
+    }
+
+    /// With which status the upstream at `url` answers who has no token, and how it says to be let
+    /// in.
+    pub(crate) async fn probe(
+        &self,
+        url: &str,
+        transport: Transport,
+    ) -> Result<(u16, Option<String>), String> {
+        let (method, body) = match transport {
+            Transport::Http => {
+                let newest = Revision::newest(Era::Stateless);
+                (Method::POST, message::written(Some(1), "server/discover", &discover(newest)))
+            }
+            Transport::Sse | Transport::WebSocket => (Method::GET, Bytes::new()),
+        };
+        let probed = async {
+            let (head, _, _connection) =
+                self.sent(method, url, "application/json", None, body).await?;
+            Ok((head.status.as_u16(), challenges(&head.headers)))
+        };
+        let late = |_| Err(format!("it does not answer within {} s", WITHIN.as_secs()));
+        let probed = tokio::time::timeout(WITHIN, probed).await.unwrap_or_else(late);
+        probed.map_err(|why| format!("`{url}`: {why}"))
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        url: &str,
+        kind: &'static str,
+        authorization: Option<HeaderValue>,
+        body: Bytes,
+    ) -> Result<Said, String> {
+        self.check(url)?;
+        let asked = self.asked(method, url, kind, authorization, body);
+        let late = |_| Err(format!("it does not answer within {} s", WITHIN.as_secs()));
+        let said = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(late);
+        said.map_err(|why| format!("`{url}`: {why}"))
+    }
+
+    async fn asked(
+        &self,
+        method: Method,
+        url: &str,
+        kind: &'static str,
+        authorization: Option<HeaderValue>,
+        body: Bytes,
+    ) -> Result<Said, String> {
+        let (head, body, _connection) = self.sent(method, url, kind, authorization, body).await?;
+        let body = Limited::new(body, BYTES_MAX).collect().await.map_err(|err| err.to_string())?;
+        if head.status.is_redirection() {
+            return Err(format!("it leads elsewhere ({}), which is not followed", head.status));
+        }
+        Ok(Said { status: head.status, body: body.to_bytes() })
+    }
+
+    /// The head of what is answered, and what follows it for as long as the connection is held.
+    async fn sent(
+        &self,
+        method: Method,
+        url: &str,
+        kind: &'static str,
+        authorization: Option<HeaderValue>,
+        body: Bytes,
+    ) -> Result<(Parts, Incoming, AbortOnDropHandle<()>), String> {
+        let (place, uri) = place(url, self.private_network)?;
+        let plain = HeaderValue::from_static;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        *request.uri_mut() = path.parse::<Uri>().map_err(|err| err.to_string())?;
+        let host = uri.authority().map_or("", |authority| authority.as_str());
+        let headers = request.headers_mut();
+        headers.insert(HOST, HeaderValue::try_from(host).map_err(|err| err.to_string())?);
+        headers.insert(ACCEPT, plain("application/json, text/event-stream;q=0.5"));
+        headers.insert(USER_AGENT, plain(concat!("toolgate/", env!("CARGO_PKG_VERSION"))));
+        if !kind.is_empty() {
+            headers.insert(CONTENT_TYPE, plain(kind));
+        }
+        headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
+        let stream = self.world.dial(&place).await?;
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = shaken.map_err(|err| err.to_string())?;
+        let connection = AbortOnDropHandle::new(tokio::spawn(async move {
+            // Whoever reads the answer is told.
+            let _ = connection.await;
+        }));
+        let response = sender.send_request(request).await.map_err(|err| err.to_string())?;
+        let (head, body) = response.into_parts();
+        Ok((head, body, connection))
+    }
+}
+
+/// Whether `host` is this machine.
+fn is_near(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    address.is_ok_and(|address| address.is_loopback())
+        || host == "localhost"
+        || host.ends_with(".localhost")
+}

@@ -1,0 +1,59 @@
+//! What is said of how we are let in at an upstream, in `[upstream.NAME.oauth]`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How we are let in at an upstream that asks for OAuth. Without it a person can sign in all the same, by `toolgate login NAME`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OAuth {
+    /// Who is let in: `authorization_code` (a person, who signs in once by `toolgate login NAME`), `client_credentials` (this server) or `token_exchange` (each caller, whose token the authorization server exchanges for one of the upstream's; what belongs to no caller is asked by this server).
+    pub grant: Grant,
+    /// What we are known as at the authorization server: an id, or the `https:` URL of a client metadata document. Without it we register ourselves where that is possible.
+    pub client_id: Option<String>,
+    /// What shows that we are it, e.g. `${CRM_SECRET}`.
+    pub client_secret: Option<String>,
+    /// What is asked for; without any, what the upstream says that it needs.
+    pub scopes: Vec<String>,
+    /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names.
+    pub issuer: Option<String>,
+    /// Whom an exchanged token is for, where the authorization server wants to be told beside the upstream's URL.
+    pub audience: Option<String>,
+    /// The port of this machine that a person is led back to after signing in; 0 for any that is free.
+    pub redirect_port: u16,
+}
+
+/// Who is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Grant {
+    /// A person, who signs in once.
+    #[default]
+    AuthorizationCode,
+    /// This server.
+    ClientCredentials,
+    /// Each caller, by what they are let in here with.
+    TokenExchange,
+}
+
+impl OAuth {
+    /// What is wrong with it, if anything.
+    ///
+    /// # Errors
+    /// Which setting, and what to do.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let needs_client = self.grant != Grant::AuthorizationCode;
+        if needs_client && (self.client_id.is_none() || self.client_secret.is_none()) {
+            return Err("`oauth.grant` says that this server is let in by itself: say \
+                        `oauth.client_id` and `oauth.client_secret`"
+                .to_owned());
+        }
+        if self.client_secret.is_some() && self.client_id.is_none() {
+            return Err("`oauth.client_secret` is nobody's: say `oauth.client_id`".to_owned());
+        }
+        if self.audience.is_some() && self.grant != Grant::TokenExchange {
+            return Err("`oauth.audience` is said in a token exchange alone".to_owned());
+        }
+        Ok(())
+    }
+}

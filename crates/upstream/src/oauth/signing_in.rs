@@ -1,0 +1,163 @@
+//! A person signs in: the page they are sent to, and what comes back.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use super::discovery::Found;
+use super::fetch::Fetcher;
+use super::tokens::{self, Client, Tokens};
+
+/// Somebody who is signing in.
+pub(crate) struct SigningIn {
+    found: Found,
+    client: Client,
+    redirect: String,
+    scopes: Vec<String>,
+    /// What nobody knows who did not ask.
+    state: String,
+    verifier: String,
+}
+
+impl SigningIn {
+    /// As `client`, to be led back to `redirect`, for `scopes`.
+    pub(crate) fn new(
+        found: Found,
+        client: Client,
+        redirect: &str,
+        scopes: Vec<String>,
+    ) -> Result<Self, String> {
+        let (state, verifier) = (random()?, random()?);
+        Ok(Self { found, client, redirect: redirect.to_owned(), scopes, state, verifier })
+    }
+
+    /// The page that the person opens.
+    pub(crate) fn page(&self) -> String {
+        let at = self.found.server.authorization_endpoint.as_deref().unwrap_or_default();
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
+        let (base, query) = at.split_once('?').map_or((at, ""), |(base, query)| (base, query));
+        let mut said = form_urlencoded::Serializer::new(query.to_owned());
+        said.extend_pairs([
+            ("response_type", "code"),
+            ("client_id", &self.client.id),
+            ("redirect_uri", &self.redirect),
+            ("state", &self.state),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+            ("resource", &self.found.resource),
+        ]);
+        if !self.scopes.is_empty() {
+            said.append_pair("scope", &self.scopes.join(" "));
+        }
+        if self.scopes.iter().any(|scope| scope == "offline_access") {
+            // OpenID Connect gives no refresh token to whom nobody has agreed to give it.
+            said.append_pair("prompt", "consent");
+        }
+        format!("{base}?{}", said.finish())
+    }
+
+    /// The tokens for what came back in `query`.
+    pub(crate) async fn came_back(
+        self,
+        fetcher: &Fetcher,
+        query: &str,
+    ) -> Result<(Found, Client, Tokens), String> {
+        let code = self.code(query)?;
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("code", &code),
+            ("redirect_uri", &self.redirect),
+            ("code_verifier", &self.verifier),
+            ("resource", &self.found.resource),
+        ];
+        let asked = tokens::ask(fetcher, &self.found.server, &self.client, &fields, &[]).await;
+        let mut tokens = asked.map_err(|denied| denied.why)?;
+        if tokens.scopes.is_empty() {
+            // What is not said is as it was asked for.
+            tokens.scopes = self.scopes;
+        }
+        Ok((self.found, self.client, tokens))
+    }
+
+    /// The code in `query`, if it is an answer to what was asked, by who was asked.
+    fn code(&self, query: &str) -> Result<String, String> {
+        let said = |wanted: &str| {
+            let mut all = form_urlencoded::parse(query.as_bytes());
+            all.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
+        };
+        if said("state").as_deref() != Some(&self.state) {
+            return Err("what came back answers nothing that was asked (its `state` is another)"
+                .to_owned());
+        }
+        let server = &self.found.server;
+        match said("iss") {
+            Some(issuer) if issuer != server.issuer => {
+                return Err(format!("`{issuer}` answers, not `{}`", server.issuer));
+            }
+            None if server.authorization_response_iss_parameter_supported => {
+                return Err(format!("it is not said that `{}` answers (`iss`)", server.issuer));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(error) = said("error") {
+            let more = said("error_description").map(|more| format!(": {more}"));
+            return Err(format!("nobody is let in: {error}{}", more.unwrap_or_default()));
+        }
+        said("code").ok_or_else(|| "no code came back".to_owned())
+    }
+
+    /// Whether `query` answers what was asked.
+    pub(crate) fn is_answered_by(&self, query: &str) -> bool {
+        let mut all = form_urlencoded::parse(query.as_bytes());
+        all.any(|(name, value)| name == "state" && value == self.state)
+    }
+}
+
+/// 256 bits that nobody guesses.
+fn random() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::discovery::Server;
+    use super::*;
+
+    fn asked(says_who: bool) -> SigningIn {
+        let server = Server {
+            issuer: "https://a.example".to_owned(),
+            authorization_endpoint: Some("https://a.example/authorize?x=1".to_owned()),
+            authorization_response_iss_parameter_supported: says_who,
+            ..Server::default()
+        };
+        let client = Client::known(&server, "it".to_owned(), None);
+        let resource = "https://b.example/mcp".to_owned();
+        let found = Found { resource, scopes: Vec::new(), server };
+        SigningIn::new(found, client, "http://127.0.0.1:1/callback", vec!["a b".to_owned()])
+            .expect("random bytes")
+    }
+
+    #[test]
+    fn only_an_answer_to_what_was_asked_by_who_was_asked_has_a_code() {
+        let one = asked(false);
+        let with = |more: &str| one.code(&format!("state={}&{more}", one.state));
+        assert_eq!(with("code=x"), Ok("x".to_owned()));
+        assert_eq!(with("code=x&iss=https://a.example"), Ok("x".to_owned()));
+        assert!(with("code=x&iss=https://a.example/").is_err());
+        assert!(with("error=access_denied").is_err_and(|why| why.contains("access_denied")));
+        assert!(one.code("code=x").is_err() && one.code("code=x&state=y").is_err());
+        let strict = asked(true);
+        assert!(strict.code(&format!("state={}&code=x", strict.state)).is_err());
+    }
+
+    #[test]
+    fn the_page_keeps_what_its_address_had_and_shows_a_hash_of_the_verifier() {
+        let one = asked(false);
+        let page = one.page();
+        assert!(page.starts_with("https://a.example/authorize?x=1&response_type=code&"), "{page}");
+        assert!(page.contains("resource=https%3A%2F%2Fb.example%2Fmcp"), "{page}");
+        assert!(!page.contains(&one.verifier), "{page}");
+    }
+}

@@ -1,0 +1,17 @@
+//! What was done to be let in, told as it is done.
+
+/// Who is told of each step: what it was about, and how it went.
+pub type Told<'a> = dyn FnMut(&str, &Result<String, String>) + Send + 'a;
+
+/// The steps of being let in.
+#[derive(Default)]
+pub(crate) struct Steps<'a>(pub(crate) Option<&'a mut Told<'a>>);
+
+impl Steps<'_> {
+    /// Tells of a step.
+    pub(crate) fn done(&mut self, what: &str, outcome: &Result<String, String>) {
+        if let Some(told) = &mut self.0 {
+            told(what, outcome);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Where an upstream is reached, and what each request there says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::pool::{Giving, Pool};
+use crate::oauth::{Challenge, Credentials};
+use crate::wire::Trouble;
+use crate::world::{Place, World};
+
+/// How often a request is made again with something else that lets us in: for a token that is not
+/// good any more, and for one that is for too little.
+const AGAIN: u32 = 2;
+
+/// An upstream's place on the network.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) url: String,
+    pub(crate) private_network: bool,
+    /// What each request says.
+    pub(crate) headers: BTreeMap<String, String>,
+    /// What lets us in, where `headers` do not say.
+    pub(crate) credentials: Option<Arc<Credentials>>,
+    /// The longest message that is read from there, in bytes.
+    pub(crate) bytes_max: usize,
+}
+
+impl Site {
+    /// Where it is, and what is asked for there.
+    ///
+    /// # Errors
+    /// What is wrong with its URL.
+    pub(crate) fn place(&self) -> Result<(Place, Uri), String> {
+        place(&self.url, self.private_network)
+    }
+
+    /// The headers of each request to `uri`: those that are configured, and the host.
+    ///
+    /// # Errors
+    /// Which cannot be sent.
+    pub(crate) fn said_always(&self, uri: &Uri) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+        let mut said = Vec::new();
+        for (name, value) in &self.headers {
+            let odd = || format!("the header `{name}` cannot be sent");
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| odd())?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| odd())?;
+            value.set_sensitive(true);
+            said.push((name, value));
+        }
+        let host = uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = HeaderValue::try_from(host.unwrap_or_default()).map_err(|e| e.to_string())?;
+        said.push((HOST, host));
+        Ok(said)
+    }
+
+    /// Sends what `make` makes, with what lets us in; again, if that is refused and there is
+    /// something else.
+    pub(crate) async fn send(
+        &self,
+        pool: &Arc<Pool>,
+        make: impl Fn() -> Result<Request<Full<bytes::Bytes>>, Trouble>,
+    ) -> Result<(Response<Incoming>, Giving), Trouble> {
+        let mut tried = 0;
+        loop {
+            let token = self.token().await?;
+            let mut request = make()?;
+            let said = token.clone().map(|token| (AUTHORIZATION, token));
+            request.headers_mut().extend(said);
+            let (response, giving) = pool.send(request).await?;
+            if tried == AGAIN || !self.is_refused(response.status(), response.headers()) {
+                return Ok((response, giving));
+            }
+            self.refused(token.as_ref(), response.status(), response.headers()).await?;
+            tried += 1;
+        }
+    }
+
+    /// What lets us in, if anything does.
+    pub(crate) async fn token(&self) -> Result<Option<HeaderValue>, Trouble> {
+        match &self.credentials {
+            None => Ok(None),
+            Some(credentials) => credentials.header().await.map_err(Trouble::Unauthorized),
+        }
+    }
+
+    /// Whether an answer says that something else would let us in.
+    pub(crate) fn is_refused(&self, status: StatusCode, headers: &HeaderMap) -> bool {
+        let wants_more =
+            || challenges(headers).is_some_and(|said| Challenge::read(&said).wants_more());
+        self.credentials.is_some()
+            && match status {
+                StatusCode::UNAUTHORIZED => true,
+                StatusCode::FORBIDDEN => wants_more(),
+                _ => false,
+            }
+    }
+
+    /// Sees to it that something else than `token`, which was refused, lets us in.
+    pub(crate) async fn refused(
+        &self,
+        token: Option<&HeaderValue>,
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Result<(), Trouble> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let challenge = challenges(headers).map(|said| Challenge::read(&said));
+        let challenge = challenge.unwrap_or_default();
+        let refused = credentials.refused(token, status.as_u16(), &challenge).await;
+        refused.map_err(|why| Trouble::Unauthorized(format!("it answers {status}: {why}")))
+    }
+}
+
+/// All that `headers` say of how to be let in.
+pub(crate) fn challenges(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
+    let all: Vec<_> = all.collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// Where `url` is, and what is asked for there.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn place(url: &str, private_network: bool) -> Result<(Place, Uri), String> {
+    let uri: Uri = url.trim().parse().map_err(|err| format!("`{url}` is no URL: {err}"))?;
+    let secure = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        Some(_) | None => {
+            return Err(format!("`{url}` begins neither with `http://` nor with `https://`"));
+        }
+    };
+    let authority = uri.authority().ok_or_else(|| format!("`{url}` names no host"))?;
+    if authority.as_str().contains('@') {
+        return Err("the URL has a password in it; say it in `headers`".to_owned());
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    Ok((Place { host, port, secure, private_network }, uri))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_to_connect() {
+        let (place, uri) = place("https://[::1]:8443/mcp?a=b", false).expect("a place");
+        assert_eq!((place.host.as_str(), place.port, place.secure), ("::1", 8443, true));
+        assert_eq!(uri.path_and_query().map(|it| it.as_str()), Some("/mcp?a=b"));
+        for odd in ["ftp://a", "a", "http://u:p@a/"] {
+            assert!(super::place(odd, false).is_err(), "{odd}");
+        }
+    }
+}
