@@ -54,7 +54,8 @@ impl Entry {
         let root = Root::open(root)?;
         let world = upstreams::world(&root, &ground.processes, config);
         let access = Access::of(world, name, settings).map_err(|why| anyhow!(why))?;
-        let (upstreams, _) = upstreams::open(&root, &ground.processes, config, &Changes::default())?;
+        let (upstreams, _) =
+            upstreams::open(&root, &ground.processes, config, &Changes::default())?;
         Ok(Self { name: name.to_owned(), access, upstreams, processes: ground.processes })
     }
 

@@ -104,7 +104,18 @@ impl Credentials {
         let (now, asking) = (RwLock::default(), tokio::sync::Mutex::default());
         let has_looked = AtomicBool::new(settings.grant != Grant::AuthorizationCode);
         let upstream = upstream.to_owned();
-        Ok(Self { upstream, url, settings, is_meant, fetcher, world, caller, now, has_looked, asking })
+        Ok(Self {
+            upstream,
+            url,
+            settings,
+            is_meant,
+            fetcher,
+            world,
+            caller,
+            now,
+            has_looked,
+            asking,
+        })
     }
 
     /// What a request says, if we are let in by anything.

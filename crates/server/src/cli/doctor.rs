@@ -17,14 +17,17 @@ use super::login::At;
 use super::{Folder, print, run_to_end};
 
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   toolgate doctor                 what the sandbox of this folder's programs holds here
   toolgate doctor ~/src/app --json
   toolgate doctor oauth linear    how [upstream.linear] lets us in, step by step
 
 Each layer is tried by doing it, in a process of its own. The exit code is 1 where the profile that
-is configured promises what this system does not hold.")]
+is configured promises what this system does not hold."
+)]
 pub(super) struct Args {
     /// The folder whose settings are looked at
     #[arg(default_value = ".")]

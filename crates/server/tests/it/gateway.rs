@@ -1,6 +1,7 @@
 //! Other servers behind ours: real ones, and one that does what servers should not do.
 
 mod importing;
+mod oauth;
 mod pins;
 mod real;
 mod reloading;

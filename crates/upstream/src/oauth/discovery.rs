@@ -86,9 +86,10 @@ pub(crate) async fn find(
     };
     let issuer = match &settings.issuer {
         None => authorization_servers.first().ok_or("the upstream names no authorization server"),
-        Some(wanted) => authorization_servers.iter().find(|it| is_same(it, wanted)).ok_or(
-            "the upstream does not name the authorization server that `oauth.issuer` says",
-        ),
+        Some(wanted) => authorization_servers
+            .iter()
+            .find(|it| is_same(it, wanted))
+            .ok_or("the upstream does not name the authorization server that `oauth.issuer` says"),
     };
     let issuer = issuer.map_err(|why| format!("{why}; it names {authorization_servers:?}"))?;
     let found = server(fetcher, issuer, steps).await?.ok_or_else(|| none(issuer))?;

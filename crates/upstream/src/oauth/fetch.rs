@@ -195,3 +195,62 @@ fn is_near(host: &str) -> bool {
         || host == "localhost"
         || host.ends_with(".localhost")
 }
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::{BoxFuture, Hold};
+
+    use super::*;
+    use crate::world::{self, Place, Program, Started};
+
+    /// Nothing is there.
+    struct Nowhere;
+
+    impl World for Nowhere {
+        fn start<'a>(&'a self, _: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
+            Box::pin(async { Err("nothing".to_owned()) })
+        }
+
+        fn dial<'a>(
+            &'a self,
+            _: &'a Place,
+        ) -> BoxFuture<'a, Result<Box<dyn world::Bytes>, String>> {
+            Box::pin(async { Err("nothing".to_owned()) })
+        }
+
+        fn variable(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn secret(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn keep_secret(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
+            Box::pin(async { Ok(Hold::nothing()) })
+        }
+    }
+
+    #[test]
+    fn an_upstream_far_away_names_nothing_that_is_not_encrypted_or_on_this_machine() {
+        let of = |url| Fetcher::of(Arc::new(Nowhere), url, false).expect("a URL");
+        let (far, near) = (of("https://a.example/mcp"), of("http://127.0.0.1:1/mcp"));
+        assert!(far.check("https://b.example/token").is_ok());
+        for refused in [
+            "http://b.example/token",
+            "http://127.0.0.1/token",
+            "https://localhost/token",
+            "https://[::1]/token",
+            "https://x.localhost/token",
+            "ftp://b.example",
+        ] {
+            assert!(far.check(refused).is_err(), "{refused}");
+        }
+        assert!(near.check("http://127.0.0.1:2/token").is_ok());
+        assert!(near.check("http://b.example/token").is_err());
+    }
+}

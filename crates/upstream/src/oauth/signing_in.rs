@@ -86,8 +86,9 @@ impl SigningIn {
             all.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
         };
         if said("state").as_deref() != Some(&self.state) {
-            return Err("what came back answers nothing that was asked (its `state` is another)"
-                .to_owned());
+            return Err(
+                "what came back answers nothing that was asked (its `state` is another)".to_owned()
+            );
         }
         let server = &self.found.server;
         match said("iss") {

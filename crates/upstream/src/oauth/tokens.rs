@@ -251,7 +251,10 @@ mod tests {
         };
         assert_eq!(shows(None, true), "client_secret_basic");
         assert_eq!(shows(Some(&["client_secret_post"]), true), "client_secret_post");
-        assert_eq!(shows(Some(&["client_secret_post", "client_secret_basic"]), true), "client_secret_basic");
+        assert_eq!(
+            shows(Some(&["client_secret_post", "client_secret_basic"]), true),
+            "client_secret_basic"
+        );
         assert_eq!(shows(None, false), "none");
     }
 

@@ -244,7 +244,10 @@ fn revision(name: &str) -> Result<&'static Revision, String> {
 }
 
 /// `text` with the server's own variables where it says `${NAME}`.
-pub(crate) fn filled(text: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+pub(crate) fn filled(
+    text: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {

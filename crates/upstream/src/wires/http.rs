@@ -57,8 +57,7 @@ impl Http {
         let ends = gone.clone().drop_guard();
         let pool = Pool::new(site.world.clone(), place);
         let (session, revision) = (RwLock::default(), RwLock::default());
-        let endpoint =
-            Endpoint { site, pool, path, headers: said, hears, session, revision, gone };
+        let endpoint = Endpoint { site, pool, path, headers: said, hears, session, revision, gone };
         Ok(Self(Arc::new(endpoint), ends))
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use futures_util::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
-use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use toolgate_contract::Hold;
 
 use super::site::{Site, place};

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::{checkout, launch, names, stdio, text};
 use crate::support::{Client, Workspace, wait_until};
 
-fn tool(path: &str) -> String {
+pub(super) fn tool(path: &str) -> String {
     checkout().join(".tools").join(path).display().to_string()
 }
 
-fn node() -> String {
+pub(super) fn node() -> String {
     tool("node/node_modules/.bin/node")
 }
 
@@ -28,11 +28,11 @@ fn with(settings: &str) -> Workspace {
 }
 
 /// A server that was begun beside, and is ended when dropped.
-struct Beside(Child);
+pub(super) struct Beside(Child);
 
 impl Beside {
     /// Begins `command` and waits until it says `ready` on its standard error; returns that line.
-    fn begin(command: &mut Command, ready: &str) -> (Self, String) {
+    pub(super) fn begin(command: &mut Command, ready: &str) -> (Self, String) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let this = Self(child);
@@ -50,12 +50,12 @@ impl Drop for Beside {
 }
 
 /// Waits until something listens where `url` says: what is started says so before it does.
-fn listens(url: &str) {
+pub(super) fn listens(url: &str) {
     let place = url.split('/').nth(2).unwrap().to_owned();
     wait_until("it listens", || TcpStream::connect(&place).is_ok());
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

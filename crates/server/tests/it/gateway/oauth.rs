@@ -1,0 +1,305 @@
+//! Servers that ask for OAuth behind ours: a real one on FastMCP, and a real authorization server.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::real::{Beside, free_port, listens, node, tool};
+use super::{checkout, launch, names, text};
+use crate::support::{
+    Client, Connection, Launch, Post, Response, Workspace, binary, call, keys_of, path, vouch,
+    wait_for, wait_until,
+};
+
+/// Whom tokens are for that callers are let in with here.
+const AUDIENCE: &str = "https://tools.example/mcp";
+
+/// A server that is let in at by tokens of `Authorization`.
+struct Protected {
+    authorization: Authorization,
+    /// Where it is.
+    url: String,
+    _server: Beside,
+}
+
+/// An authorization server, and what it says that it was asked for.
+struct Authorization {
+    url: String,
+    said: Arc<Mutex<Vec<String>>>,
+    _server: Ended,
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Authorization {
+    /// One whose tokens are good for `life` seconds.
+    fn start(life: u32) -> Self {
+        let mut command = Command::new(node());
+        command.arg(checkout().join("tests/upstreams/authorization.mjs")).arg(tool("servers"));
+        command.env("LIFE", life.to_string()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let hears = said.clone();
+        thread::spawn(move || lines.for_each(|line| hears.lock().unwrap().push(line)));
+        let server = Ended(child);
+        let url = wait_for("it says where it is", || {
+            let said = said.lock().unwrap();
+            let line = said.iter().find_map(|line| line.strip_prefix("authorization server at "));
+            line.map(str::to_owned)
+        });
+        Self { url, said, _server: server }
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.url.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// How many tokens it gave for `grant`.
+    fn gave(&self, grant: &str) -> usize {
+        let begins = format!("grant.success {grant} ");
+        self.said.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
+    }
+
+    /// A token for the service itself, for whoever is at `resource`.
+    fn granted(&self, resource: &str) -> String {
+        use base64::Engine as _;
+        let known = base64::engine::general_purpose::STANDARD;
+        let known = known.encode("service:the-secret-of-the-service");
+        let body = format!("grant_type=client_credentials&scope=read&resource={resource}");
+        let post = Post::bytes(body.as_bytes()).to("/token");
+        let post = post.with("content-type", "application/x-www-form-urlencoded");
+        let mut connection = Connection::to(self.addr());
+        connection.post(&post.with("authorization", &format!("Basic {known}")));
+        let answer = connection.response();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+        answer["access_token"].as_str().unwrap().to_owned()
+    }
+
+    /// Goes through `page` as a browser does, to where it ends; the last answer.
+    fn browse(page: &str) -> Response {
+        let (mut at, mut cookies) = (page.to_owned(), Vec::<(String, String)>::new());
+        for _ in 0..10 {
+            let rest = at.strip_prefix("http://").expect("a page of this machine");
+            let (host, path) = rest.split_once('/').unwrap();
+            let kept: Vec<_> = cookies.iter().map(|(name, it)| format!("{name}={it}")).collect();
+            let mut connection = Connection::to(host.parse().unwrap());
+            let get = Post::bare("GET", &format!("/{path}")).with("cookie", &kept.join("; "));
+            connection.post(&get);
+            let answer = connection.response();
+            for (name, value) in &answer.headers {
+                if name.eq_ignore_ascii_case("set-cookie") {
+                    let (name, value) = value.split(';').next().unwrap().split_once('=').unwrap();
+                    cookies.retain(|(known, _)| known != name);
+                    cookies.push((name.to_owned(), value.to_owned()));
+                }
+            }
+            let Some(next) = answer.header("location") else { return answer };
+            at = if next.starts_with('/') {
+                format!("http://{host}{next}")
+            } else {
+                next.to_owned()
+            };
+        }
+        panic!("{page} leads nowhere");
+    }
+}
+
+impl Protected {
+    fn start(life: u32) -> Self {
+        let (authorization, port) = (Authorization::start(life), free_port());
+        let mut command = Command::new(tool("upstreams/bin/python"));
+        command.arg(checkout().join("tests/upstreams/protected.py")).arg(&authorization.url);
+        command.arg(format!("{}/jwks", authorization.url)).arg(port.to_string()).arg("read");
+        let (server, _) = Beside::begin(&mut command, "Uvicorn running");
+        let url = format!("http://127.0.0.1:{port}/mcp");
+        listens(&url);
+        Self { authorization, url, _server: server }
+    }
+
+    /// A workspace before which it is, with `more` of its settings.
+    fn workspace(&self, more: &str) -> Workspace {
+        let settings = format!("[upstream.prot]\nurl = {:?}\n{more}\n", self.url);
+        Workspace::new().file("toolgate.toml", settings)
+    }
+}
+
+/// `toolgate WORDS` for `workspace`, which remembers in `state`.
+fn toolgate(workspace: &Workspace, state: &TempDir, words: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(words).current_dir(workspace.root()).env_clear();
+    command.env("PATH", path()).env("HOME", state.path()).env("XDG_STATE_HOME", state.path());
+    vouch(&mut command, workspace.root());
+    command
+}
+
+#[track_caller]
+fn ends(ran: &Output, code: i32) -> String {
+    assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+    String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr)
+}
+
+/// Signs Ada in at the upstream; what that says.
+fn sign_in(workspace: &Workspace, state: &TempDir) -> String {
+    let mut command = toolgate(workspace, state, &["login", "prot", "--no-browser"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut page = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut page).unwrap();
+    let last = Authorization::browse(page.trim());
+    assert!(last.text().contains("Back to the terminal"), "{last:?}");
+    ends(&child.wait_with_output().unwrap(), 0)
+}
+
+const SERVICE: &str = "client_id = \"service\"\nclient_secret = \"${SERVICE_SECRET}\"\n";
+
+fn service(launch: Launch) -> Launch {
+    launch.env("SERVICE_SECRET", "the-secret-of-the-service")
+}
+
+#[test]
+fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
+    let protected = Protected::start(300);
+    let (workspace, state) = (protected.workspace(""), TempDir::new().unwrap());
+    let mut client = Client::http(launch(&workspace).remembering(&state), "2025-06-18");
+    assert!(!names(&mut client).contains(&"prot_whoami".to_owned()));
+    let log = client.server().log();
+    assert!(log.contains("toolgate login prot"), "{log}");
+
+    let said = sign_in(&workspace, &state);
+    assert!(said.contains("signed in at `prot`"), "{said}");
+    wait_until("its tools are listed", || names(&mut client).contains(&"prot_whoami".to_owned()));
+    assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
+
+    // The upstream takes what it took before no more.
+    client.call("prot_forget", json!({}));
+    assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
+    assert_eq!(protected.authorization.gave("refresh_token"), 1);
+
+    let kept: Vec<_> = fs::read_dir(state.path().join("toolgate/upstreams")).unwrap().collect();
+    let kept = kept.into_iter().map(|it| it.unwrap().path());
+    let kept = kept.filter(|it| it.extension().is_some_and(|it| it == "json")).collect::<Vec<_>>();
+    let [kept] = &kept[..] else { panic!("{kept:?}") };
+    assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept: Value = serde_json::from_str(&fs::read_to_string(kept).unwrap()).unwrap();
+    let token = kept["tokens"]["access"].as_str().unwrap();
+    let told = client.server().log() + &said + &format!("{:?}", client.server().records());
+    assert!(!told.contains(token), "{told}");
+
+    let out = toolgate(&workspace, &state, &["logout", "prot"]).output().unwrap();
+    assert!(ends(&out, 0).contains("nobody is signed in"), "{out:?}");
+    let called = toolgate(&workspace, &state, &["call", "prot_whoami"]).output().unwrap();
+    assert!(ends(&called, 1).contains("toolgate login prot"), "{called:?}");
+}
+
+#[test]
+fn a_token_that_ends_is_renewed_before_it_is_refused() {
+    // What is good for less than half a minute is renewed with each call.
+    let protected = Protected::start(20);
+    let (workspace, state) = (protected.workspace(""), TempDir::new().unwrap());
+    sign_in(&workspace, &state);
+    let mut client = Client::stdio(launch(&workspace).remembering(&state), "2025-06-18");
+    assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
+    let before = protected.authorization.gave("refresh_token");
+    assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
+    assert!(protected.authorization.gave("refresh_token") > before);
+}
+
+#[test]
+fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
+    let protected = Protected::start(300);
+    let oauth = format!("[upstream.prot.oauth]\ngrant = \"client_credentials\"\n{SERVICE}");
+    let workspace = protected.workspace(&oauth);
+    let mut client = Client::stdio(service(launch(&workspace)), "2025-06-18");
+    assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
+    let gave = || protected.authorization.gave("client_credentials");
+    for _ in 0..3 {
+        assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
+    }
+    assert_eq!(gave(), 1, "a token is used for as long as it is good");
+    client.call("prot_forget", json!({}));
+    assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
+    assert_eq!(gave(), 2);
+}
+
+#[test]
+fn each_caller_is_let_in_by_their_own_token_which_is_exchanged_and_never_handed_on() {
+    let protected = Protected::start(300);
+    let authorization = &protected.authorization;
+    let oauth = format!(
+        "[upstream.prot.oauth]\ngrant = \"token_exchange\"\n{SERVICE}\n\
+         {}\n[[oauth]]\nissuer = {:?}\naudience = [{AUDIENCE:?}]\nalias = \"id\"\n",
+        keys_of(&["carol"]),
+        authorization.url
+    );
+    let workspace = protected.workspace(&oauth);
+    let served = service(launch(&workspace)).served();
+    let called = |tool: &str, secret: &str| {
+        let post = Post::mcp(&call(1, tool, json!({})));
+        served.send(&post.with("Authorization", &format!("Bearer {secret}"))).message()
+    };
+    let ada = authorization.granted(AUDIENCE);
+    wait_until("its tools are known", || {
+        let list = Post::mcp(&crate::support::modern(1, "tools/list", json!({})));
+        let list = served.send(&list.with("Authorization", &format!("Bearer {ada}"))).message();
+        list.to_string().contains("prot_whoami")
+    });
+    let answer = called("prot_whoami", &ada);
+    assert!(text(&answer).ends_with(" read"), "{answer}\n{}", served.log());
+    assert_eq!(authorization.gave("urn:ietf:params:oauth:grant-type:token-exchange"), 1);
+    called("prot_whoami", &ada);
+    assert_eq!(authorization.gave("urn:ietf:params:oauth:grant-type:token-exchange"), 1);
+    // Another token may be for less, and is exchanged for itself.
+    let again = authorization.granted(AUDIENCE);
+    called("prot_whoami", &again);
+    assert_eq!(authorization.gave("urn:ietf:params:oauth:grant-type:token-exchange"), 2);
+    let refused = called("prot_whoami", "carol-key");
+    assert!(refused.to_string().contains("in the name of whoever calls"), "{refused}");
+    let told = served.log() + &format!("{:?}", served.records());
+    assert!(!told.contains(&ada), "{told}");
+}
+
+#[test]
+fn each_step_of_being_let_in_is_told_and_the_one_that_does_not_go() {
+    let protected = Protected::start(300);
+    let (workspace, state) = (protected.workspace(""), TempDir::new().unwrap());
+    let doctor = |workspace: &Workspace| {
+        toolgate(workspace, &state, &["doctor", "oauth", "prot"]).output().unwrap()
+    };
+    let told = ends(&doctor(&workspace), 1);
+    let lines: Vec<_> = told.lines().collect();
+    let begins = [
+        "ok      the upstream: `http://127.0.0.1:",
+        "ok      who gives tokens: `http://127.0.0.1:",
+        "ok      the authorization server: `http://127.0.0.1:",
+        "FAILED  being let in: nobody is signed in: run `toolgate login prot`",
+    ];
+    assert_eq!(lines.len(), begins.len(), "{told}");
+    assert!(lines.iter().zip(begins).all(|(line, begins)| line.starts_with(begins)), "{told}");
+    sign_in(&workspace, &state);
+    let told = ends(&doctor(&workspace), 0);
+    assert!(told.contains("ok      a token: good for "), "{told}");
+    assert!(told.trim_end().ends_with("and has 2 tools"), "{told}");
+
+    // It is described as being somewhere else.
+    let other = protected.url.replace("127.0.0.1", "localhost");
+    let other =
+        Workspace::new().file("toolgate.toml", format!("[upstream.prot]\nurl = {other:?}\n"));
+    let told = ends(&doctor(&other), 1);
+    assert!(told.contains("FAILED  who gives tokens: ") && told.contains("another than"), "{told}");
+}
