@@ -111,7 +111,7 @@ impl Setting {
             Some(words) => words.iter().collect(),
             None => vec![choice.get("const").unwrap_or(choice)],
         });
-        Some(words.filter(|word| !word.is_object()).collect())
+        Some(words.filter(|word| !word.is_object() && !word.is_null()).collect())
     }
 
     /// Whether a table says what no word does.
@@ -126,15 +126,38 @@ impl Setting {
             kinds.extend(self.may_be_table().then(|| "a table".to_owned()));
             return kinds.join(" or ");
         }
-        match self.schema["type"].as_str() {
-            Some("array") => "list of strings; in the environment separated by commas".to_owned(),
-            Some("object") => {
-                "table of strings; in the environment `name=value`, separated by commas".to_owned()
+        // Of what stands in tables there are no variables.
+        let kind = type_of(&self.schema);
+        let spelled = match &*kind {
+            "list of strings" if !self.env.is_empty() => "; in the environment separated by commas",
+            "table of strings" if !self.env.is_empty() => {
+                "; in the environment `name=value`, separated by commas"
             }
-            Some(kind) => kind.to_owned(),
-            // What may be missing is a string where it is not.
-            None => "string".to_owned(),
+            _ => "",
+        };
+        format!("{kind}{spelled}")
+    }
+}
+
+/// Of which type a value is that `schema` describes, `null` aside.
+fn type_of(schema: &Value) -> String {
+    let named = match &schema["type"] {
+        Value::Array(all) => all.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
+        one => one.as_str(),
+    };
+    match (named, schema["anyOf"].as_array()) {
+        (Some("array"), _) => {
+            format!("list of {}s", schema["items"]["type"].as_str().unwrap_or("string"))
         }
+        (Some("object"), _) => "table of strings".to_owned(),
+        (Some(kind), _) => kind.to_owned(),
+        (None, Some(any)) => {
+            let mut kinds: Vec<_> = any.iter().map(type_of).filter(|it| it != "null").collect();
+            kinds.dedup();
+            kinds.join(" or ")
+        }
+        // What may be missing is a string where it is not.
+        (None, None) => "string".to_owned(),
     }
 }
 
@@ -164,7 +187,11 @@ pub fn reference() -> String {
     let mut settings = settings();
     for (section, body) in schema()["properties"].as_object().into_iter().flatten() {
         if let Some(fields) = tables(body) {
-            write_tables(&mut page, section, body, fields);
+            write_tables(&mut page, &format!("[{section}]"), body, fields);
+            continue;
+        }
+        if let Some(fields) = named_tables(body) {
+            write_tables(&mut page, &format!("{section}.NAME"), body, fields);
             continue;
         }
         let of_it = settings.extract_if(.., |setting| setting.path[0] == *section);
@@ -185,18 +212,27 @@ pub fn reference() -> String {
         }
         for (name, inner) in body["properties"].as_object().into_iter().flatten() {
             if let Some(fields) = tables(inner) {
-                write_tables(&mut page, &format!("{section}.{name}"), inner, fields);
+                write_tables(&mut page, &format!("[{section}.{name}]"), inner, fields);
             }
         }
     }
     page
 }
 
-/// A list of tables, `[[path]]`, and what stands in each.
+/// Tables `[path]`, of a list (`[[path]]`) or each by a name, and what stands in each.
 fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
-    let _ = write!(page, "\n## [[{path}]]\n\n{}\n", about(body));
+    let about_all = match about(body) {
+        "" => about(fields),
+        about => about,
+    };
+    let _ = write!(page, "\n## [{path}]\n\n{about_all}\n");
     let required = fields["required"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut inner = Vec::new();
     for (name, schema) in fields["properties"].as_object().into_iter().flatten() {
+        if let Some(table) = inner_table(schema) {
+            inner.push((name, table));
+            continue;
+        }
         let field = Setting {
             path: [path.to_owned(), name.clone()],
             env: String::new(),
@@ -214,11 +250,25 @@ fn write_tables(page: &mut String, path: &str, body: &Value, fields: &Value) {
             field.kind(),
         );
     }
+    for (name, table) in inner {
+        write_tables(page, &format!("{path}.{name}"), table, table);
+    }
 }
 
 /// What stands in each table, where `schema` is of a list of tables.
 fn tables(schema: &Value) -> Option<&Value> {
     Some(&schema["items"]).filter(|items| items["properties"].is_object())
+}
+
+/// What stands in each table, where `schema` is of tables by name.
+fn named_tables(schema: &Value) -> Option<&Value> {
+    Some(&schema["additionalProperties"]).filter(|table| table["properties"].is_object())
+}
+
+/// The table that a setting in a table may be.
+fn inner_table(schema: &Value) -> Option<&Value> {
+    let any = schema["anyOf"].as_array().map_or(&[][..], Vec::as_slice);
+    any.iter().chain([schema]).find(|choice| choice["properties"].is_object())
 }
 
 fn about(schema: &Value) -> &str {
