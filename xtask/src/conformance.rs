@@ -4,6 +4,8 @@
 //! release too, and each of its checks must succeed: nothing is expected to fail.
 
 mod suite;
+mod client;
+mod driver;
 mod server;
 mod through;
 
@@ -17,6 +19,8 @@ use crate::shell::{cargo, checkout, run};
 use server::Server;
 use suite::{Outcome, Scenario, Suite};
 use through::Edge;
+
+pub(crate) use driver::drive;
 
 /// The revisions that the suite has servers held against.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
@@ -34,6 +38,8 @@ pub(crate) struct Wanted {
     keep: bool,
     /// Whether the example is held through toolgate.
     through: bool,
+    /// Whether toolgate is held as the client that it is to upstreams.
+    client: bool,
     /// Only where the name of the edge has this in it, e.g. `2025-03-26 over stdio`.
     edge: Option<String>,
 }
@@ -56,20 +62,28 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
             "--scenario" => wanted.scenario = Some(value()?.clone()),
             "--revision" => {
                 let revision = value()?;
-                let known = REVISIONS.contains(&revision.as_str());
-                ensure!(known, "the suite is for {}, not {revision}", REVISIONS.join(" and "));
                 wanted.revision = Some(revision.clone());
             }
             "--keep" => wanted.keep = true,
             "--through" => wanted.through = true,
+            "--client" => wanted.client = true,
             "--edge" => wanted.edge = Some(value()?.clone()),
             other => bail!(
                 "`{other}` is none of --scenario NAME, --revision REVISION, --keep, --through, \
-                 --edge EDGE"
+                 --edge EDGE, --client"
             ),
         }
     }
     setup::node()?;
+    if wanted.client {
+        let words = ["build", "--locked", "--features", "toolgate/qdrant", "--package", "toolgate"];
+        run(&cargo(), &words)?;
+        return client::hold(&wanted);
+    }
+    if let Some(revision) = &wanted.revision {
+        let known = REVISIONS.contains(&revision.as_str());
+        ensure!(known, "the suite is for {}, not {revision}", REVISIONS.join(" and "));
+    }
     if wanted.through {
         // As the tests have it built, so that neither builds it anew for the other.
         let packages = ["--package", "toolgate", "--package", "example-everything"];

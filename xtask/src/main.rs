@@ -82,6 +82,8 @@ fn main() -> ExitCode {
         Some("attack") => attack::from_words(&words[1..]),
         Some("fuzz") => fuzz::from_words(&words[1..]),
         Some("conformance") => conformance::from_words(&words[1..]),
+        // Which the suite starts, with the place of its server.
+        Some("conformance-driver") => conformance::drive(words.get(1).map_or("", String::as_str)),
         Some("contracts") => contracts::from_words(&words[1..]),
         Some("eval-search") => eval::search(&words[1..]),
         Some("train-search") => eval::train(&words[1..]),

@@ -62,7 +62,16 @@ impl Suite {
 
     /// Every scenario that it has for servers.
     pub(super) fn scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
-        let listed = output(&self.node, &[&self.program, "list", "--server"])?;
+        self.listed("--server")
+    }
+
+    /// Every scenario that it has for clients.
+    pub(super) fn client_scenarios(&self) -> anyhow::Result<Vec<Scenario>> {
+        self.listed("--client")
+    }
+
+    fn listed(&self, of: &str) -> anyhow::Result<Vec<Scenario>> {
+        let listed = output(&self.node, &[&self.program, "list", of])?;
         let scenarios: Vec<_> = listed.lines().filter_map(Scenario::read).collect();
         ensure!(!scenarios.is_empty(), "the suite lists no scenario that is understood:\n{listed}");
         Ok(scenarios)
@@ -76,10 +85,32 @@ impl Suite {
         url: &str,
         results: &Path,
     ) -> anyhow::Result<Vec<Check>> {
+        self.ran(&["server", "--url", url], scenario, revision, results)
+    }
+
+    /// Runs `scenario` against the client that `command` starts.
+    pub(super) fn run_client(
+        &self,
+        scenario: &Scenario,
+        revision: &str,
+        command: &str,
+        results: &Path,
+    ) -> anyhow::Result<Vec<Check>> {
+        self.ran(&["client", "--command", command], scenario, revision, results)
+    }
+
+    fn ran(
+        &self,
+        words: &[&str],
+        scenario: &Scenario,
+        revision: &str,
+        results: &Path,
+    ) -> anyhow::Result<Vec<Check>> {
         fs::create_dir_all(results)?;
         let ran = Command::new(&self.node)
             .arg(&self.program)
-            .args(["server", "--url", url, "--scenario", &scenario.name])
+            .args(words)
+            .args(["--scenario", &scenario.name])
             // Extensions are of no revision; without force they are left out.
             .args(["--spec-version", revision, "--force"])
             .arg("--output-dir")

@@ -1,0 +1,71 @@
+//! The suite's other half: what it has for clients, held against how toolgate speaks to upstreams.
+
+use anyhow::ensure;
+
+use super::suite::{Outcome, Suite};
+use super::{EXTENSIONS, Folder, Tally, Wanted, driver};
+
+/// The revisions that the suite has clients held against.
+const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
+/// What toolgate does not offer, each with the reason that is printed.
+const WITHOUT: [(&str, &str); 9] = [
+    ("auth/client-credentials-jwt", "a client shows who it is by a secret, not by a key pair"),
+    ("auth/enterprise-managed-authorization", "an extension that is not offered"),
+    ("auth/dpop", "an extension that is not offered"),
+    ("auth/dpop-nonce", "an extension that is not offered"),
+    ("auth/wif-jwt-bearer", "an extension that is not offered"),
+    ("sep-2640-client-no-prefetch", "skills of upstreams are passed on as resources"),
+    ("sep-2640-client-verify-digest", "skills of upstreams are passed on as resources"),
+    ("sep-2640-client-verify-size", "skills of upstreams are passed on as resources"),
+    ("sep-2640-client-verify-frontmatter", "skills of upstreams are passed on as resources"),
+];
+
+/// Runs every scenario that is wanted, and fails if any check of any does.
+pub(super) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
+    let suite = Suite::installed()?;
+    let all = suite.client_scenarios()?;
+    let folder = Folder::make()?;
+    let command = driver::command(&std::env::current_exe()?);
+    let mut failed = 0;
+    for revision in REVISIONS {
+        if wanted.revision.as_ref().is_some_and(|wanted| wanted != revision) {
+            continue;
+        }
+        let (mut tally, mut count) = (Tally::default(), 0);
+        for scenario in all.iter().filter(|one| one.is_of(revision, EXTENSIONS)) {
+            if wanted.scenario.as_ref().is_some_and(|wanted| *wanted != scenario.name) {
+                continue;
+            }
+            if let Some((_, why)) = WITHOUT.iter().find(|(name, _)| *name == scenario.name) {
+                eprintln!("{revision} {}: left out: {why}", scenario.name);
+                continue;
+            }
+            count += 1;
+            let results = folder.0.join("results").join(revision).join(&scenario.name);
+            let checks = suite.run_client(scenario, revision, &command, &results)?;
+            for check in &checks {
+                match check.outcome {
+                    Outcome::Passed => tally.passed += 1,
+                    Outcome::Failed => {
+                        tally.failed += 1;
+                        println!("{revision} {}: {check}", scenario.name);
+                    }
+                    Outcome::Skipped => {
+                        tally.skipped += 1;
+                        eprintln!("{revision} {}: skipped: {check}", scenario.name);
+                    }
+                    Outcome::Told => {}
+                }
+            }
+        }
+        let Tally { passed, failed: not, skipped } = tally;
+        failed += not;
+        println!(
+            "{revision} as a client: {count} scenarios, {passed} passed, {not} failed, {skipped} \
+             skipped"
+        );
+    }
+    folder.leave(wanted.keep)?;
+    ensure!(failed == 0, "toolgate does not conform to MCP as a client in {failed} checks");
+    Ok(())
+}
