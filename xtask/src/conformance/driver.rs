@@ -79,7 +79,7 @@ impl Person {
     fn uses(mut self, context: &Value) -> anyhow::Result<()> {
         let mut session = Session::begin(self.toolgate(&["stdio"]))?;
         let mut tools = session.upstream_tools()?;
-        if tools.is_empty() && session.wants_sign_in() {
+        while tools.is_empty() && self.signed_in < SIGNED_IN && session.wants_sign_in() {
             self.signs_in()?;
             session = Session::begin(self.toolgate(&["stdio"]))?;
             tools = session.upstream_tools()?;

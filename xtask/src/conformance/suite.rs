@@ -136,15 +136,20 @@ impl Suite {
     }
 }
 
-/// What a scenario wrote down, in the one folder that it made below `results`.
+/// What a scenario wrote down, in a folder that it made somewhere below `results`.
 fn checks(results: &Path) -> anyhow::Result<Option<Vec<Value>>> {
     for entry in fs::read_dir(results)? {
-        let file = entry?.path().join("checks.json");
-        if file.exists() {
-            let text = fs::read_to_string(&file)?;
+        let entry = entry?.path();
+        if entry.file_name().is_some_and(|name| name == "checks.json") {
+            let text = fs::read_to_string(&entry)?;
             let checks: Vec<Value> =
-                serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+                serde_json::from_str(&text).with_context(|| entry.display().to_string())?;
             return Ok((!checks.is_empty()).then_some(checks));
+        }
+        if entry.is_dir()
+            && let Some(checks) = checks(&entry)?
+        {
+            return Ok(Some(checks));
         }
     }
     Ok(None)
