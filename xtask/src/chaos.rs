@@ -12,13 +12,14 @@ mod clients;
 mod storm;
 mod check;
 mod left;
+mod gateway;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::shell::{cargo, checkout, run};
+use crate::shell::{build, cargo, checkout, run};
 use chance::Chance;
 use server::Stage;
 
@@ -26,12 +27,16 @@ use server::Stage;
 const JOBS_MIN: usize = 200;
 /// How often the server is killed where nobody says.
 const KILLS: usize = 200;
+/// For how long the gateway is tried where nobody says.
+const MINUTES: f64 = 10.0;
 
 /// What `cargo xtask chaos` is asked for.
 pub(crate) struct Wanted {
     pub(crate) kills: usize,
     pub(crate) seed: u64,
     pub(crate) server: Which,
+    /// For how long clients and upstreams of the gateway are killed, instead of the server.
+    pub(crate) gateway: Option<Duration>,
 }
 
 /// Which server is killed.
@@ -56,35 +61,53 @@ struct Wrong {
 impl Wanted {
     /// A short run that nobody waits for long, of the server that the tests were run with.
     pub(crate) fn few(kills: usize) -> Self {
-        Self { kills, seed: chance::seed(), server: Which::Built(debug_server()) }
+        let server = Which::Built(debug_server());
+        Self { kills, seed: chance::seed(), server, gateway: None }
+    }
+
+    /// The same of the gateway.
+    pub(crate) fn gateway(lasting: Duration) -> Self {
+        Self { gateway: Some(lasting), ..Self::few(0) }
     }
 }
 
-/// Does what `words` say: `--kills N`, `--seed S`, `--debug` or `--server FILE`; or is the program of a job.
+/// Does what `words` say: `--kills N` or `--gateway` and `--minutes N`, `--seed S`, `--debug` or
+/// `--server FILE`; or is the program of a job.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     if let [first, rest @ ..] = words
         && first == work::WORD
     {
         return work::run(rest);
     }
-    let mut wanted = Wanted { kills: KILLS, seed: chance::seed(), server: Which::Release };
+    let mut wanted =
+        Wanted { kills: KILLS, seed: chance::seed(), server: Which::Release, gateway: None };
+    let mut minutes = MINUTES;
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("what comes after `{word}`?"));
         match word.as_str() {
             "--kills" => wanted.kills = value()?.parse().context("--kills")?,
             "--seed" => wanted.seed = value()?.parse().context("--seed")?,
+            "--gateway" => wanted.gateway = Some(Duration::ZERO),
+            "--minutes" => minutes = value()?.parse().context("--minutes")?,
             "--debug" => wanted.server = Which::Debug,
             "--server" => wanted.server = Which::Built(value()?.into()),
-            other => bail!("`{other}` is none of --kills N, --seed S, --debug, --server FILE"),
+            other => bail!(
+                "`{other}` is none of --kills N, --gateway, --minutes N, --seed S, --debug, \
+                 --server FILE"
+            ),
         }
     }
+    wanted.gateway = wanted.gateway.map(|_| Duration::from_secs_f64(minutes * 60.0));
     wreak(&wanted)
 }
 
 /// Kills the server as often as wanted, says what came of it in a line, and fails if that is bad.
 pub(crate) fn wreak(wanted: &Wanted) -> anyhow::Result<()> {
-    let Wanted { kills, seed, ref server } = *wanted;
+    if let Some(lasting) = wanted.gateway {
+        return gateway::soak(wanted, lasting);
+    }
+    let Wanted { kills, seed, ref server, .. } = *wanted;
     let toolgate = built(server)?;
     let begun = Instant::now();
     let stage = Stage::set(&toolgate, seed)?;
@@ -118,14 +141,14 @@ fn kept(folder: &Path) -> String {
 
 /// The server's file, freshly built.
 fn built(which: &Which) -> anyhow::Result<PathBuf> {
-    let build = ["build", "--locked", "--package", "toolgate"];
     match which {
         Which::Release => {
-            run(&cargo(), &[&build[..], &["--release"]].concat())?;
+            let release = ["build", "--locked", "--package", "toolgate", "--release"];
+            run(&cargo(), &release)?;
             Ok(checkout().join("target/release/toolgate"))
         }
         Which::Debug => {
-            run(&cargo(), &build)?;
+            build()?;
             Ok(debug_server())
         }
         Which::Built(file) => Ok(file.clone()),

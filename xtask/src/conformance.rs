@@ -15,11 +15,12 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 
 use crate::setup;
-use crate::shell::{cargo, checkout, run};
+use crate::shell::{build, checkout};
 use server::Server;
 use suite::{Outcome, Scenario, Suite};
 use through::Edge;
 
+pub(crate) use client::hold as hold_client;
 pub(crate) use driver::drive;
 
 /// The revisions that the suite has servers held against.
@@ -75,23 +76,17 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         }
     }
     setup::node()?;
+    build()?;
     if wanted.client {
-        let words = ["build", "--locked", "--features", "toolgate/qdrant", "--package", "toolgate"];
-        run(&cargo(), &words)?;
-        return client::hold(&wanted);
+        return hold_client(&wanted);
     }
     if let Some(revision) = &wanted.revision {
         let known = REVISIONS.contains(&revision.as_str());
         ensure!(known, "the suite is for {}, not {revision}", REVISIONS.join(" and "));
     }
     if wanted.through {
-        // As the tests have it built, so that neither builds it anew for the other.
-        let packages = ["--package", "toolgate", "--package", "example-everything"];
-        let words = [&["build", "--locked", "--features", "toolgate/qdrant"][..], &packages];
-        run(&cargo(), &words.concat())?;
         return hold_through(&wanted);
     }
-    run(&cargo(), &["build", "--locked", "--package", "example-everything"])?;
     hold(&wanted)
 }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 
 use crate::setup;
-use crate::shell::{cargo, checkout, run};
+use crate::shell::{build, cargo, checkout, run};
 use report::{Report, TestName};
 use rows::{Row, Seed};
 
@@ -60,7 +60,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         return judge(&Report::newest()?, only, Page::Write);
     }
     setup::everything()?;
-    run(&cargo(), &["build", "--locked", "--package", "example-everything"])?;
+    build()?;
     let filter = match only {
         None => SHOWING.to_owned(),
         Some(seed) => {

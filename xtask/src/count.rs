@@ -7,17 +7,13 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::setup;
-use crate::shell::{cargo, checkout, output, run};
+use crate::shell::{build, checkout, output};
 
 /// How much more than is kept fails, of a hundred.
 const RISE: u64 = 5;
 /// What each case costs.
 const KEPT: &str = "bench/gate/instructions.json";
 const PROGRAM: &str = "target/debug/bench-gate";
-/// As the tests have built it, by which most is there: a program that is not optimised counts more,
-/// and a rise as well.
-const BUILD: [&str; 7] =
-    ["build", "--workspace", "--locked", "--bins", "--tests", "--features", "toolgate/qdrant"];
 
 /// By case, how many instructions a request takes.
 type Counts = BTreeMap<String, u64>;
@@ -25,7 +21,8 @@ type Counts = BTreeMap<String, u64>;
 /// Counts each case, and keeps what comes of it or holds it against what is kept.
 pub(crate) fn count(keep: bool) -> anyhow::Result<()> {
     setup::valgrind()?;
-    run(&cargo(), &BUILD)?;
+    // A program that is not optimised counts more, and a rise as well.
+    build()?;
     let path = checkout().join(KEPT);
     let kept = std::fs::read(&path).context(KEPT);
     let kept: Counts = match kept.and_then(|kept| Ok(serde_json::from_slice(&kept)?)) {

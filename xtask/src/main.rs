@@ -38,9 +38,11 @@ cargo xtask WORD
                        in docs/reference (not with --quick)
   count [--keep]       count the instructions of a request between its bytes and the answer's,
                        and fail where they are 5 % more than is kept; --keep keeps them
-  chaos [--kills N] [--seed S] [--debug | --server FILE]
+  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
                        kill the server N times, at every bad moment, while jobs come in, and
-                       see that none is lost, none runs twice and nothing is left running
+                       see that none is lost, none runs twice and nothing is left running; with
+                       --gateway kill its clients and upstreams for N minutes (10) instead, and
+                       see that nobody else notices and nothing is left
   attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
                        attack the server as callers, files and programs would, by every dialect
                        and transport, and print a line a case; ID may be the beginning of one,
@@ -49,10 +51,12 @@ cargo xtask WORD
                        feed every parser of foreign bytes what nobody would write, from the kept
                        inputs on, for so many seconds each (8), and print a line a target; --merge
                        keeps what leads somewhere new, --again runs one input and shows what comes
-  conformance [--scenario NAME] [--revision REVISION] [--keep]
+  conformance [--through [--edge EDGE] | --client] [--scenario NAME] [--revision REVISION] [--keep]
                        hold an example server against MCP's own conformance suite, for each
-                       revision, print each check that fails and how many pass; --keep keeps
-                       what the suite wrote down
+                       revision, print each check that fails and how many pass; --through puts
+                       toolgate between the two and prints a line for each pair of wires, of EDGE
+                       alone if it is said; --client holds what toolgate is to its upstreams
+                       against the suite's servers; --keep keeps what the suite wrote down
   contracts [--seed NAME] [--list | --last]
                        run the tests that show the requirements of the five contracts, print
                        which rows hold and write docs/reference/contracts.md; --list only says

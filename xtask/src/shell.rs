@@ -66,6 +66,13 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
     Ok(())
 }
 
+/// Builds all that the tests have built, as they have it: any less is built with other features,
+/// and each dependency once more.
+pub(crate) fn build() -> anyhow::Result<()> {
+    let build = "build --workspace --locked --bins --tests --features toolgate/qdrant";
+    run(&cargo(), &build.split(' ').collect::<Vec<_>>())
+}
+
 /// What a program prints, run in the checkout.
 pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     let output = command(program)

@@ -1,12 +1,15 @@
 //! Everything CI runs, in the order in which failures are cheapest.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::shell::{cargo, checkout, run, run_with};
 use crate::{attack, chaos, codegen, conformance, contracts, count, fuzz, setup, tidy};
 
 /// How often the server is killed; more often with `cargo xtask chaos`.
 const KILLS: usize = 5;
+
+/// For how long clients and upstreams of the gateway are killed; longer with `cargo xtask chaos`.
+const GATEWAY: Duration = Duration::from_secs(20);
 
 /// How long each target is fuzzed; longer with `cargo xtask fuzz`.
 const FUZZ_SECONDS: u64 = 4;
@@ -40,10 +43,12 @@ fn all(quick: bool) -> anyhow::Result<()> {
     if !quick {
         // Before anything else is run that leaves a report.
         contracts::judge_the_last_run()?;
-        // Both with what was built above: by themselves, packages are built with other features,
+        // All with what was built above: by themselves, packages are built with other features,
         // which is everything once more.
         conformance::hold(&conformance::Wanted::default())?;
+        conformance::hold_client(&conformance::Wanted::default())?;
         chaos::wreak(&chaos::Wanted::few(KILLS))?;
+        chaos::wreak(&chaos::Wanted::gateway(GATEWAY))?;
         attack::hold(&attack::Wanted::against(checkout().join("target/debug/toolgate")))?;
     }
     run(&cargo, &with(&["test", "--doc", "--quiet"], &[]))?;

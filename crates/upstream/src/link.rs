@@ -81,8 +81,18 @@ impl Link {
         let stateless = Revision::newest(Era::Stateless);
         if wanted.is_none_or(|wanted| wanted.era == Era::Stateless) {
             wire.agreed(Some(stateless));
-            let probe = sent(Some(1), "server/discover", None, &discover(stateless));
-            let found = wire.request(probe, hears.clone());
+            let probe = || sent(Some(1), "server/discover", None, &discover(stateless));
+            let found = async {
+                match wire.request(probe(), hears.clone()).await {
+                    // The revision is refused and offered in one: another try tells which holds.
+                    Err(Trouble::Refused(error))
+                        if error.code == UNSUPPORTED_VERSION && names(&error, stateless) =>
+                    {
+                        wire.request(probe(), hears.clone()).await
+                    }
+                    found => found,
+                }
+            };
             match tokio::time::timeout(PROBE, found).await {
                 Ok(Ok(found)) => {
                     let found = serde_json::from_str(found.get()).unwrap_or_default();
@@ -196,6 +206,12 @@ fn sent(id: Option<u64>, method: &str, name: Option<&str>, params: &Value) -> Se
 
 fn speaks(found: &Value, revision: &Revision) -> bool {
     let all = found["supportedVersions"].as_array();
+    all.is_some_and(|all| all.iter().any(|one| one == revision.name))
+}
+
+/// Whether a refusal says that `revision` is spoken.
+fn names(error: &RpcError, revision: &Revision) -> bool {
+    let all = error.data.as_ref().and_then(|data| data["supported"].as_array());
     all.is_some_and(|all| all.iter().any(|one| one == revision.name))
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod site;
 pub(crate) mod http;
+mod in_flight;
 pub(crate) mod lines;
 pub(crate) mod pool;
 pub(crate) mod sse;

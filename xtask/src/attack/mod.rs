@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use crate::shell::{cargo, checkout, copy_of_this, run};
+use crate::shell::{build, cargo, checkout, copy_of_this, run};
 use case::Case;
 use names::Form;
 use play::Verdict;
@@ -166,12 +166,11 @@ fn built(wanted: &Wanted) -> anyhow::Result<PathBuf> {
     if let Some(binary) = &wanted.binary {
         return binary.canonicalize().with_context(|| binary.display().to_string());
     }
-    let build = ["build", "--locked", "--package", "toolgate"];
     if wanted.release {
-        run(&cargo(), &[&build[..], &["--release"]].concat())?;
+        run(&cargo(), &["build", "--locked", "--package", "toolgate", "--release"])?;
         return Ok(checkout().join("target/release/toolgate"));
     }
-    run(&cargo(), &build)?;
+    build()?;
     Ok(checkout().join("target/debug/toolgate"))
 }
 

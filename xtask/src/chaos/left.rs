@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A process that bears our marker.
 pub(super) struct Left {
-    pid: u32,
+    pub(super) pid: u32,
     command: String,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn waited_for(marker: &str) -> Vec<Left> {
 }
 
 /// What bears `marker` in its environment or its words.
-fn running(marker: &str) -> Vec<Left> {
+pub(super) fn running(marker: &str) -> Vec<Left> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ours = |pid: &u32| {

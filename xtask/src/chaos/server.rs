@@ -14,7 +14,7 @@ use super::work::{self, Kind};
 use crate::shell::copy_of_this;
 
 /// The variable by which all that is ours is known.
-const MARKER: &str = "CHAOS_MARKER";
+pub(super) const MARKER: &str = "CHAOS_MARKER";
 /// How often it is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long a server may take to listen.
@@ -100,14 +100,7 @@ impl Stage {
 
     /// What servers said that no server should ever have to say.
     pub(super) fn complaints(&self) -> anyhow::Result<Vec<String>> {
-        let mut complaints = Vec::new();
-        for log in fs::read_dir(self.folder.join("servers"))? {
-            let path = log?.path();
-            let said = fs::read_to_string(&path)?;
-            let bad = said.lines().filter(|it| it.contains("panicked") || it.contains(" ERROR "));
-            complaints.extend(bad.map(|line| format!("{}: {line}", path.display())));
-        }
-        Ok(complaints)
+        complaints(&self.folder.join("servers"))
     }
 
     /// Starts the server for the `life`th time.
@@ -122,13 +115,34 @@ impl Stage {
         command.arg("serve").arg(self.served()).args(["--listen", "127.0.0.1:0"]);
         command.arg("--config").arg(self.served().join("toolgate.toml"));
         command.env("XDG_STATE_HOME", self.folder.join("state")).env(MARKER, &self.marker);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
-        let process = command.spawn().context("the server cannot be started")?;
-        Ok(Server { process, begun: Instant::now(), log })
+        Server::start(&mut command, log)
     }
 }
 
+/// What is in the logs in `folder` that no server should ever have to say.
+pub(super) fn complaints(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut complaints = Vec::new();
+    for log in fs::read_dir(folder)? {
+        let path = log?.path();
+        let said = fs::read_to_string(&path)?;
+        let bad = said.lines().filter(|it| it.contains("panicked") || it.contains(" ERROR "));
+        complaints.extend(bad.map(|line| format!("{}: {line}", path.display())));
+    }
+    Ok(complaints)
+}
+
 impl Server {
+    /// Starts one that says in `log` what it has to say.
+    pub(super) fn start(command: &mut Command, log: PathBuf) -> anyhow::Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        let process = command.spawn().context("the server cannot be started")?;
+        Ok(Self { process, begun: Instant::now(), log })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where it listens, as soon as it does.
     pub(super) fn address(&mut self) -> anyhow::Result<SocketAddr> {
         while self.begun.elapsed() < START {

@@ -51,6 +51,20 @@ pub(super) fn get(at: SocketAddr, path: &str) -> anyhow::Result<Answer> {
 
 /// What a tool gives, called on MCP's wire: Zyra's tells only what a program prints.
 pub(super) fn call(at: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Value> {
+    let answer = whole(ask(at, tool, arguments))?;
+    let mut said = answer.json().with_context(|| format!("a call of {tool}"))?;
+    let result = said["result"]["structuredContent"].take();
+    ensure!(result.is_object(), "a call of {tool} failed: {said}");
+    Ok(result)
+}
+
+/// Calls `tool` on MCP's wire.
+pub(super) fn ask(at: SocketAddr, tool: &str, arguments: &Value) -> Told {
+    exchange(at, &asking(at, tool, arguments))
+}
+
+/// The request that calls `tool` on MCP's wire.
+pub(super) fn asking(at: SocketAddr, tool: &str, arguments: &Value) -> Vec<u8> {
     const VERSION: &str = "2026-07-28";
     let call = json!({
         "jsonrpc": "2.0",
@@ -70,11 +84,7 @@ pub(super) fn call(at: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Res
         "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {VERSION}\r\n\
          Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
     );
-    let answer = whole(exchange(at, &post(at, "/mcp", &headers, &call.to_string())))?;
-    let mut said = answer.json().with_context(|| format!("a call of {tool}"))?;
-    let result = said["result"]["structuredContent"].take();
-    ensure!(result.is_object(), "a call of {tool} failed: {said}");
-    Ok(result)
+    post(at, "/mcp", &headers, &call.to_string())
 }
 
 impl Answer {

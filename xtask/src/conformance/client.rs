@@ -21,7 +21,7 @@ const WITHOUT: [(&str, &str); 9] = [
 ];
 
 /// Runs every scenario that is wanted, and fails if any check of any does.
-pub(super) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
+pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.client_scenarios()?;
     let folder = Folder::make()?;

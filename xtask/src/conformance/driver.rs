@@ -130,7 +130,13 @@ fn wants_sign_in(text: &str) -> bool {
 fn calls(tools: &[Value], context: &Value) -> Vec<(String, Value)> {
     if let Some(wanted) = context["toolCalls"].as_array() {
         let call = |call: &Value| {
-            (call["name"].as_str().unwrap_or_default().to_owned(), call["arguments"].clone())
+            let mut arguments = call["arguments"].clone();
+            // An argument that is null is none to the suite's server, whose schema allows no null:
+            // what is against a schema is not sent.
+            if let Some(all) = arguments.as_object_mut() {
+                all.retain(|_, value| !value.is_null());
+            }
+            (call["name"].as_str().unwrap_or_default().to_owned(), arguments)
         };
         return wanted.iter().map(call).collect();
     }

@@ -17,6 +17,7 @@ use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{Era, Revision};
 
 use super::events::{Event, Events};
+use super::in_flight::InFlight;
 use super::pool::{Giving, Pool};
 use super::site::Site;
 use crate::message::{self, Message, RpcError};
@@ -38,6 +39,8 @@ struct Endpoint {
     path: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
     hears: Arc<dyn Hears>,
+    /// What is heard on a stream of no request is for these.
+    in_flight: Arc<InFlight<()>>,
     session: RwLock<Option<HeaderValue>>,
     revision: RwLock<Option<&'static Revision>>,
     gone: CancellationToken,
@@ -57,7 +60,10 @@ impl Http {
         let ends = gone.clone().drop_guard();
         let pool = Pool::new(site.world.clone(), place);
         let (session, revision) = (RwLock::default(), RwLock::default());
-        let endpoint = Endpoint { site, pool, path, headers: said, hears, session, revision, gone };
+        let in_flight = Arc::new(InFlight::new(hears.clone()));
+        let headers = said;
+        let endpoint =
+            Endpoint { site, pool, path, headers, hears, in_flight, session, revision, gone };
         Ok(Self(Arc::new(endpoint), ends))
     }
 }
@@ -265,15 +271,15 @@ impl Endpoint {
                 }
                 Message::Answer(..) => {}
                 Message::Notification { method, params } => {
+                    let of_a_request = matches!(
+                        method.as_str(),
+                        "notifications/progress" | "notifications/message"
+                    );
+                    let hears = if of_a_request { hears } else { &self.hears };
                     hears.said(&method, &params);
-                    if method != "notifications/progress" && method != "notifications/message" {
-                        self.hears.said(&method, &params);
-                    }
                 }
                 Message::Request { id, method, params } => {
-                    if !matches!(method.as_str(), "ping" | "roots/list") {
-                        self.hears.asks();
-                    }
+                    self.in_flight.is_asked(&method);
                     let (endpoint, hears) = (self.clone(), hears.clone());
                     tokio::spawn(async move { endpoint.answers(&id, method, params, hears).await });
                 }
@@ -374,7 +380,8 @@ impl Endpoint {
             }
             failed = 0;
             let nothing = u64::MAX;
-            let streamed = self.streamed(response, None, nothing, &self.hears).await;
+            let hears: Arc<dyn Hears> = self.in_flight.clone();
+            let streamed = self.streamed(response, None, nothing, &hears).await;
             let Ok(Streamed::Ended(new, wait)) = streamed else { return };
             last = new.or(last);
             tokio::time::sleep(wait.map_or(RETRY, Duration::from_millis)).await;
@@ -424,14 +431,21 @@ async fn whole(response: &mut Response<Incoming>, bytes_max: usize) -> Result<By
 /// A request that is waited for; who stops waiting says so, where silence does not.
 struct Waiting {
     endpoint: Arc<Endpoint>,
-    id: Option<u64>,
+    id: u64,
+    cancellable: bool,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let Some(id) = self.id.filter(|_| !self.endpoint.is_stateless()) else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let endpoint = self.endpoint.clone();
+        let (id, endpoint) = (self.id, self.endpoint.clone());
+        let says = self.cancellable && !endpoint.is_stateless();
+        if says {
+            endpoint.in_flight.abandon(id);
+        }
+        endpoint.in_flight.end(id);
+        let Some(runtime) = tokio::runtime::Handle::try_current().ok().filter(|_| says) else {
+            return;
+        };
         runtime.spawn(async move {
             let reason = "nobody waits for the answer any more";
             let params = serde_json::json!({ "requestId": id, "reason": reason });
@@ -439,6 +453,7 @@ impl Drop for Waiting {
             let body = message::written(None, &method, &params);
             let said = Sent { id: None, method, name: None, mirrored: Vec::new(), body };
             let _ = endpoint.told(&said).await;
+            endpoint.in_flight.is_done(id);
         });
     }
 }
@@ -450,10 +465,12 @@ impl Wire for Http {
         hears: Arc<dyn Hears>,
     ) -> BoxFuture<'_, Result<Box<RawValue>, Trouble>> {
         Box::pin(async move {
-            let id = message.id.filter(|_| message.method != "initialize");
-            let mut waiting = Waiting { endpoint: self.0.clone(), id };
+            let (id, cancellable) =
+                (message.id.unwrap_or_default(), message.method != "initialize");
+            self.0.in_flight.begin(id, hears.clone(), ());
+            let mut waiting = Waiting { endpoint: self.0.clone(), id, cancellable };
             let outcome = self.0.exchange(message, hears).await;
-            waiting.id = None;
+            waiting.cancellable = false;
             outcome
         })
     }

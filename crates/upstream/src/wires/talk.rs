@@ -1,7 +1,6 @@
 //! A conversation over whatever carries messages both ways: pipes, a stream and requests, a socket.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -10,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, Hold};
 
+use super::in_flight::InFlight;
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
@@ -31,31 +31,17 @@ pub(crate) struct Talk {
 
 /// What both directions of a conversation know.
 pub(crate) struct Shared {
-    pending: Mutex<HashMap<u64, Pending>>,
-    /// What nobody waits for any more and may still be worked at.
-    abandoned: Mutex<HashSet<u64>>,
-    /// Who hears what belongs to no request.
-    hears: Arc<dyn Hears>,
+    in_flight: Arc<InFlight<Answer>>,
     gone: CancellationToken,
     why: Mutex<String>,
     last_words: Mutex<Vec<u8>>,
     questions: Arc<Semaphore>,
 }
 
-struct Pending {
-    hears: Arc<dyn Hears>,
-    answer: oneshot::Sender<Result<Box<RawValue>, Trouble>>,
-}
+/// Where an answer goes.
+type Answer = oneshot::Sender<Result<Box<RawValue>, Trouble>>;
 
 impl Shared {
-    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn abandoned(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends it: who waits for an answer gets none.
     pub(crate) fn end(&self, why: String) {
         let mut known = self.why.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +50,7 @@ impl Shared {
         }
         drop(known);
         self.gone.cancel();
-        self.pending().clear();
+        drop(self.in_flight.end_all());
     }
 
     fn why(&self) -> String {
@@ -78,43 +64,6 @@ impl Shared {
             (false, false) => format!("{why}; its last words: {words}"),
         }
     }
-
-    /// Who is asked by a request that does not say for whom: the one call there is. Of several it
-    /// could be any, and nobody is asked what another's call wants to know.
-    fn asked(&self, method: &str) -> Option<Arc<dyn Hears>> {
-        let sole = {
-            let pending = self.pending();
-            let mut all = pending.values();
-            match (all.next(), all.next()) {
-                (Some(one), None) => Some(one.hears.clone()),
-                (None, _) => Some(self.hears.clone()),
-                (Some(_), Some(_)) => None,
-            }
-        };
-        match sole.filter(|_| self.abandoned().is_empty()) {
-            // Where it works is asked at any time, and there is an answer that is nobody's.
-            None if method == "roots/list" => Some(self.hears.clone()),
-            sole => sole,
-        }
-    }
-
-    /// Who hears what is said: whom its token names, else all who have a call, since lines of a
-    /// log name nobody.
-    fn hear(&self, method: &str, params: &Value) {
-        if method == "notifications/progress" {
-            let token = params.get("progressToken").and_then(Value::as_u64);
-            let hears = token.and_then(|id| Some(self.pending().get(&id)?.hears.clone()));
-            if let Some(hears) = hears {
-                hears.said(method, params);
-            }
-            return;
-        }
-        if method == "notifications/message" {
-            let all: Vec<_> = self.pending().values().map(|one| one.hears.clone()).collect();
-            all.iter().for_each(|hears| hears.said(method, params));
-        }
-        self.hears.said(method, params);
-    }
 }
 
 impl Talk {
@@ -125,9 +74,7 @@ impl Talk {
         hold: Hold,
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
         let shared = Arc::new(Shared {
-            pending: Mutex::default(),
-            abandoned: Mutex::default(),
-            hears,
+            in_flight: Arc::new(InFlight::new(hears)),
             gone: CancellationToken::new(),
             why: Mutex::default(),
             last_words: Mutex::default(),
@@ -186,13 +133,12 @@ impl Ear {
             let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
             digits[..end].parse::<u64>().ok()
         });
-        let mut pending = shared.pending();
-        let all: Vec<_> = match id.and_then(|id| pending.remove(&id)) {
+        let all = match id.and_then(|id| shared.in_flight.end(id)) {
             Some(one) => vec![one],
-            None => pending.drain().map(|(_, one)| one).collect(),
+            None => shared.in_flight.end_all(),
         };
-        for one in all {
-            let _ = one.answer.send(Err(Trouble::Refused(why.clone())));
+        for answer in all {
+            let _ = answer.send(Err(Trouble::Refused(why.clone())));
         }
     }
 
@@ -216,19 +162,15 @@ impl Ear {
                 Message::Answer(id, outcome) => {
                     // What nobody asked, or was answered already, is nothing.
                     let Some(id) = id else { continue };
-                    let Some(one) = shared.pending().remove(&id) else {
-                        shared.abandoned().remove(&id);
+                    let Some(answer) = shared.in_flight.end(id) else {
+                        shared.in_flight.is_done(id);
                         continue;
                     };
-                    let _ = one.answer.send(outcome.map_err(Trouble::Refused));
+                    let _ = answer.send(outcome.map_err(Trouble::Refused));
                 }
-                Message::Notification { method, params } => shared.hear(&method, &params),
+                Message::Notification { method, params } => shared.in_flight.said(&method, &params),
                 Message::Request { id, method, params } => {
-                    if !matches!(method.as_str(), "ping" | "roots/list")
-                        && !shared.pending().is_empty()
-                    {
-                        shared.hears.asks();
-                    }
+                    shared.in_flight.is_asked(&method);
                     let Ok(place) = shared.questions.clone().try_acquire_owned() else {
                         let busy = RpcError::new(-32603, "too much is asked at once");
                         let _ = out.try_send(message::answered(&id, Err(busy)));
@@ -236,16 +178,12 @@ impl Ear {
                     };
                     let (shared, out) = (shared.clone(), out.clone());
                     tokio::spawn(async move {
-                        let outcome = match shared.asked(&method) {
-                            _ if method == "ping" => Ok(Value::Object(serde_json::Map::new())),
-                            Some(hears) => tokio::select! {
-                                outcome = hears.asked(method, params) => outcome,
+                        let outcome = match method.as_str() {
+                            "ping" => Ok(Value::Object(serde_json::Map::new())),
+                            _ => tokio::select! {
+                                outcome = shared.in_flight.clone().asked(method, params) => outcome,
                                 () = shared.gone.cancelled() => return,
                             },
-                            None => Err(RpcError::new(
-                                -32603,
-                                "several calls may be meant, and nothing says which of them asks",
-                            )),
                         };
                         let _ = out.send(message::answered(&id, outcome)).await;
                         drop(place);
@@ -265,8 +203,8 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.talk.shared.pending().remove(&self.id).is_some() && self.cancellable {
-            self.talk.shared.abandoned().insert(self.id);
+        if self.talk.shared.in_flight.end(self.id).is_some() && self.cancellable {
+            self.talk.shared.in_flight.abandon(self.id);
             let reason = "nobody waits for the answer any more";
             let params = serde_json::json!({ "requestId": self.id, "reason": reason });
             let said = message::written(None, "notifications/cancelled", &params);
@@ -284,7 +222,7 @@ impl Wire for Talk {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let (answer, answered) = oneshot::channel();
-            self.shared.pending().insert(id, Pending { hears, answer });
+            self.shared.in_flight.begin(id, hears, answer);
             let cancellable = message.method != "initialize";
             let _waiting = Waiting { talk: self, id, cancellable };
             let gone = || self.shared.why();
