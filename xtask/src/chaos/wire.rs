@@ -145,11 +145,17 @@ fn asked(stream: &mut TcpStream, request: &[u8]) -> io::Result<Option<Answer>> {
     }
 }
 
-/// The answer in `came`, once all of it is there. One of no length is never whole.
+/// The answer in `came`, once all of it is there. One of no length, and in no pieces, is never
+/// whole; of one in pieces the body is as it came.
 fn parsed(came: &[u8]) -> Option<Answer> {
     let head = came.windows(4).position(|four| four == b"\r\n\r\n")?;
     let text = std::str::from_utf8(&came[..head]).ok()?.to_ascii_lowercase();
     let status = text.split(' ').nth(1)?.parse().ok()?;
+    // The end of the head stands before a first piece as that of a piece before the next.
+    if text.contains("\r\ntransfer-encoding: chunked") {
+        let body = came[head + 4..].to_vec();
+        return came[head + 2..].ends_with(b"\r\n0\r\n\r\n").then_some(Answer { status, body });
+    }
     let length = text.lines().find_map(|line| line.strip_prefix("content-length: "))?;
     let length: usize = length.trim().parse().ok()?;
     let body = came[head + 4..].get(..length)?.to_vec();
