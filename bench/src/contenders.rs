@@ -20,7 +20,7 @@ const EVERYTHING: &str = "server-everything";
 const FILESYSTEM: &str = "server-filesystem";
 const RUST_FILESYSTEM: &str = "rust-mcp-filesystem";
 const MCP: &str = "mcp (Python)";
-const FASTMCP: &str = "FastMCP";
+pub(crate) const FASTMCP: &str = "FastMCP";
 
 /// One that answers over its standard streams, in a session.
 pub(crate) struct Piped {
@@ -158,7 +158,7 @@ pub(crate) fn ours_http() -> anyhow::Result<Server> {
     start_server(&program("example-echo")?, &["http", "127.0.0.1:0"])
 }
 
-fn echo(tool: &str) -> Question {
+pub(crate) fn echo(tool: &str) -> Question {
     Question::call(tool, &json!({ "text": "hello" }), "hello")
 }
 
@@ -180,11 +180,11 @@ fn python_server(name: &str) -> anyhow::Result<Server> {
     start_server(&python()?, &[&script(name)?, "http"])
 }
 
-fn rmcp() -> anyhow::Result<PathBuf> {
+pub(crate) fn rmcp() -> anyhow::Result<PathBuf> {
     tools("rmcp/bin/rmcp-echo")
 }
 
-fn python() -> anyhow::Result<PathBuf> {
+pub(crate) fn python() -> anyhow::Result<PathBuf> {
     tools("peers/bin/python")
 }
 
@@ -195,7 +195,7 @@ fn node(server: &str) -> anyhow::Result<[PathBuf; 2]> {
 }
 
 /// Something that setup installs.
-fn tools(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn tools(name: &str) -> anyhow::Result<PathBuf> {
     let path = checkout()?.join(".tools").join(name);
     if !path.exists() {
         bail!("{} is missing; run `cargo xtask bench`", path.display());
@@ -203,7 +203,7 @@ fn tools(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn script(name: &str) -> anyhow::Result<String> {
+pub(crate) fn script(name: &str) -> anyhow::Result<String> {
     Ok(text(&checkout()?.join("bench/peers").join(name)))
 }
 

@@ -71,6 +71,22 @@ pub(crate) fn rate(
     Ok(f64::from(answered) / begun.elapsed().as_secs_f64())
 }
 
+/// How long each answer takes, in microseconds, one question after another.
+pub(crate) fn micros(
+    child: &mut Child,
+    time: Duration,
+    question: &Question,
+) -> anyhow::Result<Vec<f64>> {
+    let begun = Instant::now();
+    let mut micros = Vec::new();
+    while begun.elapsed() < time {
+        let asked = Instant::now();
+        answer(child, question)?;
+        micros.push(asked.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(micros)
+}
+
 /// Milliseconds from before `start` to the end of the answer to a first `question`.
 pub(crate) fn first_answer(
     start: impl FnOnce() -> anyhow::Result<Child>,

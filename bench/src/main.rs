@@ -17,6 +17,7 @@ mod child;
 mod contenders;
 mod files;
 mod gate;
+mod gateway;
 mod http;
 mod jobs;
 mod lines;
@@ -41,12 +42,13 @@ use contenders::{FLOOR, OURS};
 use row::Row;
 
 /// What is measured, by its name, in this order.
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("stdio", stdio::measure),
     ("web", web::measure),
     ("files", files::measure),
     ("start", start::measure),
     ("gate", gate::measure),
+    ("gateway", gateway::measure),
     ("jobs", jobs::measure),
     ("search", search::measure),
     ("vectors", vectors::measure),

@@ -19,6 +19,7 @@ const BUILD: [&str; 9] = [
 pub(crate) fn measure(words: &[String]) -> anyhow::Result<()> {
     setup::ripgrep()?;
     setup::servers()?;
+    setup::gateways()?;
     run(&cargo(), &BUILD)?;
     let bench = checkout().join("target/release/bench").display().to_string();
     let into = checkout().join("docs/reference").display().to_string();

@@ -33,9 +33,8 @@ cargo xtask WORD
   setup                install what the tests need, into .tools
   bench [--quick] [SECTION...]
                        measure against the floors and others' servers, in one run, and print the
-                       tables; a whole run is kept in docs/reference. Sections: stdio web files
-                       start gate jobs search vectors scale
-                       in docs/reference (not with --quick)
+                       tables; a whole run is kept in docs/reference (not with --quick).
+                       Sections: stdio web files start gate gateway jobs search vectors scale
   count [--keep]       count the instructions of a request between its bytes and the answer's,
                        and fail where they are 5 % more than is kept; --keep keeps them
   chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]

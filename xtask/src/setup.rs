@@ -100,6 +100,13 @@ pub(crate) fn servers() -> anyhow::Result<()> {
     installed("rust-mcp-filesystem", RUST_FILESYSTEM)
 }
 
+/// The gateways of others that the benchmark measures beside.
+pub(crate) fn gateways() -> anyhow::Result<()> {
+    npm("gateways", "bench/peers/gateways", "the gateways in TypeScript")?;
+    let wanted = checkout().join("bench/peers/gateways/requirements.txt");
+    environment("gateways-python", &wanted, "the gateways in Python")
+}
+
 /// ripgrep's own binary, to be compared with.
 pub(crate) fn ripgrep() -> anyhow::Result<()> {
     installed("rg", RIPGREP)

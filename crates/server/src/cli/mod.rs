@@ -123,7 +123,6 @@ struct Folder {
 }
 
 impl Folder {
-    /// The settings to call tools under.
     /// Has `workspace`, of the folder `root` under `config`, take over other upstreams while it
     /// runs.
     fn follow(&self, workspace: &Workspace, root: &Path, config: &Config) -> Hold {
