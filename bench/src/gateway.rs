@@ -5,7 +5,6 @@ mod contenders;
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use serde_json::{Value, json};
 use toolgate_host::{SchemaFile, SchemaFiles, SchemaRegistry, Shared};
 

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::question::{Question, shown};
+use crate::timer::Timer;
 
 /// What is sent with each request to one server.
 #[derive(Clone)]
@@ -209,6 +210,7 @@ pub(crate) fn load(
             let first = apart.map_or(begun, |apart| {
                 begun + apart.mul_f64(f64::from(number) / f64::from(connections))
             });
+            let timer = Timer::new()?;
             tasks.push(tokio::spawn(async move {
                 let (mut micros, mut due) = (Vec::new(), first);
                 while begun.elapsed() < time {
@@ -217,7 +219,7 @@ pub(crate) fn load(
                         // Who is late because the answer before was late has waited since it was
                         // due; that a timer is late is no server's fault.
                         if asked < due {
-                            tokio::time::sleep_until(due.into()).await;
+                            timer.sleep(due - asked).await?;
                             asked = Instant::now();
                         } else {
                             asked = due;

@@ -30,6 +30,7 @@ mod search;
 mod sockets;
 mod start;
 mod stdio;
+mod timer;
 mod vectors;
 mod web;
 
@@ -79,7 +80,7 @@ impl Run {
         unit: &'static str,
         all: &mut [T],
         name: impl Fn(&T) -> &'static str,
-        once: impl Fn(&mut T) -> anyhow::Result<f64>,
+        mut once: impl FnMut(&mut T) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Row> {
         eprintln!("measuring: {what}");
         let mut came: Vec<_> = all.iter().map(|it| (name(it), Vec::new())).collect();
