@@ -198,33 +198,27 @@ pub(crate) fn load(
 ) -> anyhow::Result<Came> {
     runtime()?.block_on(async {
         let begun = Instant::now();
+        let mut timers = paced(pace, connections, begun, time).into_iter();
         let mut tasks = Vec::new();
         for number in 0..connections {
             let mut connection = Connection::open(&headers.address).await?;
             let request = headers.post(&question.body(&format!("\"{number}\"")));
             let question = question.clone();
-            let apart = match pace {
-                Pace::Busy => None,
-                Pace::Rate(rate) => Some(Duration::from_secs_f64(f64::from(connections) / rate)),
-            };
-            let first = apart.map_or(begun, |apart| {
-                begun + apart.mul_f64(f64::from(number) / f64::from(connections))
-            });
-            let timer = Timer::new()?;
+            let mut paced = timers.next();
             tasks.push(tokio::spawn(async move {
-                let (mut micros, mut due) = (Vec::new(), first);
+                let mut micros = Vec::new();
                 while begun.elapsed() < time {
                     let mut asked = Instant::now();
-                    if let Some(apart) = apart {
+                    if let Some((due, apart, timer)) = &mut paced {
                         // Who is late because the answer before was late has waited since it was
                         // due; that a timer is late is no server's fault.
-                        if asked < due {
-                            timer.sleep(due - asked).await?;
+                        if asked < *due {
+                            timer.wait_until(*due).await;
                             asked = Instant::now();
                         } else {
-                            asked = due;
+                            asked = *due;
                         }
-                        due += apart;
+                        *due += *apart;
                     }
                     connection.ask(&request, &question).await?;
                     micros.push(asked.elapsed().as_secs_f64() * 1e6);
@@ -241,6 +235,22 @@ pub(crate) fn load(
         ensure!(!micros.is_empty(), "nothing was answered");
         Ok(Came { rate, micros })
     })
+}
+
+/// For each connection when it asks first, how far apart it asks, and what tells it; none where
+/// each asks as soon as it can.
+fn paced(
+    pace: Pace,
+    connections: u8,
+    begun: Instant,
+    time: Duration,
+) -> Vec<(Instant, Duration, Timer)> {
+    let Pace::Rate(rate) = pace else { return Vec::new() };
+    let apart = Duration::from_secs_f64(f64::from(connections) / rate);
+    let first = |number| begun + apart.mul_f64(f64::from(number) / f64::from(connections));
+    let firsts: Vec<_> = (0..connections).map(first).collect();
+    let timers = Timer::start(&firsts, apart, begun + time);
+    firsts.into_iter().zip(timers).map(|(first, timer)| (first, apart, timer)).collect()
 }
 
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {

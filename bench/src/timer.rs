@@ -1,40 +1,42 @@
-//! A timer of the kernel's, which is late by microseconds: tokio's are by a millisecond, in which
-//! all that fall due come at once.
+//! A timer that is late by microseconds: tokio's are by a millisecond, in which all that fall due
+//! come at once.
 
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rustix::io::read;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
 
-pub(crate) struct Timer(AsyncFd<OwnedFd>);
+/// Tells somebody when it is time, again and again, from a thread of its own.
+pub(crate) struct Timer(Arc<Notify>);
 
 impl Timer {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
+    /// As many as there are `firsts`: each tells first then, and each `apart` after that, until
+    /// `end` and once more.
+    pub(crate) fn start(firsts: &[Instant], apart: Duration, end: Instant) -> Vec<Self> {
+        let tell: Vec<_> = firsts.iter().map(|&first| (first, Arc::new(Notify::new()))).collect();
+        let timers = tell.iter().map(|(_, told)| Self(told.clone())).collect();
+        std::thread::spawn(move || {
+            let mut tell = tell;
+            loop {
+                for (due, told) in &mut tell {
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    told.notify_one();
+                    *due += apart;
+                }
+                // Whoever waits beyond the end waits for the next time after it.
+                if tell.iter().all(|(due, _)| *due > end + apart) {
+                    return;
+                }
+            }
+        });
+        timers
     }
 
-    pub(crate) async fn sleep(&self, lasting: Duration) -> anyhow::Result<()> {
-        let it_value = Timespec {
-            tv_sec: i64::try_from(lasting.as_secs())?,
-            // Nothing at all would be no timer.
-            tv_nsec: i64::from(lasting.subsec_nanos().max(1)),
-        };
-        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = Itimerspec { it_interval, it_value };
-        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)?;
-        loop {
-            let mut ready = self.0.readable().await?;
-            let mut times = [0; 8];
-            match ready.try_io(|timer| Ok(read(timer, &mut times)?)) {
-                Ok(read) => return Ok(read.map(drop)?),
-                Err(_would_block) => {}
-            }
+    /// Waits until it is `due`, which is a time that is told.
+    pub(crate) async fn wait_until(&self, due: Instant) {
+        // It may have been told before while nobody waited.
+        while Instant::now() < due {
+            self.0.notified().await;
         }
     }
 }
