@@ -180,7 +180,7 @@ fn python_server(name: &str) -> anyhow::Result<Server> {
     start_server(&python()?, &[&script(name)?, "http"])
 }
 
-pub(crate) fn rmcp() -> anyhow::Result<PathBuf> {
+fn rmcp() -> anyhow::Result<PathBuf> {
     tools("rmcp/bin/rmcp-echo")
 }
 

@@ -1,5 +1,5 @@
 //! What a gateway adds to a call of the server behind it, beside other gateways before the same
-//! server: rmcp's, which adds the least of its own.
+//! server, which does nothing but answer.
 
 mod contenders;
 

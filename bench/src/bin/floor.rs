@@ -3,7 +3,8 @@
 //! `floor canned` reads what has come and writes a canned answer for each line of it; `floor lines`
 //! does the same as tokio's lines do; `floor stdio FILE` opens and reads FILE for each line and
 //! writes a canned frame around it; `floor list FOLDER` does so with the names, kinds, sizes and
-//! times of what is in FOLDER; `floor http` answers every POST with a canned body.
+//! times of what is in FOLDER; `floor http` answers every POST with a canned body. What gateways are
+//! put before is `floor mcp` and `floor mcp-http`: MCP's least, over pipes and over HTTP.
 #![allow(clippy::disallowed_methods, clippy::print_stderr, reason = "a floor is bare by intent")]
 
 use std::fs::{self, File};
@@ -11,8 +12,13 @@ use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::MetadataExt;
 
 use axum::Router;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
 use axum::routing::post;
 use memchr::memchr;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 /// What stands before the text of an answer whose id is written, and behind it.
@@ -27,12 +33,60 @@ fn main() -> anyhow::Result<()> {
         ["stdio", file] => stdio(|out| Ok(File::open(file)?.read_to_end(out).map(drop)?)),
         ["list", folder] => stdio(|out| list(folder, out)),
         ["http"] => http(),
-        _ => anyhow::bail!("floor canned | lines | stdio FILE | list FOLDER | http"),
+        ["mcp"] => mcp(),
+        ["mcp-http"] => mcp_http(),
+        _ => {
+            anyhow::bail!("floor canned | lines | stdio FILE | list FOLDER | http | mcp | mcp-http")
+        }
     }
 }
 
 /// Answers `hello` to all that one read brings with one write.
 fn canned() -> anyhow::Result<()> {
+    piped(|line, answers| answer(line, b"hello", answers))
+}
+
+/// The same of whoever speaks MCP.
+fn mcp() -> anyhow::Result<()> {
+    piped(|line, answers| {
+        if let Some(said) = told(line) {
+            answers.extend_from_slice(said.as_bytes());
+            answers.push(b'\n');
+        }
+    })
+}
+
+/// The least that a server of MCP with the tool `echo` says to `request`; nothing to what is only
+/// said.
+fn told(request: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Request<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+        method: Option<&'a str>,
+    }
+    let Request { id, method } = serde_json::from_slice(request).ok()?;
+    let id = id?;
+    let result = match method? {
+        "tools/call" => r#"{"content":[{"type":"text","text":"hello"}],"isError":false}"#,
+        "initialize" => {
+            r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"floor","version":"0"}}"#
+        }
+        "tools/list" => {
+            r#"{"tools":[{"name":"echo","description":"Says back what it is told.","inputSchema":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}}]}"#
+        }
+        "ping" => "{}",
+        _ => {
+            return Some(format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"unknown"}}}}"#
+            ));
+        }
+    };
+    Some(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+}
+
+/// Answers all lines that one read brings with one write.
+fn piped(answer: impl Fn(&[u8], &mut Vec<u8>)) -> anyhow::Result<()> {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
     let (mut buffer, mut filled) = (vec![0; 64 << 10], 0);
     let mut answers = Vec::new();
@@ -44,7 +98,7 @@ fn canned() -> anyhow::Result<()> {
         filled += read;
         let mut done = 0;
         while let Some(length) = memchr(b'\n', &buffer[done..filled]) {
-            answer(&buffer[done..done + length], b"hello", &mut answers);
+            answer(&buffer[done..done + length], &mut answers);
             done += length + 1;
         }
         buffer.copy_within(done..filled, 0);
@@ -121,6 +175,21 @@ async fn http() -> anyhow::Result<()> {
     const BODY: &str = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hello"}],"isError":false}}"#;
     let json = [("content-type", "application/json")];
     let app = Router::new().route("/mcp", post(move || async move { (json, BODY) }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    eprintln!("serving at http://{}/mcp", listener.local_addr()?);
+    Ok(axum::serve(listener, app).await?)
+}
+
+#[tokio::main]
+async fn mcp_http() -> anyhow::Result<()> {
+    let json = [("content-type", "application/json")];
+    let post = post(move |body: Bytes| async move {
+        match told(&body) {
+            Some(said) => (json, said).into_response(),
+            None => StatusCode::ACCEPTED.into_response(),
+        }
+    });
+    let app = Router::new().route("/mcp", post);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
     Ok(axum::serve(listener, app).await?)

@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::child::{Child, Server, listening, start_server};
-use crate::contenders::{FASTMCP, OURS, Piped, echo, python, rmcp, script, tools};
+use crate::contenders::{FASTMCP, FLOOR, OURS, Piped, echo, python, script, tools};
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, runtime};
 use crate::question::Question;
@@ -39,18 +39,18 @@ pub(super) struct Gateway {
 
 /// The server behind, asked over its pipes.
 pub(super) fn direct_pipes() -> anyhow::Result<Piped> {
-    Piped::start("rmcp", &rmcp()?, &["stdio"], echo("echo"))
+    Piped::start(FLOOR, &program("floor")?, &["mcp"], echo("echo"))
 }
 
 /// The server behind, asked over HTTP.
 pub(super) fn direct_http() -> anyhow::Result<Gateway> {
-    Gateway::of("rmcp", start_server(&rmcp()?, &["sessions"])?, "echo")
+    Gateway::of(FLOOR, behind_http()?, "echo")
 }
 
 /// toolgate first.
 pub(super) fn before_pipes() -> anyhow::Result<Vec<Gateway>> {
-    let behind = text(&rmcp()?);
-    let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &behind, "stdio"].map(str::to_owned);
+    let behind = text(&program("floor")?);
+    let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &behind, "mcp"].map(str::to_owned);
     let fastmcp = fastmcp.each_ref().map(String::as_str);
     Ok(vec![
         ours()?,
@@ -63,15 +63,14 @@ pub(super) fn before_pipes() -> anyhow::Result<Vec<Gateway>> {
 
 /// toolgate first.
 pub(super) fn before_http() -> anyhow::Result<Vec<Gateway>> {
-    let behind = || start_server(&rmcp()?, &["sessions"]);
     let url = |behind: &Server| format!("http://{}/mcp", behind.address);
-    let first = behind()?;
+    let first = behind_http()?;
     let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.before(first);
-    let second = behind()?;
+    let second = behind_http()?;
     let words = [&*script("fastmcp_proxy.py")?, "http", &url(&second)].map(str::to_owned);
     let words = words.each_ref().map(String::as_str);
     let fastmcp = Gateway::of(FASTMCP, start_server(&python()?, &words)?, "echo")?.before(second);
-    let third = behind()?;
+    let third = behind_http()?;
     let contextforge = contextforge(&url(&third))?.before(third);
     Ok(vec![ours, fastmcp, contextforge])
 }
@@ -92,9 +91,14 @@ impl Gateway {
     }
 }
 
-/// toolgate before rmcp's server over pipes.
+/// The server behind, over HTTP.
+fn behind_http() -> anyhow::Result<Server> {
+    start_server(&program("floor")?, &["mcp-http"])
+}
+
+/// toolgate before the server over pipes.
 pub(super) fn ours() -> anyhow::Result<Gateway> {
-    toolgate(&format!("command = [\"{}\", \"stdio\"]", text(&rmcp()?)))
+    toolgate(&format!("command = [\"{}\", \"mcp\"]", text(&program("floor")?)))
 }
 
 /// toolgate before what `at` says.
@@ -110,7 +114,7 @@ fn toolgate(at: &str) -> anyhow::Result<Gateway> {
 fn supergateway(behind: &str) -> anyhow::Result<Gateway> {
     let module = "gateways/node_modules/supergateway/dist/index.js";
     let (port, at) = place()?;
-    let behind = format!("'{behind}' stdio");
+    let behind = format!("'{behind}' mcp");
     let ways = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none"];
     let words = [&[&*text(&tools(module)?), "--stdio", &behind, "--port", &port], &ways[..]];
     let child = Child::quiet(&node()?, &words.concat())?;
@@ -121,7 +125,7 @@ fn npm(behind: &str) -> anyhow::Result<Gateway> {
     let module = text(&tools("gateways/node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs")?);
     let (port, at) = place()?;
     // Its store of events makes each call take twice as long.
-    let ways = ["--server", "stream", "--no-eventStore", "--", behind, "stdio"];
+    let ways = ["--server", "stream", "--no-eventStore", "--", behind, "mcp"];
     let words = [&[&*module, "--host", "127.0.0.1", "--port", &port], &ways[..]];
     Gateway::of(NPM, listening(Child::quiet(&node()?, &words.concat())?, at)?, "echo")
 }
@@ -129,7 +133,7 @@ fn npm(behind: &str) -> anyhow::Result<Gateway> {
 fn pypi(behind: &str) -> anyhow::Result<Gateway> {
     let (port, at) = place()?;
     let words = ["--host", "127.0.0.1", "--port", &port, "--log-level", "ERROR", "--"];
-    let words = [&words[..], &[behind, "stdio"]].concat();
+    let words = [&words[..], &[behind, "mcp"]].concat();
     let child = Child::quiet(&tools("gateways-python/bin/mcp-proxy")?, &words)?;
     Gateway::of(PYPI, listening(child, at)?, "echo")
 }
