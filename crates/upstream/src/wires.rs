@@ -4,6 +4,7 @@ pub(crate) mod events;
 pub(crate) mod site;
 pub(crate) mod http;
 mod in_flight;
+mod pen;
 pub(crate) mod lines;
 pub(crate) mod pool;
 pub(crate) mod sse;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::pen::Pen;
 use super::talk::{Ear, Talk, until};
 use crate::wire::Hears;
 use crate::world::Started;
@@ -19,27 +20,32 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 pub(crate) fn open(started: Started, bytes_max: usize, hears: Arc<dyn Hears>) -> Talk {
     let Started { input, output, errors, hold } = started;
     let (talk, lines, ends) = Talk::begin(hears, hold);
+    let pen = Arc::new(Pen::new(input));
+    let talk = talk.written_by(pen.clone());
     let errors = tokio::spawn(listened(errors, talk.ear()));
-    tokio::spawn(until(ends.clone(), written(input, lines, talk.ear())));
+    tokio::spawn(until(ends.clone(), written(pen, lines, talk.ear())));
     tokio::spawn(until(ends, read(output, bytes_max, talk.ear(), errors)));
     talk
 }
 
-async fn written(mut input: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<Bytes>, ear: Ear) {
-    while let Some(line) = lines.recv().await {
-        let mut said = line.to_vec();
-        said.push(b'\n');
-        // What waits goes with it, at the price of one system call.
-        while said.len() < 64 << 10 {
-            let Ok(line) = lines.try_recv() else { break };
-            said.extend_from_slice(&line);
-            said.push(b'\n');
+/// Writes the lines that whoever says them could not write at once.
+async fn written(pen: Arc<Pen>, mut lines: mpsc::Receiver<Bytes>, ear: Ear) {
+    loop {
+        tokio::select! {
+            line = lines.recv() => match line {
+                Some(line) => pen.takes(&line),
+                None => return,
+            },
+            () = pen.is_left() => {}
         }
-        let wrote = async {
-            input.write_all(&said).await?;
-            input.flush().await
-        };
-        if let Err(err) = wrote.await {
+        // What waits goes with it, at the price of one system call.
+        let mut more = 0;
+        while more < 64 << 10 {
+            let Ok(line) = lines.try_recv() else { break };
+            more += line.len();
+            pen.takes(&line);
+        }
+        if let Err(err) = pen.writes_all().await {
             return ear.shared.end(format!("it does not read: {err}"));
         }
     }

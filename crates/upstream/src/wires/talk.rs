@@ -10,6 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, Hold};
 
 use super::in_flight::InFlight;
+use super::pen::Pen;
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
@@ -23,7 +24,7 @@ const LAST_WORDS: usize = 2048;
 /// A conversation in which answers find their questions by number, whatever carries it.
 pub(crate) struct Talk {
     shared: Arc<Shared>,
-    out: mpsc::Sender<Bytes>,
+    out: Way,
     _ends: DropGuard,
     /// What carries it lives as long as this.
     _hold: Hold,
@@ -82,8 +83,15 @@ impl Talk {
         });
         let (out, messages) = mpsc::channel(WAITING);
         let ends = CancellationToken::new();
+        let out = Way { queue: out, pen: None };
         let talk = Self { shared, out, _ends: ends.clone().drop_guard(), _hold: hold };
         (talk, messages, ends)
+    }
+
+    /// The same, where `pen` writes what does not have to wait.
+    pub(super) fn written_by(mut self, pen: Arc<Pen>) -> Self {
+        self.out.pen = Some(pen);
+        self
     }
 
     /// What carries it tells what comes to this.
@@ -96,7 +104,44 @@ impl Talk {
 #[derive(Clone)]
 pub(crate) struct Ear {
     pub(crate) shared: Arc<Shared>,
-    out: mpsc::Sender<Bytes>,
+    out: Way,
+}
+
+/// The way out: a queue, which whoever carries the conversation writes from, and a pen for what
+/// finds nothing before it.
+#[derive(Clone)]
+struct Way {
+    queue: mpsc::Sender<Bytes>,
+    pen: Option<Arc<Pen>>,
+}
+
+/// Nobody writes any more.
+struct Closed;
+
+impl Way {
+    async fn say(&self, message: Bytes) -> Result<(), Closed> {
+        if self.pen.as_ref().is_some_and(|pen| !self.queue.is_closed() && pen.writes(&message)) {
+            return Ok(());
+        }
+        let place = self.queue.reserve().await.map_err(|_| Closed)?;
+        self.waits();
+        place.send(message);
+        Ok(())
+    }
+
+    /// The same, unless too much waits already.
+    fn say_now(&self, message: Bytes) {
+        if let Ok(place) = self.queue.try_reserve() {
+            self.waits();
+            place.send(message);
+        }
+    }
+
+    fn waits(&self) {
+        if let Some(pen) = &self.pen {
+            pen.waits();
+        }
+    }
 }
 
 impl Shared {
@@ -173,7 +218,7 @@ impl Ear {
                     shared.in_flight.is_asked(&method);
                     let Ok(place) = shared.questions.clone().try_acquire_owned() else {
                         let busy = RpcError::new(-32603, "too much is asked at once");
-                        let _ = out.try_send(message::answered(&id, Err(busy)));
+                        out.say_now(message::answered(&id, Err(busy)));
                         continue;
                     };
                     let (shared, out) = (shared.clone(), out.clone());
@@ -185,7 +230,7 @@ impl Ear {
                                 () = shared.gone.cancelled() => return,
                             },
                         };
-                        let _ = out.send(message::answered(&id, outcome)).await;
+                        let _ = out.say(message::answered(&id, outcome)).await;
                         drop(place);
                     });
                 }
@@ -208,7 +253,7 @@ impl Drop for Waiting<'_> {
             let reason = "nobody waits for the answer any more";
             let params = serde_json::json!({ "requestId": self.id, "reason": reason });
             let said = message::written(None, "notifications/cancelled", &params);
-            let _ = self.talk.out.try_send(said);
+            self.talk.out.say_now(said);
         }
     }
 }
@@ -229,15 +274,15 @@ impl Wire for Talk {
             if self.shared.gone.is_cancelled() {
                 return Err(Trouble::NotSent(gone()));
             }
-            self.out.send(message.body).await.map_err(|_| Trouble::NotSent(gone()))?;
+            self.out.say(message.body).await.map_err(|Closed| Trouble::NotSent(gone()))?;
             answered.await.unwrap_or_else(|_| Err(Trouble::Lost(gone())))
         })
     }
 
     fn say(&self, message: Sent) -> BoxFuture<'_, Result<(), Trouble>> {
         Box::pin(async move {
-            let sent = self.out.send(message.body).await;
-            sent.map_err(|_| Trouble::NotSent(self.shared.why()))
+            let said = self.out.say(message.body).await;
+            said.map_err(|Closed| Trouble::NotSent(self.shared.why()))
         })
     }
 
