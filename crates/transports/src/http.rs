@@ -6,6 +6,7 @@ mod door;
 mod heads;
 mod occupancy;
 mod patience;
+mod quiet;
 mod room;
 mod seats;
 mod secure;
@@ -41,6 +42,7 @@ use heads::Heeded;
 pub(crate) use heads::check as check_heads;
 pub use occupancy::Occupancy;
 pub(crate) use patience::Patient;
+use quiet::Quiet;
 use seats::Lasting;
 pub use secure::Entrance;
 use secure::{Secure, Wire};
@@ -326,11 +328,12 @@ async fn serve_requests(
         .max_buf_size(64 << 10)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
+    let connection = std::pin::pin!(connection);
+    let mut connection = Quiet::new(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = shutdown.cancelled() => {
-            connection.as_mut().graceful_shutdown();
+            connection.future.as_mut().graceful_shutdown();
             connection.await
         }
     };

@@ -1,5 +1,6 @@
 //! What connections are made of: a wire is a file and a line here.
 
+mod brisk;
 pub(crate) mod events;
 pub(crate) mod site;
 pub(crate) mod http;

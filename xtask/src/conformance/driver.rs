@@ -92,16 +92,16 @@ impl Person {
             }
             eprintln!("{tool}: {answer}");
         }
-        let listed = session.ask("resources/list", json!({}))?;
+        let listed = session.ask("resources/list", &json!({}))?;
         for resource in listed["result"]["resources"].as_array().into_iter().flatten() {
             let uri = resource["uri"].as_str().unwrap_or_default();
             if !uri.starts_with("toolgate") && !uri.starts_with("file:") {
-                session.ask("resources/read", json!({ "uri": uri }))?;
+                session.ask("resources/read", &json!({ "uri": uri }))?;
             }
         }
-        let listed = session.ask("prompts/list", json!({}))?;
+        let listed = session.ask("prompts/list", &json!({}))?;
         for prompt in listed["result"]["prompts"].as_array().into_iter().flatten() {
-            session.ask("prompts/get", json!({ "name": prompt["name"] }))?;
+            session.ask("prompts/get", &json!({ "name": prompt["name"] }))?;
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Session {
         let capabilities = json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} });
         session.ask(
             "initialize",
-            json!({
+            &json!({
                 "protocolVersion": "2025-11-25",
                 "capabilities": capabilities,
                 "clientInfo": { "name": "a person", "version": "1" },
@@ -246,7 +246,7 @@ impl Session {
         let (mut tools, mut cursor) = (Vec::new(), Value::Null);
         loop {
             let params = if cursor.is_null() { json!({}) } else { json!({ "cursor": cursor }) };
-            let listed = self.ask("tools/list", params)?;
+            let listed = self.ask("tools/list", &params)?;
             let page = listed["result"]["tools"].as_array().cloned().unwrap_or_default();
             tools.extend(page.into_iter().filter(|tool| {
                 let name = tool["name"].as_str().unwrap_or_default();
@@ -260,11 +260,11 @@ impl Session {
     }
 
     fn call(&mut self, tool: &str, arguments: &Value) -> anyhow::Result<Value> {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+        self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
     /// Asks, and answers what is asked meanwhile.
-    fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
+    fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.next += 1;
         let id = self.next;
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;

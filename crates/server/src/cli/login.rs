@@ -107,6 +107,7 @@ pub(super) fn log_out(args: &Out) -> anyhow::Result<ExitCode> {
 }
 
 /// Shows `page` to whoever sits before this machine, if it has a way to.
+#[allow(clippy::disallowed_methods, reason = "the person's own browser, as they name it")]
 fn open(page: &str) {
     let named = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
     let usual = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };

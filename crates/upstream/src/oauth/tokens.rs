@@ -1,6 +1,6 @@
 //! Tokens, and as whom they are asked for.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -139,7 +139,7 @@ impl Tokens {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
 
 /// Why there is no token.

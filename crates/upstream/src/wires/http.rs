@@ -16,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{Era, Revision};
 
+use super::brisk::Brisk;
 use super::events::{Event, Events};
 use super::in_flight::InFlight;
 use super::pool::{Giving, Pool};
@@ -41,6 +42,7 @@ struct Endpoint {
     hears: Arc<dyn Hears>,
     /// What is heard on a stream of no request is for these.
     in_flight: Arc<InFlight<()>>,
+    brisk: Brisk,
     session: RwLock<Option<HeaderValue>>,
     revision: RwLock<Option<&'static Revision>>,
     gone: CancellationToken,
@@ -60,10 +62,20 @@ impl Http {
         let ends = gone.clone().drop_guard();
         let pool = Pool::new(site.world.clone(), place);
         let (session, revision) = (RwLock::default(), RwLock::default());
-        let in_flight = Arc::new(InFlight::new(hears.clone()));
+        let (in_flight, brisk) = (Arc::new(InFlight::new(hears.clone())), Brisk::new());
         let headers = said;
-        let endpoint =
-            Endpoint { site, pool, path, headers, hears, in_flight, session, revision, gone };
+        let endpoint = Endpoint {
+            site,
+            pool,
+            path,
+            headers,
+            hears,
+            in_flight,
+            brisk,
+            session,
+            revision,
+            gone,
+        };
         Ok(Self(Arc::new(endpoint), ends))
     }
 }
@@ -469,7 +481,8 @@ impl Wire for Http {
                 (message.id.unwrap_or_default(), message.method != "initialize");
             self.0.in_flight.begin(id, hears.clone(), ());
             let mut waiting = Waiting { endpoint: self.0.clone(), id, cancellable };
-            let outcome = self.0.exchange(message, hears).await;
+            let alone = self.0.in_flight.is_alone();
+            let outcome = self.0.brisk.wait(alone, self.0.exchange(message, hears)).await;
             waiting.cancellable = false;
             outcome
         })

@@ -12,19 +12,22 @@ use crate::wire::Hears;
 
 /// Requests in flight by their ids, each with what else is to be known of it.
 pub(super) struct InFlight<T> {
-    all: Mutex<HashMap<u64, (Arc<dyn Hears>, T)>>,
+    all: Mutex<All<T>>,
     /// What nobody waits for any more and may still be worked at.
     abandoned: Mutex<HashSet<u64>>,
     /// Who hears what belongs to no request.
     hears: Arc<dyn Hears>,
 }
 
+/// By id, who hears what is said beside its answer.
+type All<T> = HashMap<u64, (Arc<dyn Hears>, T)>;
+
 impl<T> InFlight<T> {
     pub(super) fn new(hears: Arc<dyn Hears>) -> Self {
         Self { all: Mutex::default(), abandoned: Mutex::default(), hears }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, (Arc<dyn Hears>, T)>> {
+    fn all(&self) -> MutexGuard<'_, All<T>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -39,6 +42,11 @@ impl<T> InFlight<T> {
     /// It has its answer, or nobody waits for one any more.
     pub(super) fn end(&self, id: u64) -> Option<T> {
         self.all().remove(&id).map(|(_, more)| more)
+    }
+
+    /// Whether there is one alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.all().len() == 1
     }
 
     pub(super) fn end_all(&self) -> Vec<T> {

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, Hold};
 
+use super::brisk::Brisk;
 use super::in_flight::InFlight;
 use super::pen::Pen;
 use crate::message::{self, Message, RpcError};
@@ -33,6 +34,7 @@ pub(crate) struct Talk {
 /// What both directions of a conversation know.
 pub(crate) struct Shared {
     in_flight: Arc<InFlight<Answer>>,
+    brisk: Brisk,
     gone: CancellationToken,
     why: Mutex<String>,
     last_words: Mutex<Vec<u8>>,
@@ -76,6 +78,7 @@ impl Talk {
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
         let shared = Arc::new(Shared {
             in_flight: Arc::new(InFlight::new(hears)),
+            brisk: Brisk::new(),
             gone: CancellationToken::new(),
             why: Mutex::default(),
             last_words: Mutex::default(),
@@ -275,7 +278,12 @@ impl Wire for Talk {
                 return Err(Trouble::NotSent(gone()));
             }
             self.out.say(message.body).await.map_err(|Closed| Trouble::NotSent(gone()))?;
-            answered.await.unwrap_or_else(|_| Err(Trouble::Lost(gone())))
+            let alone = self.shared.in_flight.is_alone();
+            self.shared
+                .brisk
+                .wait(alone, answered)
+                .await
+                .unwrap_or_else(|_| Err(Trouble::Lost(gone())))
         })
     }
 
