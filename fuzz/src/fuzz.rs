@@ -17,6 +17,7 @@ use toolgate_dialects::fuzzing as dialects;
 use toolgate_host::fuzzing as host;
 use toolgate_toolsets::fuzzing as toolsets;
 use toolgate_transports::fuzzing as transports;
+use toolgate_upstream::fuzzing as upstream;
 
 type Target = fn(&[u8]);
 
@@ -50,6 +51,11 @@ const TARGETS: &[(&str, Target)] = &[
     ("tokens", server::tokens),
     ("key_sets", server::key_sets),
     ("event_ids", server::event_ids),
+    ("upstream_messages", upstream::upstream_messages),
+    ("upstream_events", upstream::upstream_events),
+    ("challenges", upstream::challenges),
+    ("lock", upstream::lock),
+    ("pins", upstream::pins),
 ];
 
 static TARGET: OnceLock<Target> = OnceLock::new();

@@ -49,6 +49,25 @@ def huge(request):
     text(request, "x" * (3 << 20))
 
 
+def tell(request):
+    send({"jsonrpc": "2.0", "method": "notifications/message",
+          "params": {"level": "warning", "logger": "parts", "data": {"left": [3, "of 7"]}}})
+    text(request, "told")
+
+
+def gibibyte(request):
+    whole = json.dumps({"jsonrpc": "2.0", "id": request["id"],
+                        "result": {"content": [{"type": "text", "text": "@"}]}})
+    before, after = whole.encode().split(b"@")
+    with LOCK:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(before)
+        for _ in range(1024):
+            sys.stdout.buffer.write(b"x" * (1 << 20))
+        sys.stdout.buffer.write(after + b"\n")
+        sys.stdout.buffer.flush()
+
+
 def flood(request):
     for at in range(20000):
         send({"jsonrpc": "2.0", "method": "notifications/progress",
@@ -98,7 +117,7 @@ def turn(request):
 
 TOOLS = {
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
-    "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "flood": flood,
+    "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "tell": tell, "gibibyte": gibibyte, "flood": flood,
     "die": die, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "children": children,
     "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn,
 }
@@ -121,7 +140,7 @@ def main():
         method = request.get("method")
         if method == "initialize":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
-                "protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}},
+                "protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}, "logging": {}},
                 "serverInfo": {"name": "odd", "version": "1"}}})
         elif method == "tools/list":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
@@ -134,6 +153,9 @@ def main():
             name = request["params"]["name"]
             note(f"call {name}")
             threading.Thread(target=TOOLS[name], args=(request,), daemon=True).start()
+        elif method == "logging/setLevel":
+            note(f"level {request['params']['level']}")
+            send({"jsonrpc": "2.0", "id": request["id"], "result": {}})
         elif method == "notifications/cancelled":
             note(f"cancelled {request['params']['requestId']}")
         elif "id" in request and method:

@@ -198,7 +198,7 @@ impl Ctx {
 
     /// Says something to whoever watches the call.
     pub fn log(&self, level: Level, message: impl Into<String>) {
-        self.events.send(Event::Log { level, message: message.into() });
+        self.events.send(Event::log(level, message));
     }
 }
 
@@ -225,13 +225,30 @@ pub enum Event {
     Log {
         /// How serious.
         level: Level,
-        /// What.
-        message: String,
+        /// Which part of a server says so, where another than this one does.
+        logger: Option<String>,
+        /// What: a text, mostly.
+        data: Value,
     },
     /// A file that the work left.
     Left(LeftFile),
     /// The connection may go; whoever called comes back for the answer.
     LetGo,
+}
+
+impl Event {
+    /// A line of this server's.
+    pub fn log(level: Level, message: impl Into<String>) -> Self {
+        Self::Log { level, logger: None, data: Value::String(message.into()) }
+    }
+}
+
+/// The `data` of a line for whoever watches, as a line.
+pub fn line_of(data: &Value) -> Cow<'_, str> {
+    match data {
+        Value::String(text) => Cow::Borrowed(text),
+        other => Cow::Owned(other.to_string()),
+    }
 }
 
 fn no_answer(key: &str) -> ToolError {
@@ -274,27 +291,40 @@ pub enum Level {
 
 /// Where a call's events go. It never waits: who cannot keep up misses events, not results.
 #[derive(Clone, Default)]
-pub struct EventSink(Option<Arc<dyn Fn(Event) + Send + Sync>>);
+pub struct EventSink {
+    take: Option<Arc<dyn Fn(Event) + Send + Sync>>,
+    lines: Option<Level>,
+}
 
 impl EventSink {
     /// A sink that gives each event to `take`, which must not block.
     pub fn new(take: impl Fn(Event) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(take)))
+        Self { take: Some(Arc::new(take)), lines: None }
+    }
+
+    /// The same, to which lines of the level `least` and graver are of use.
+    pub fn for_lines(self, least: Option<Level>) -> Self {
+        Self { lines: least, ..self }
     }
 
     /// A sink nobody listens at.
     pub fn none() -> Self {
-        Self(None)
+        Self::default()
+    }
+
+    /// The least level of a line that is of use to whoever listens; none where no line is.
+    pub fn lines(&self) -> Option<Level> {
+        self.lines
     }
 
     /// Whether anybody listens: a tool may skip work that only makes events.
     pub fn is_watched(&self) -> bool {
-        self.0.is_some()
+        self.take.is_some()
     }
 
     /// Passes `event` on.
     pub fn send(&self, event: Event) {
-        if let Some(take) = &self.0 {
+        if let Some(take) = &self.take {
             take(event);
         }
     }

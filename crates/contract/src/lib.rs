@@ -26,7 +26,9 @@ pub use asking::{
     AskNow, Askable, Asker, Choice, ClientRoot, Given, Kind, Question, Questions, Said, Sampled,
     Sampling, Told,
 };
-pub use call::{Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace};
+pub use call::{
+    Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace, line_of,
+};
 pub use caller::{Bearer, Caller, CallerKind};
 pub use change::{Change, Changes, Interest};
 pub use content::{Blob, Content, Icon, Meant, Media, Role, Shape};

@@ -136,7 +136,7 @@ fn replies(ask: &Ask) -> Vec<Reply> {
         Err(CallError::Failed { message: odd.to_owned(), cause: String::new() }),
     ];
     let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.to_owned()) };
-    let line = Event::Log { level: Level::Emergency, message: odd.to_owned() };
+    let line = Event::log(Level::Emergency, odd);
     let events = [progress, line, Event::LetGo];
     events.iter().filter_map(|event| ask.ticket.event(event)).for_each(check_message);
     answers.into_iter().filter_map(|answer| ask.ticket.reply(answer)).collect()

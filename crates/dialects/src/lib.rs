@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
     Answer, Askable, Beside, CallError, Change, Envelope, Event, Frame, Given, Head, Interest, Job,
-    Question, Reply, Request, Told, Via, Watched,
+    Level, Question, Reply, Request, Told, Via, Watched,
 };
 
 pub mod mcp;
@@ -321,6 +321,10 @@ pub trait Ticket: Send + Sync + 'static {
     fn event(&self, event: &Event) -> Option<Bytes>;
     /// Whether [`Ticket::event`] can ever say anything.
     fn listens(&self) -> bool;
+    /// The least level of a line that [`Ticket::event`] says, if it says any.
+    fn lines(&self) -> Option<Level> {
+        None
+    }
     /// Asks the client something, under `id`; `None` where the wire has no words for it.
     fn question(&self, _id: &str, _key: &str, _question: &Question) -> Option<Bytes> {
         None

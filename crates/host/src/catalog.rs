@@ -193,6 +193,10 @@ impl Catalog {
                 refused.push((id, why));
             }
         }
+        let gone = own.iter().map(|entry| &entry.spec().id).chain(refused.iter().map(|(id, _)| id));
+        for id in gone.filter(|id| catalog.room(id).is_ok()) {
+            catalog.schemas.forget(id);
+        }
         catalog.entries.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
         let places = catalog.entries.iter().enumerate();
         catalog.by_folded_name =

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use jsonschema::{Draft, Validator};
 use serde_json::Value;
@@ -60,7 +60,7 @@ pub struct SchemaFile {
 /// Every schema in use, each compiled at most once.
 pub struct SchemaRegistry {
     /// By the SHA-256 of the schema as canonical JSON.
-    compiled: Arc<Mutex<HashMap<Fingerprint, Compiled>>>,
+    compiled: Arc<Mutex<InUse>>,
     shared: Vec<Kept>,
     files: BTreeMap<(String, Side), SchemaFile>,
     /// By folded id.
@@ -75,8 +75,8 @@ pub struct Checker {
     /// Where it stands, if that is a file.
     path: Option<String>,
     compiled: OnceLock<Result<(Fingerprint, Compiled), String>>,
-    /// All that were compiled, to share what is alike.
-    all: Arc<Mutex<HashMap<Fingerprint, Compiled>>>,
+    /// All that are in use, to share what is alike.
+    all: Arc<Mutex<InUse>>,
 }
 
 /// What the calls of one tool are held against.
@@ -117,6 +117,9 @@ pub enum NoToolIo {
 /// What came of compiling a schema.
 type Compiled = Arc<Validator>;
 
+/// What was compiled, for as long as anybody holds values against it.
+type InUse = HashMap<Fingerprint, Weak<Validator>>;
+
 /// A shared schema, compiled when it is first asked for.
 struct Kept {
     which: Shared,
@@ -129,7 +132,7 @@ struct Kept {
 pub struct Counts {
     /// How often a schema was asked for.
     pub schemas_loaded: usize,
-    /// How many different ones were used, and so compiled.
+    /// How many different ones are in use, and so compiled.
     pub validators_compiled: usize,
 }
 
@@ -249,12 +252,18 @@ impl SchemaRegistry {
         Ok(io)
     }
 
+    /// Forgets what calls of the tool `id` were held against: it is not on offer any more.
+    pub(crate) fn forget(&self, id: &ToolId) {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        tools.remove(&*fold(id.as_str()));
+    }
+
     /// How many schemas there are, and how many of them were compiled.
     pub fn counts(&self) -> Counts {
         let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         Counts {
             schemas_loaded: self.loaded.load(Ordering::Relaxed),
-            validators_compiled: compiled.len(),
+            validators_compiled: compiled.values().filter(|it| it.strong_count() > 0).count(),
         }
     }
 
@@ -361,11 +370,13 @@ impl Checker {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = Fingerprint::of(&self.schema);
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-            let validator = match all.get(&fingerprint) {
-                Some(validator) => validator.clone(),
+            let validator = match all.get(&fingerprint).and_then(Weak::upgrade) {
+                Some(validator) => validator,
                 None => {
                     let validator = Arc::new(compile(&self.schema)?);
-                    all.insert(fingerprint, validator.clone());
+                    // Tools of others come and go.
+                    all.retain(|_, validator| validator.strong_count() > 0);
+                    all.insert(fingerprint, Arc::downgrade(&validator));
                     validator
                 }
             };

@@ -545,7 +545,7 @@ fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mo
     }
     let open = Arc::new(Mutex::new(Some(out.clone())));
     let mouth = Mouth(Some(open.clone()));
-    let ticket = ticket.clone();
+    let (ticket, lines) = (ticket.clone(), ticket.lines());
     let events = EventSink::new(move |event: Event| {
         // Held while speaking, so that nothing is said once the mouth is shut.
         let open = locked(&open);
@@ -556,6 +556,7 @@ fn mouth(ticket: &Arc<dyn Ticket>, events: Accepts, out: &Out) -> (EventSink, Mo
             (_, None) => {}
         }
     });
+    let events = events.for_lines(lines);
     (events, mouth)
 }
 

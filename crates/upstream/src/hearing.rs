@@ -109,7 +109,7 @@ impl Hears for Hearing {
 }
 
 /// What is said, as an event of a call.
-fn event(method: &str, params: &Value) -> Option<Event> {
+pub(crate) fn event(method: &str, params: &Value) -> Option<Event> {
     match method {
         "notifications/progress" => Some(Event::Progress {
             done: params.get("progress")?.as_f64()?,
@@ -119,11 +119,8 @@ fn event(method: &str, params: &Value) -> Option<Event> {
         "notifications/message" => {
             let level = params.get("level")?;
             let level: Level = serde_json::from_value(level.clone()).ok()?;
-            let message = match params.get("data")? {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            Some(Event::Log { level, message })
+            let logger = params.get("logger").and_then(Value::as_str).map(str::to_owned);
+            Some(Event::Log { level, logger, data: params.get("data")?.clone() })
         }
         _ => None,
     }

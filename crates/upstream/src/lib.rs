@@ -23,6 +23,8 @@ mod upstream;
 mod tool;
 mod resources;
 mod prompts;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 
 use std::sync::{Arc, PoisonError, RwLock};
 

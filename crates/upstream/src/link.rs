@@ -1,11 +1,11 @@
 //! A connection over which a revision is agreed on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use toolgate_contract::Askable;
+use toolgate_contract::{Askable, Level};
 use toolgate_dialects::mcp::upstream::{
     Beside, Era, NEWEST_SESSION, Revision, discover, handshake, request,
 };
@@ -32,6 +32,8 @@ pub(crate) struct Link {
     busy: AtomicUsize,
     /// When the last one ended, in milliseconds after it began.
     used: AtomicU64,
+    /// The least level of a line that it was told to log.
+    logs: Mutex<Option<Level>>,
 }
 
 /// A request of ours.
@@ -77,6 +79,7 @@ impl Link {
             ids: AtomicU64::new(10),
             busy: AtomicUsize::new(0),
             used: AtomicU64::new(0),
+            logs: Mutex::default(),
         };
         let stateless = Revision::newest(Era::Stateless);
         if wanted.is_none_or(|wanted| wanted.era == Era::Stateless) {
@@ -135,12 +138,24 @@ impl Link {
         wire.say(sent(None, "notifications/initialized", None, &Value::Null)).await?;
         wire.listen();
         let link = link(revision, said);
-        if link.has("logging") {
-            // Which lines reach whom is decided here; what is below is of no use to anybody.
-            let level = Map::from_iter([("level".to_owned(), json!("info"))]);
-            let _ = link.ask(Asks::of("logging/setLevel", level), hears.clone()).await;
-        }
+        link.logs(Some(Level::Info)).await;
         Ok(link)
+    }
+
+    /// Has it log what is as grave as `least` from now on, where it does not already: which lines
+    /// reach whom is decided here.
+    pub(crate) async fn logs(&self, least: Option<Level>) {
+        let Some(least) = least.filter(|_| self.has("logging")) else { return };
+        {
+            let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+            if logs.is_some_and(|logs| logs <= least) {
+                return;
+            }
+            *logs = Some(least);
+        }
+        let level = Map::from_iter([("level".to_owned(), json!(least))]);
+        // Who does not take it logs as it likes.
+        let _ = self.ask(Asks::of("logging/setLevel", level), self.hears.clone()).await;
     }
 
     /// Whether it says that it has `capability`.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use toolgate_dialects::mcp::upstream::TASKS;
+use toolgate_dialects::mcp::upstream::{Era, Revision, TASKS};
 
 use crate::link::{Asks, Link};
 use crate::wire::Trouble;
@@ -34,7 +34,22 @@ pub struct Listing {
     pub revision: String,
 }
 
+/// How an upstream is called, whatever the tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Whether its calls may become tasks, as it decides.
+    pub(crate) tasks: bool,
+    /// Whether it is called in a session.
+    pub(crate) in_session: bool,
+}
+
 impl Listing {
+    /// How it is called.
+    pub(crate) fn manner(&self) -> Manner {
+        let in_session = Revision::named(&self.revision, Era::Session).is_some();
+        Manner { tasks: self.tasks, in_session }
+    }
+
     /// All that the upstream at the other end of `link` has.
     pub(crate) async fn of(link: &Link) -> Result<Self, Trouble> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

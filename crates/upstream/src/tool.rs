@@ -7,9 +7,10 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::{
     AnyTool, AsJob, BoxFuture, Caller, Ctx, Effects, Fault, Output, ToolError, ToolSpec,
 };
-use toolgate_dialects::mcp::upstream::{Era, Revision, icons, output};
+use toolgate_dialects::mcp::upstream::{icons, output};
 
 use crate::carried::Driven;
+use crate::listing::Manner;
 use crate::names;
 use crate::pins::Judged;
 use crate::ready::Ready;
@@ -26,6 +27,8 @@ pub(crate) struct RemoteTool {
     spec: ToolSpec,
     /// As it is listed, and whether it is called.
     judged: Judged,
+    /// How its upstream is called.
+    manner: Manner,
     /// Whether its calls may become tasks there.
     tasked: bool,
     /// The arguments that are said in headers, too: by which name, and where they are.
@@ -35,7 +38,7 @@ pub(crate) struct RemoteTool {
 impl RemoteTool {
     /// The tool that the entry of `tools/list` describes, if it describes one.
     pub(crate) fn new(of: &Upstream, judged: Judged) -> Option<Self> {
-        let entry = &judged.entry;
+        let (entry, manner) = (&judged.entry, of.listing().manner());
         let text = |at: &str| entry.pointer(at).and_then(Value::as_str).map(str::to_owned);
         let name = text("/name").filter(|name| !name.is_empty())?;
         let title = text("/title").or(text("/annotations/title")).unwrap_or_else(|| name.clone());
@@ -56,13 +59,12 @@ impl RemoteTool {
         let tasked = match support {
             Some("required" | "optional") => true,
             Some(_) => false,
-            None => of.listing().tasks,
+            None => manner.tasks,
         };
-        let in_session = Revision::named(&of.listing().revision, Era::Session).is_some();
         let job = match support {
             Some("required") => AsJob::Must,
             // What takes long is a job for whoever takes one; what does not is none.
-            _ if tasked || in_session => AsJob::Rather,
+            _ if tasked || manner.in_session => AsJob::Rather,
             Some(_) | None => AsJob::May,
         };
         let id = names::tool(of.prefix(), &name);
@@ -76,12 +78,12 @@ impl RemoteTool {
             job,
             ..ToolSpec::new(id, title, about, effects)
         };
-        Some(Self { upstream: of.lasting.clone(), name, spec, judged, tasked, mirrored })
+        Some(Self { upstream: of.lasting.clone(), name, spec, judged, manner, tasked, mirrored })
     }
 
-    /// As it is listed, and whether it is called.
-    pub(crate) fn judged(&self) -> &Judged {
-        &self.judged
+    /// Whether it is the tool that is listed as `judged`, of an upstream that is called so.
+    pub(crate) fn is(&self, judged: &Judged, manner: Manner) -> bool {
+        self.judged == *judged && self.manner == manner
     }
 
     /// What of `input` is said in headers, too.

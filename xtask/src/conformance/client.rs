@@ -4,6 +4,7 @@ use anyhow::ensure;
 
 use super::suite::{Outcome, Suite};
 use super::{EXTENSIONS, Folder, Tally, Wanted, driver};
+use crate::shell::copy_of_this;
 
 /// The revisions that the suite has clients held against.
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -25,7 +26,9 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.client_scenarios()?;
     let folder = Folder::make()?;
-    let command = driver::command(&std::env::current_exe()?);
+    let driver = folder.0.join("driver");
+    copy_of_this(&driver)?;
+    let command = driver::command(&driver);
     let mut failed = 0;
     for revision in REVISIONS {
         if wanted.revision.as_ref().is_some_and(|wanted| wanted != revision) {

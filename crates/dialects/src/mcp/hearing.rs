@@ -91,11 +91,16 @@ impl Hearing {
         Some(self.notified("notifications/progress", params))
     }
 
-    /// A line for whoever watches.
-    pub(crate) fn log(&self, level: Level, message: &str) -> Option<Bytes> {
+    /// The least level of a line that is said.
+    pub(crate) fn lines(&self) -> Option<Level> {
+        self.log_level
+    }
+
+    /// A line for whoever watches, by `logger` or by this server.
+    pub(crate) fn log(&self, level: Level, logger: Option<&str>, data: &Value) -> Option<Bytes> {
         let wanted = self.log_level.is_some_and(|least| level >= least);
         wanted.then(|| {
-            let params = json!({ "level": level, "logger": self.facts.name, "data": message });
+            let params = json!({ "level": level, "logger": logger.unwrap_or(&self.facts.name), "data": data });
             self.notified("notifications/message", params)
         })
     }

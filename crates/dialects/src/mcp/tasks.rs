@@ -402,7 +402,7 @@ impl WatchTicket for TaskWatch {
                 Happened::Progress { fraction, message } => {
                     self.hearing.progress(*fraction, Some(1.0), message.as_deref())
                 }
-                Happened::Log { level, message } => self.hearing.log(*level, message),
+                Happened::Log { level, message } => self.hearing.log(*level, None, &json!(message)),
                 Happened::Asks { open: 0 } => Some(self.status(WORKING, event)),
                 Happened::Asks { .. } => Some(self.status(ASKING, event)),
                 // Waiting or running, a task works; how it ended is told with all that is known.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, CallError, Ending, Event, Job, JobId, Output, Question, Reply, Told, ToolPage,
+    Answer, CallError, Ending, Event, Job, JobId, Level, Output, Question, Reply, Told, ToolPage,
 };
 
 use super::content::Block;
@@ -108,7 +108,7 @@ impl Ticket for McpTicket {
             Event::Progress { done, total, message } => {
                 self.hearing.progress(*done, *total, message.as_deref())
             }
-            Event::Log { level, message } => self.hearing.log(*level, message),
+            Event::Log { level, logger, data } => self.hearing.log(*level, logger.as_deref(), data),
             // What a program prints is in its result; while it runs, its last line is the progress
             // message. MCP has no words for a file that is left.
             Event::Chunk { .. } | Event::Left(_) | Event::LetGo => None,
@@ -122,6 +122,10 @@ impl Ticket for McpTicket {
             (Asked::Task, Tasks::Extension)
             | (Asked::Tools | Asked::Call | Asked::Library { .. }, _) => self.hearing.wants_any(),
         }
+    }
+
+    fn lines(&self) -> Option<Level> {
+        self.hearing.lines().filter(|_| self.listens())
     }
 
     fn question(&self, id: &str, key: &str, question: &Question) -> Option<Bytes> {

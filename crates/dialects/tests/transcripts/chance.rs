@@ -89,7 +89,7 @@ fn said_to(ask: &Ask) -> Vec<Reply> {
     let odd = "a\nb\u{2028}\0\u{1f600}";
     let output = Output::new(json!([odd]), Text::body(odd), Ending::Done);
     let progress = Event::Progress { done: 0.5, total: None, message: Some(odd.into()) };
-    let line = Event::Log { level: Level::Emergency, message: odd.into() };
+    let line = Event::log(Level::Emergency, odd);
     let mut outcomes = vec![Ok(Answer::Output(output)), Ok(Answer::Tools(read_page("files.read")))];
     let page = JobPage { jobs: jobs(), next: Some(JobId::of(7)) };
     outcomes.push(Ok(Answer::Jobs(page)));

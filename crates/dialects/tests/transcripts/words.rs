@@ -30,10 +30,9 @@ pub(crate) fn read_event(kind: &str, rest: &str) -> Option<Event> {
             let message = (!message.is_empty()).then(|| read_text(message));
             Event::Progress { done: first.parse().expect("how much is done"), total, message }
         }
-        "log" => Event::Log {
-            level: serde_json::from_value(first.into()).expect("a level"),
-            message: read_text(rest),
-        },
+        "log" => {
+            Event::log(serde_json::from_value(first.into()).expect("a level"), read_text(rest))
+        }
         "let_go" => Event::LetGo,
         "chunk" => {
             let stream = if first == "stderr" { Stream::Stderr } else { Stream::Stdout };

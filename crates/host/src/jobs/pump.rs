@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
-use toolgate_contract::{Event, EventSink, Happened, LeftFile, Level, Stream};
+use toolgate_contract::{Event, EventSink, Happened, LeftFile, Level, Stream, line_of};
 
 use super::live::Live;
 use super::store::{Said, Store};
@@ -68,10 +68,11 @@ impl Pump {
     /// Where the job's events go.
     pub(super) fn sink(self: &Arc<Self>) -> EventSink {
         let pump = self.clone();
-        EventSink::new(move |event| {
+        let sink = EventSink::new(move |event| {
             pump.heap().take(event);
             pump.more.notify_one();
-        })
+        });
+        sink.for_lines(Some(Level::Info))
     }
 
     /// Takes something that happened and that no tool says.
@@ -158,7 +159,7 @@ impl Heap {
         match event {
             Event::Progress { done, total, message } => self.progress(done, total, message),
             Event::Chunk { stream, text } => self.output(stream, text),
-            Event::Log { level, message } => self.log(level, &message),
+            Event::Log { level, data, .. } => self.log(level, &line_of(&data)),
             Event::Left(file) => {
                 if self.left.len() < FILES_MAX {
                     self.left.push(file);

@@ -229,3 +229,21 @@ proptest! {
         prop_assert!(!checker.problems(&broken).is_empty());
     }
 }
+
+#[test]
+fn of_tools_that_went_nothing_is_kept() {
+    let registry = registry();
+    let before = registry.counts().validators_compiled;
+    for round in 0..50 {
+        let mut input = query();
+        input["properties"]["query"]["maxLength"] = json!(round);
+        let spec = spec(&format!("docs.round_{round}"), input);
+        let io = registry.register(&spec).map_err(|(_, why)| why).expect("schemas");
+        SchemaRegistry::check_one(&io).expect("schemas");
+        assert!(registry.counts().validators_compiled > before);
+        registry.forget(&spec.id);
+    }
+    assert_eq!(registry.counts().validators_compiled, before);
+    let gone = NoToolIo::Unknown("mcp.tool:docs.round_3".to_owned());
+    assert_eq!(registry.load_tool_io("mcp.tool:docs.round_3").err(), Some(gone));
+}

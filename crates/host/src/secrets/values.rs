@@ -9,6 +9,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use toolgate_contract::{Event, EventSink, Stream};
 
 use super::REDACTED;
+use super::told::Told;
 
 /// Values that are looked for.
 pub(crate) struct Values {
@@ -103,7 +104,7 @@ impl Veil {
     /// Where events go that are to be told without them.
     pub(crate) fn sink(self: &Arc<Self>) -> EventSink {
         let veil = self.clone();
-        EventSink::new(move |event| veil.take(event))
+        EventSink::new(move |event| veil.take(event)).for_lines(self.sink.lines())
     }
 
     fn take(&self, event: Event) {
@@ -126,7 +127,10 @@ impl Veil {
             Event::Progress { done, total, message } => {
                 Event::Progress { done, total, message: message.map(clean) }
             }
-            Event::Log { level, message } => Event::Log { level, message: clean(message) },
+            Event::Log { level, logger, mut data } => {
+                data.rid(&self.values);
+                Event::Log { level, logger: logger.map(clean), data }
+            }
             other @ (Event::Left(_) | Event::LetGo) => other,
         };
         self.sink.send(event);
@@ -226,7 +230,7 @@ mod tests {
         let veil = Veil::over(values, sink);
         let message = || "of hunter2-hunter2".to_owned();
         veil.sink().send(Event::Progress { done: 1.0, total: None, message: Some(message()) });
-        veil.sink().send(Event::Log { level: Level::Info, message: message() });
+        veil.sink().send(Event::log(Level::Info, message()));
         let heard = heard.lock().expect("whole");
         assert!(!heard.contains("hunter2") && heard.matches("[redacted]").count() == 2, "{heard}");
     }

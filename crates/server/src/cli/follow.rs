@@ -9,7 +9,7 @@ pub(super) mod words;
 
 use std::time::Duration;
 
-use toolgate_contract::{Event, EventSink, Happened, Level, Stream};
+use toolgate_contract::{Event, EventSink, Happened, Level, Stream, line_of};
 
 use lines::Lines;
 pub(super) use live::Bar;
@@ -35,7 +35,9 @@ impl Said {
         Some(match event {
             Event::Progress { done, total, message } => Self::progress(done, total, message),
             Event::Chunk { stream, text } => Self::Printed { stream, text },
-            Event::Log { level, message } => Self::Log { level, message },
+            Event::Log { level, data, .. } => {
+                Self::Log { level, message: line_of(&data).into_owned() }
+            }
             Event::Left(file) => Self::Left { path: file.path },
             // Nobody comes back to a terminal.
             Event::LetGo => return None,
@@ -95,7 +97,7 @@ impl Follow {
     /// Where a call's events go. It never waits: what a slow reader cannot take is left out, and
     /// that is said.
     pub(super) fn sink(&self) -> EventSink {
-        match self {
+        let sink = match self {
             Self::Live(live) => {
                 let live = live.view();
                 EventSink::new(move |event| {
@@ -112,7 +114,8 @@ impl Follow {
                     }
                 })
             }
-        }
+        };
+        sink.for_lines(Some(Level::Info))
     }
 
     /// Shows what was said, once there is room for it.

@@ -1,5 +1,6 @@
 //! Other servers behind ours: real ones, and one that does what servers should not do.
 
+mod by_rmcp;
 mod importing;
 mod oauth;
 mod pins;
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Launch, MODERN, Wire, Workspace, is_alive, notification, wait_until};
+use crate::support::{
+    Client, Launch, MODERN, Wire, Workspace, is_alive, notification, peak_memory_kib, wait_until,
+};
 
 fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -96,6 +99,48 @@ fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
     let mut client = stdio(&workspace);
     let long = client.call("odd_huge", json!({}));
     assert!(long.to_string().contains("message_bytes"), "{long}");
+    assert_eq!(text(&client.call("odd_echo", json!({ "message": "on" }))), "on");
+}
+
+#[test]
+fn what_a_server_logs_reaches_the_client_as_it_was_said() {
+    let workspace = with_odd("");
+    let mut client = Client::stdio(launch(&workspace), "2025-06-18");
+    client.ask("logging/setLevel", json!({ "level": "info" }));
+    let request = client.request("tools/call", json!({ "name": "odd_tell", "arguments": {} }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&request);
+    let said = stdio.receive();
+    assert_eq!(said["method"], "notifications/message");
+    let expected =
+        json!({ "level": "warning", "logger": "parts", "data": { "left": [3, "of 7"] } });
+    assert_eq!(said["params"], expected);
+    assert_eq!(text(&stdio.receive()), "told");
+}
+
+#[test]
+fn a_server_is_told_of_the_least_level_that_a_client_wants_once() {
+    let workspace = with_odd("");
+    let mut client = Client::stdio(launch(&workspace), "2025-06-18");
+    for level in ["warning", "debug", "info", "debug"] {
+        client.ask("logging/setLevel", json!({ "level": level }));
+        client.call("odd_echo", json!({ "message": level }));
+    }
+    let log = workspace.read("odd.log");
+    let levels: Vec<_> = log.lines().filter_map(|line| line.strip_prefix("level ")).collect();
+    assert_eq!(levels, ["info", "debug"]);
+}
+
+#[test]
+fn an_answer_of_a_gibibyte_takes_no_memory_and_nobodys_call_but_its_own() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    assert_eq!(text(&client.call("odd_echo", json!({ "message": "first" }))), "first");
+    let before = peak_memory_kib(client.server().pid);
+    let long = client.call("odd_gibibyte", json!({}));
+    assert!(long.to_string().contains("message_bytes"), "{long}");
+    let more = peak_memory_kib(client.server().pid) - before;
+    assert!(more < 96 << 10, "{more} KiB more");
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "on" }))), "on");
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use toolgate_contract::{Askable, BoxFuture, Ctx, Level, ToolError};
+use toolgate_contract::{Askable, BoxFuture, Ctx, ToolError};
 use toolgate_dialects::mcp::upstream::{Beside, Era, TASKS, Tasks};
 
 use super::Upstream;
@@ -90,6 +90,7 @@ impl Upstream {
     ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
         let Asked { method, mut params, name, as_task, .. } = asked;
         let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
+        let lines = ctx.events.lines();
         let can = ctx.asker.can();
         let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
         if as_task && link.revision.tasks == Tasks::Param {
@@ -102,6 +103,7 @@ impl Upstream {
                     false => None,
                 };
                 let link = lane.as_ref().map_or(link, |lane| lane.link.clone());
+                link.logs(lines).await;
                 let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
                 let again = Beside { trace: trace.as_ref(), ..Beside::default() };
                 let repeated = link.wire.tells_who_asks().then(|| params.clone());
@@ -148,7 +150,7 @@ impl Upstream {
                     let beside = Beside {
                         can: ctx.asker.can(),
                         tasks,
-                        log: tells.then_some(Level::Info),
+                        log: ctx.events.lines(),
                         trace: ctx.trace.as_ref(),
                         ..Beside::default()
                     };

@@ -114,7 +114,7 @@ impl Upstream {
         self.has_listed.store(true, Ordering::Release);
         let before = self.listing();
         let (tools, resources, prompts) = (
-            before.tools != listing.tools,
+            before.tools != listing.tools || before.manner() != listing.manner(),
             before.resources != listing.resources || before.templates != listing.templates,
             before.prompts != listing.prompts,
         );
@@ -159,7 +159,7 @@ impl Upstream {
         let judged = self.keeps.pinned().judge(&self.name, served).into_iter();
         let tools: Vec<_> = judged
             .filter_map(|judged| {
-                let same = known.iter().find(|tool| *tool.judged() == judged);
+                let same = known.iter().find(|tool| tool.is(&judged, listing.manner()));
                 same.cloned().or_else(|| RemoteTool::new(self, judged).map(Arc::new))
             })
             .collect();

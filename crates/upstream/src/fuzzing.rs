@@ -1,0 +1,94 @@
+//! What fuzzing calls: what upstreams and whoever lets us in say, and the file of what was agreed
+//! to of them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use toolgate_dialects::mcp::upstream::{
+    completion, contents, icons, output, prompt_spec, prompt_text, question, resource, template,
+};
+
+use crate::message::{self, Message};
+use crate::oauth::Challenge;
+use crate::pins::{Definition, Lock, changes, shown};
+use crate::wires::events::Events;
+use crate::{hearing, names};
+
+/// Messages of an upstream, and what each of them may mean.
+pub fn upstream_messages(bytes: &[u8]) {
+    for message in message::read(bytes).unwrap_or_default() {
+        match message {
+            Message::Answer(_, Ok(result)) => {
+                results(&serde_json::from_str(result.get()).expect("JSON that was read before"));
+            }
+            Message::Answer(_, Err(_)) => {}
+            Message::Notification { method, params } => drop(hearing::event(&method, &params)),
+            Message::Request { method, params, .. } => drop(question(&method, &params, "key")),
+        }
+    }
+}
+
+fn results(result: &Value) {
+    drop((output(result), contents(result), prompt_text(result), completion(result)));
+    let entries = result.as_object().into_iter().flat_map(|result| result.values());
+    for entry in entries.filter_map(Value::as_array).flatten() {
+        drop((resource(entry), template(entry), prompt_spec(entry), icons(entry)));
+        let Some(definition) = Definition::of(entry) else { continue };
+        let name = names::tool("it", &definition.name);
+        assert!(name.to_string().len() <= 64 && name == names::tool("it", &definition.name));
+        agreed(&Lock { upstreams: [("it".into(), [definition].map(named).into())].into() });
+    }
+}
+
+fn named(definition: Definition) -> (String, Definition) {
+    (definition.name.clone(), definition)
+}
+
+/// What is written of `lock` is it.
+fn agreed(lock: &Lock) {
+    let written = lock.write();
+    assert_eq!(Lock::read(&written).as_ref(), Ok(lock), "{written}");
+}
+
+/// The file of what was agreed to: what is read of it is written as it was read.
+pub fn lock(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    match Lock::read(text) {
+        Ok(lock) => agreed(&lock),
+        Err(why) => assert!(!why.contains('\n'), "{why:?}"),
+    }
+}
+
+/// Two files of what was agreed to, parted by the byte 0x1f: in what they differ is told.
+pub fn pins(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let (before, after) = text.split_once('\u{1f}').unwrap_or((text, ""));
+    let (Ok(before), Ok(after)) = (Lock::read(before), Lock::read(after)) else { return };
+    for (name, tools) in &after.upstreams {
+        let none = BTreeMap::new();
+        let before = before.upstreams.get(name).unwrap_or(&none);
+        let told = shown("it", &changes(before, tools.values()));
+        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
+    }
+}
+
+/// How to be let in, as a header says it.
+pub fn challenges(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let challenge = Challenge::read(text);
+    assert!(challenge.scopes.iter().all(|scope| !scope.contains(char::is_whitespace)));
+}
+
+/// Events of an upstream come out alike however their bytes are cut.
+pub fn upstream_events(bytes: &[u8]) {
+    let read = |size: usize| {
+        let mut events = Events::default();
+        let pieces = bytes.chunks(size).map(|piece| events.take(piece, 1 << 20));
+        let read: Vec<_> = pieces.flat_map(|read| read.expect("it is short")).collect();
+        format!("{read:?}")
+    };
+    let whole = read(bytes.len().max(1));
+    for size in [1, 3] {
+        assert_eq!(read(size), whole, "by {size}");
+    }
+}
