@@ -71,7 +71,7 @@ fn serve(sessions: bool) -> Served {
         }
     };
     thread::spawn(move || {
-        Builder::new_current_thread().enable_all().build().unwrap().block_on(serving)
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(serving);
     });
     Served { url: format!("http://{}/mcp", told.recv().unwrap()), _end: end }
 }
