@@ -31,20 +31,10 @@ fn pipes(run: &Run) -> anyhow::Result<Vec<Row>> {
     let mut direct = direct_pipes()?;
     let mut all = before_pipes()?;
     let what = "added to a call by a gateway, HTTP before pipes, p50";
-    let added = run.row(
-        what,
-        " µs",
-        &mut all,
-        |it| it.name,
-        |it| {
-            let (child, question) = (&mut direct.child, &direct.question);
-            let alone = median(lines::micros(child, run.time, question)?);
-            Ok(asked(it, 1, run)?.percentile(50.0) - alone)
-        },
-    )?;
-    let what = "calls through a gateway, HTTP before pipes, 16 connections";
-    let rate =
-        run.row(what, "/s", &mut all, |it| it.name, |it| Ok(asked(it, CONNECTIONS, run)?.rate))?;
+    let added = added(run, what, &mut all, || {
+        Ok(median(lines::micros(&mut direct.child, run.time, &direct.question)?))
+    })?;
+    let rate = rate(run, "calls through a gateway, HTTP before pipes, 16 connections", &mut all)?;
     let rate = PIPED_PEERS.iter().fold(rate, |rate, peer| rate.asked(Asked::Times(peer, 10.0)));
     let cpu = processors("CPU of a call through toolgate, HTTP before pipes", &all[0], run)?;
     Ok(vec![added.asked(Asked::Most(100.0)), rate, cpu])
@@ -55,21 +45,28 @@ fn http(run: &Run) -> anyhow::Result<Vec<Row>> {
     let direct = direct_http()?;
     let mut all = before_http()?;
     let what = "added to a call by a gateway, HTTP before HTTP, p50";
-    let added = run.row(
-        what,
-        " µs",
-        &mut all,
-        |it| it.name,
-        |it| {
-            let alone = asked(&direct, 1, run)?.percentile(50.0);
-            Ok(asked(it, 1, run)?.percentile(50.0) - alone)
-        },
-    )?;
-    let what = "calls through a gateway, HTTP before HTTP, 16 connections";
-    let rate =
-        run.row(what, "/s", &mut all, |it| it.name, |it| Ok(asked(it, CONNECTIONS, run)?.rate))?;
+    let added = added(run, what, &mut all, || Ok(asked(&direct, 1, run)?.percentile(50.0)))?;
+    let rate = rate(run, "calls through a gateway, HTTP before HTTP, 16 connections", &mut all)?;
     let cpu = processors("CPU of a call through toolgate, HTTP before HTTP", &all[0], run)?;
     Ok(vec![added.asked(Asked::Most(150.0)), rate, cpu])
+}
+
+/// What each gateway adds to what a call takes by itself, which is measured just before.
+fn added(
+    run: &Run,
+    what: &'static str,
+    all: &mut [Gateway],
+    mut alone: impl FnMut() -> anyhow::Result<f64>,
+) -> anyhow::Result<Row> {
+    let once = |it: &mut Gateway| {
+        let alone = alone()?;
+        Ok(asked(it, 1, run)?.percentile(50.0) - alone)
+    };
+    run.row(what, " µs", all, |it| it.name, once)
+}
+
+fn rate(run: &Run, what: &'static str, all: &mut [Gateway]) -> anyhow::Result<Row> {
+    run.row(what, "/s", all, |it| it.name, |it| Ok(asked(it, CONNECTIONS, run)?.rate))
 }
 
 fn asked(it: &Gateway, connections: u8, run: &Run) -> anyhow::Result<Came> {
