@@ -6,19 +6,22 @@
 mod suite;
 mod client;
 mod driver;
+mod matrix;
+mod older;
 mod server;
 mod through;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
 use crate::setup;
 use crate::shell::{build, checkout};
+use matrix::Pair;
 use server::Server;
 use suite::{Outcome, Scenario, Suite};
-use through::Edge;
+use through::{Client, Edge};
 
 pub(crate) use client::hold as hold_client;
 pub(crate) use driver::drive;
@@ -80,12 +83,12 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     if wanted.client {
         return hold_client(&wanted);
     }
+    if wanted.through {
+        return hold_through(&wanted);
+    }
     if let Some(revision) = &wanted.revision {
         let known = REVISIONS.contains(&revision.as_str());
         ensure!(known, "the suite is for {}, not {revision}", REVISIONS.join(" and "));
-    }
-    if wanted.through {
-        return hold_through(&wanted);
     }
     hold(&wanted)
 }
@@ -98,7 +101,11 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     let folder = Folder::make()?;
     let server = Server::start(&checkout().join("target/debug/example-everything"), &folder.0)?;
     eprintln!("\n==> conformance against {}", server.url);
-    let tallies = against(&suite, &chosen(&all, wanted)?, &server, &folder)?;
+    let mut tallies = Vec::new();
+    for (revision, scenarios) in chosen(&all, wanted)? {
+        let results = folder.0.join("results").join(revision);
+        tallies.push((revision, against(&suite, revision, &scenarios, &server.url, &results)?));
+    }
     server.stop()?;
     folder.leave(wanted.keep)?;
     let mut failed = 0;
@@ -110,11 +117,12 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same against the example behind toolgate, for every pair of edges.
+/// The same against the example behind toolgate, for every pair of edges; a whole run is kept as a
+/// page of the reference.
 fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let mut failed = 0;
+    let mut pairs = Vec::new();
     for edge in Edge::all() {
         let name = edge.to_string();
         if wanted.edge.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
@@ -123,69 +131,74 @@ fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
         let folder = Folder::make()?;
         let (server, behind) = edge.start(&folder.0)?;
         eprintln!("\n==> conformance against {}, before {name}", server.url);
-        let mut runs = chosen(&all, wanted)?;
-        let mut beyond = 0;
-        for (_, scenarios) in &mut runs {
-            let before = scenarios.len();
-            scenarios.retain(|one| edge.has_words_for(&one.name));
-            beyond += before - scenarios.len();
+        for client in Client::all() {
+            if wanted.revision.as_ref().is_some_and(|wanted| wanted != client.revision) {
+                continue;
+            }
+            let is_wanted = |one: &&Scenario| {
+                let named = wanted.scenario.as_ref().is_none_or(|name| *name == one.name);
+                named && client.asks(one)
+            };
+            let (scenarios, beyond): (Vec<_>, Vec<_>) =
+                all.iter().filter(is_wanted).partition(|one| edge.has_words_for(&one.name));
+            if scenarios.is_empty() {
+                continue;
+            }
+            let url = client.reaches(&server)?;
+            let results = folder.0.join("results").join(client.revision);
+            let tally = against(&suite, client.suited(), &scenarios, &url, &results)?;
+            let Tally { passed, failed, .. } = tally;
+            println!("{} before {name}: {passed} passed, {failed} failed", client.revision);
+            pairs.push(Pair { client, edge, tally, beyond: beyond.len() });
         }
-        if beyond > 0 {
-            eprintln!(
-                "{beyond} scenarios are left out: {name} has no words for what they are about"
-            );
-        }
-        let tallies = against(&suite, &runs, &server, &folder)?;
         server.stop()?;
         behind.map_or(Ok(()), Server::stop)?;
         folder.leave(wanted.keep)?;
-        for (revision, Tally { passed, failed: not, .. }) in tallies {
-            println!("{revision} before {name}: {passed} passed, {not} failed");
-            failed += not;
-        }
     }
+    let is_whole = [&wanted.edge, &wanted.revision, &wanted.scenario].iter().all(|it| it.is_none());
+    if is_whole {
+        matrix::write(&pairs)?;
+    }
+    let failed: usize = pairs.iter().map(|pair| pair.tally.failed).sum();
     ensure!(failed == 0, "what passes through toolgate breaks {failed} checks, named above");
     Ok(())
 }
 
-/// What comes of every scenario in `runs` against `server`, by revision.
+/// What comes of `scenarios` against the server at `url`; what the suite writes down is below
+/// `results`.
 fn against(
     suite: &Suite,
-    runs: &[(&'static str, Vec<&Scenario>)],
-    server: &Server,
-    folder: &Folder,
-) -> anyhow::Result<Vec<(&'static str, Tally)>> {
-    let mut tallies = Vec::new();
-    for (revision, scenarios) in runs {
-        let begun = Instant::now();
-        let mut tally = Tally::default();
-        for scenario in scenarios {
-            let results = folder.0.join("results").join(revision).join(&scenario.name);
-            let checks = suite.run(scenario, revision, &server.url, &results)?;
-            for check in &checks {
-                match check.outcome {
-                    Outcome::Passed => tally.passed += 1,
-                    Outcome::Failed => {
-                        tally.failed += 1;
-                        println!("{revision} {}: {check}", scenario.name);
-                    }
-                    Outcome::Skipped => {
-                        tally.skipped += 1;
-                        eprintln!("{revision} {}: skipped: {check}", scenario.name);
-                    }
-                    Outcome::Told => {}
+    revision: &str,
+    scenarios: &[&Scenario],
+    url: &str,
+    results: &Path,
+) -> anyhow::Result<Tally> {
+    let begun = Instant::now();
+    let mut tally = Tally::default();
+    for scenario in scenarios {
+        let results = results.join(&scenario.name);
+        for check in &suite.run(scenario, revision, url, &results)? {
+            match check.outcome {
+                Outcome::Passed => tally.passed += 1,
+                Outcome::Failed => {
+                    tally.failed += 1;
+                    println!("{revision} {}: {check}", scenario.name);
                 }
+                Outcome::Skipped => {
+                    tally.skipped += 1;
+                    eprintln!("{revision} {}: skipped: {check}", scenario.name);
+                }
+                Outcome::Told => {}
             }
         }
-        eprintln!(
-            "{revision}: {} scenarios in {:.0} s; {} checks skipped, as the suite has it",
-            scenarios.len(),
-            begun.elapsed().as_secs_f64(),
-            tally.skipped
-        );
-        tallies.push((*revision, tally));
     }
-    Ok(tallies)
+    eprintln!(
+        "{revision}: {} scenarios in {:.0} s; {} checks skipped, as the suite has it",
+        scenarios.len(),
+        begun.elapsed().as_secs_f64(),
+        tally.skipped
+    );
+    Ok(tally)
 }
 
 /// The scenarios to run, by revision.

@@ -4,6 +4,7 @@ mod admission;
 mod cors;
 mod door;
 mod heads;
+mod keen;
 mod occupancy;
 mod patience;
 mod quiet;
@@ -295,7 +296,8 @@ async fn serve_connection(
             wire
         }
     };
-    let stream = Patient::new(stream, door.bounds.write_time_max, client.owed.clone());
+    let (patience, owed) = (door.bounds.write_time_max, client.owed.clone());
+    let stream = Patient::new(stream, patience, owed, door.lookout.clone());
     let agreed = serve_requests(&door, stream, client.clone(), &shutdown).await;
     let Some(Agreed { talk, upgrade, lasting }) = agreed else { return };
     let turn = client.seat.turn();

@@ -7,5 +7,6 @@ pub mod stdio;
 pub mod http;
 pub mod websocket;
 pub mod memory;
+mod rhythm;
 #[cfg(fuzzing)]
 pub mod fuzzing;

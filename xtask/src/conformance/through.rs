@@ -6,11 +6,13 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use super::older::{self, Older};
 use super::server::Server;
+use super::suite::Scenario;
 use crate::shell::checkout;
 
-/// The revisions that an upstream is spoken to in.
-const UPSTREAM: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
+/// The revisions that are spoken on either side.
+const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 
 /// What nobody can pass on: scenarios for which the example would have to say what its revision has
 /// no words for, and since which revision it has them.
@@ -41,6 +43,48 @@ const BEYOND: [(&str, &str); 20] = [
     ("tasks-status-notifications", "2025-11-25"),
 ];
 
+/// Whether `revision` has words for all that `scenario` is about.
+fn has_words_for(revision: &str, scenario: &str) -> bool {
+    let since = BEYOND.iter().find(|(name, _)| *name == scenario).map(|(_, since)| *since);
+    since.is_none_or(|since| revision >= since)
+}
+
+/// How toolgate is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) revision: &'static str,
+}
+
+impl Client {
+    /// Every one there is.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        REVISIONS.into_iter().map(|revision| Self { revision })
+    }
+
+    /// What the suite is told to hold against.
+    pub(super) fn suited(self) -> &'static str {
+        match super::REVISIONS.contains(&self.revision) {
+            true => self.revision,
+            false => older::SAID,
+        }
+    }
+
+    /// Whether `scenario` is about what it knows.
+    pub(super) fn asks(self, scenario: &Scenario) -> bool {
+        // Of those before the suite knows this one alone.
+        let known = self.revision.max("2025-06-18");
+        scenario.is_of(known, super::EXTENSIONS) && has_words_for(self.revision, &scenario.name)
+    }
+
+    /// Where it reaches `server`.
+    pub(super) fn reaches(self, server: &Server) -> anyhow::Result<String> {
+        match self.suited() == self.revision {
+            true => Ok(server.url.clone()),
+            false => Ok(Older::before(&server.url, self.revision)?.url),
+        }
+    }
+}
+
 /// How the example is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -49,7 +93,7 @@ pub(super) enum Way {
 }
 
 /// How toolgate speaks to the example.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) revision: &'static str,
     pub(super) way: Way,
@@ -69,7 +113,7 @@ impl Edge {
     /// Every one there is; 2024-11-05 knows no Streamable HTTP.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let ways = [Way::Stdio, Way::Http];
-        UPSTREAM
+        REVISIONS
             .into_iter()
             .flat_map(move |revision| ways.map(|way| Self { revision, way }))
             .filter(|edge| edge.revision != "2024-11-05" || edge.way == Way::Stdio)
@@ -77,8 +121,7 @@ impl Edge {
 
     /// Whether the example can say all that `scenario` is about.
     pub(super) fn has_words_for(self, scenario: &str) -> bool {
-        let since = BEYOND.iter().find(|(name, _)| *name == scenario).map(|(_, since)| *since);
-        since.is_none_or(|since| self.revision >= since)
+        has_words_for(self.revision, scenario)
     }
 
     /// toolgate before the example, and the example where it runs by itself.

@@ -17,6 +17,7 @@ use toolgate_contract::{Caller, Frame, Head, Reply};
 
 use super::cors::Visitor;
 use super::heads::{Doubt, is_last};
+use super::keen::Lookout;
 use super::room::{FREE_BYTES, Full, Holder, Room, Share};
 use super::seats::{Seat, SeatBounds, Seats, Turn};
 use super::sent::{Sent, plain, streamed, whole};
@@ -32,6 +33,7 @@ pub(super) struct Door {
     /// Room for bodies. Each takes its own until it is answered.
     room: Room,
     pub(super) unsent: Arc<Unsent>,
+    pub(super) lookout: Lookout,
     pub(super) bounds: Bounds,
 }
 
@@ -55,7 +57,8 @@ impl Door {
             lasting_each: bounds.streams_each,
             occupancy: bounds.occupancy.clone(),
         });
-        Self { exchange, admission, seats, room, unsent, bounds }
+        let lookout = Lookout::default();
+        Self { exchange, admission, seats, room, unsent, lookout, bounds }
     }
 
     pub(super) async fn answer(

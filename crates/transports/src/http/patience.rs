@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::keen::{Keen, Lookout};
 use super::secure::Wire;
 use super::unsent::Owed;
 
@@ -22,11 +23,13 @@ pub(crate) struct Patient {
     waiting: Option<Pin<Box<Sleep>>>,
     /// What the client is owed.
     owed: Arc<Owed>,
+    keen: Keen,
 }
 
 impl Patient {
-    pub(super) fn new(stream: Wire, patience: Duration, owed: Arc<Owed>) -> Self {
-        Self { stream, patience, heard: Instant::now(), waiting: None, owed }
+    pub(super) fn new(stream: Wire, patience: Duration, owed: Arc<Owed>, lookout: Lookout) -> Self {
+        let keen = Keen::new(lookout);
+        Self { stream, patience, heard: Instant::now(), waiting: None, owed, keen }
     }
 
     /// When something was last read.
@@ -42,6 +45,7 @@ impl Patient {
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &progress {
             self.owed.took(*bytes);
+            self.keen.answered();
         }
         self.bounded(cx, progress)
     }
@@ -70,7 +74,14 @@ impl AsyncRead for Patient {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        match Pin::new(&mut self.stream).poll_read(cx, buffer) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => {
+                self.keen.waits(cx);
+                return Poll::Pending;
+            }
+        }
+        self.keen.came();
         if buffer.filled().len() > before {
             self.heard = Instant::now();
         }

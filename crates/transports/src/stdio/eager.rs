@@ -1,24 +1,18 @@
 //! Looking for a moment for what comes next, where it comes soon, instead of sleeping.
-//!
-//! To put a thread to sleep and wake it takes longer than a quick client takes to ask again. A
-//! client that is not quick costs nothing here but a look at the clock.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::rhythm::Rhythm;
+
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-/// Within how long something has come soon; for longer than this it is not looked for.
-const SOON: Duration = Duration::from_micros(100);
-/// How often in a row it has to, before what comes next is looked for.
-const OFTEN: u32 = 4;
 
 /// A stream whose reader looks for what comes next while it comes soon.
 ///
@@ -33,9 +27,7 @@ pub(super) struct Eager<R> {
 
 impl<R: AsyncRead + AsFd + Unpin> Eager<R> {
     pub(super) fn new(input: R) -> Self {
-        // On a single processor it would be looked for in the place of whoever sends it.
-        let can = available_parallelism().is_ok_and(|processors| processors.get() > 1);
-        Self { input, since: None, rhythm: Rhythm { can, within: SOON, soon: 0 } }
+        Self { input, since: None, rhythm: Rhythm::new() }
     }
 
     /// Reads what comes until `end`; whether anything did.
@@ -85,57 +77,23 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for Eager<R> {
             this.since = None;
             return Poll::Ready(Ok(()));
         }
-        this.rhythm.came_after(Duration::MAX);
+        this.rhythm.missed();
         Poll::Pending
-    }
-}
-
-/// Whether what comes next is likely to come soon.
-struct Rhythm {
-    /// Whether it matters at all.
-    can: bool,
-    /// Within how long it comes soon.
-    within: Duration,
-    /// How often in a row it came soon.
-    soon: u32,
-}
-
-impl Rhythm {
-    fn came_after(&mut self, waited: Duration) {
-        self.soon = if waited <= self.within { (self.soon + 1).min(OFTEN) } else { 0 };
-    }
-
-    fn is_quick(&self) -> bool {
-        self.can && self.soon == OFTEN
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::unix::pipe;
 
     use super::*;
+    use crate::rhythm::{OFTEN, SOON};
 
     /// Where everything that comes comes soon, however busy the machine is.
     const QUICK: Rhythm = Rhythm { can: true, within: Duration::from_secs(20), soon: OFTEN };
-
-    #[test]
-    fn what_came_late_once_is_not_looked_for_until_it_has_come_soon_often() {
-        let mut rhythm = Rhythm { can: true, within: SOON, soon: 0 };
-        for _ in 0..OFTEN {
-            assert!(!rhythm.is_quick());
-            rhythm.came_after(SOON);
-        }
-        assert!(rhythm.is_quick());
-        rhythm.came_after(SOON + Duration::from_nanos(1));
-        assert!(!rhythm.is_quick());
-    }
-
-    #[test]
-    fn a_single_processor_looks_for_nothing() {
-        assert!(!Rhythm { can: false, ..QUICK }.is_quick());
-    }
 
     #[tokio::test]
     async fn what_is_ready_runs_before_anything_is_looked_for() {
