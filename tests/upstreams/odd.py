@@ -116,6 +116,7 @@ def turn(request):
 
 
 TOOLS = {
+    "looping": lambda request: text(request, "looped"),
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
     "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "tell": tell, "gibibyte": gibibyte, "flood": flood,
     "die": die, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "children": children,
@@ -129,9 +130,18 @@ def listed(name):
     if name == "echo":
         tool["outputSchema"] = {"type": "object", "required": ["never"]}
         tool["description"] = os.environ.get("ODD_SAYS", "Says it back.")
+    if name == "looping":
+        tool["inputSchema"] = LOOPING
     if name == "shaped":
         tool["outputSchema"] = {"type": "object", "properties": {"count": {"type": "integer"}}}
     return tool
+
+
+# Held against for ever by whoever looks at each part by each way that leads there.
+LOOPING = {"type": "object", "allOf": [{"properties": {"a": {"$ref": "#"}}}] * 2}
+DOUBLING = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {
+    f"d{at}": {"allOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(40)}
+    | {"d40": {"type": "string"}}}
 
 
 def main():
@@ -145,8 +155,9 @@ def main():
         elif method == "tools/list":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
                 "tools": [listed(name) for name in TOOLS]
-                + [{"name": "looping", "inputSchema": {"type": "object", "properties": {
+                + [{"name": "networked", "inputSchema": {"type": "object", "properties": {
                     "a": {"$ref": "https://example.com/schema.json"}}}},
+                   {"name": "doubling", "inputSchema": DOUBLING},
                    {"name": "a-b", "inputSchema": {"type": "object"}},
                    {"name": "a_b", "inputSchema": {"type": "object"}}]}})
         elif method == "tools/call":

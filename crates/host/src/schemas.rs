@@ -2,17 +2,20 @@
 //!
 //! A tool's own schemas are compiled when it is first called: most tools of most servers never are.
 
+mod cost;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use jsonschema::{Draft, Validator};
+use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolgate_contract::{Problem, Schema, ToolId, ToolSpec, canonical_json, fold};
 
 use crate::wording;
+use cost::Size;
 
 /// What a tool's canonical id begins with.
 const CANONICAL: &str = "mcp.tool:";
@@ -74,7 +77,7 @@ pub struct Checker {
     schema: Schema,
     /// Where it stands, if that is a file.
     path: Option<String>,
-    compiled: OnceLock<Result<(Fingerprint, Compiled), String>>,
+    compiled: OnceLock<Result<(Fingerprint, Arc<Compiled>), String>>,
     /// All that are in use, to share what is alike.
     all: Arc<Mutex<InUse>>,
 }
@@ -115,10 +118,13 @@ pub enum NoToolIo {
 }
 
 /// What came of compiling a schema.
-type Compiled = Arc<Validator>;
+struct Compiled {
+    validator: Validator,
+    size: Size,
+}
 
 /// What was compiled, for as long as anybody holds values against it.
-type InUse = HashMap<Fingerprint, Weak<Validator>>;
+type InUse = HashMap<Fingerprint, Weak<Compiled>>;
 
 /// A shared schema, compiled when it is first asked for.
 struct Kept {
@@ -334,8 +340,8 @@ impl fmt::Debug for SchemaRegistry {
 impl Checker {
     /// What is wrong with `value`; nothing where it satisfies the schema.
     pub fn problems(&self, value: &Value) -> Vec<Problem> {
-        let validator = match self.compiled() {
-            Ok((_, validator)) => validator,
+        let Compiled { validator, size } = match self.compiled() {
+            Ok((_, compiled)) => &**compiled,
             Err(why) => {
                 let message = format!("it cannot be checked, since its schema is none: {why}");
                 return vec![Problem { pointer: String::new(), message }];
@@ -343,6 +349,11 @@ impl Checker {
         };
         if validator.is_valid(value) {
             return Vec::new();
+        }
+        if !size.is_told_of(value) {
+            let message = "it does not satisfy the schema, which leads back to itself in too many \
+                           places to say where in what is nested so deep";
+            return vec![Problem { pointer: String::new(), message: message.to_owned() }];
         }
         let errors = validator.iter_errors(value).take(PROBLEMS_MAX);
         let problems = errors.map(|error| Problem {
@@ -366,21 +377,21 @@ impl Checker {
     }
 
     /// The schema compiled; the same where another like it was before.
-    fn compiled(&self) -> Result<&(Fingerprint, Compiled), &str> {
+    fn compiled(&self) -> Result<&(Fingerprint, Arc<Compiled>), &str> {
         let compiled = self.compiled.get_or_init(|| {
             let fingerprint = Fingerprint::of(&self.schema);
             let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-            let validator = match all.get(&fingerprint).and_then(Weak::upgrade) {
-                Some(validator) => validator,
+            let compiled = match all.get(&fingerprint).and_then(Weak::upgrade) {
+                Some(compiled) => compiled,
                 None => {
-                    let validator = Arc::new(compile(&self.schema)?);
+                    let compiled = Arc::new(compile(&self.schema)?);
                     // Tools of others come and go.
-                    all.retain(|_, validator| validator.strong_count() > 0);
-                    all.insert(fingerprint, Arc::downgrade(&validator));
-                    validator
+                    all.retain(|_, compiled| compiled.strong_count() > 0);
+                    all.insert(fingerprint, Arc::downgrade(&compiled));
+                    compiled
                 }
             };
-            Ok((fingerprint, validator))
+            Ok((fingerprint, compiled))
         });
         compiled.as_ref().map_err(String::as_str)
     }
@@ -453,13 +464,20 @@ fn canonical(id: &str) -> Option<&str> {
     ToolId::new(name).map(|_| name)
 }
 
-/// Compiles `schema`; a reference to the network is refused, not followed.
-fn compile(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options()
+/// How many steps a pattern that looks around may go back to match one text.
+const STEPS_BACK_MAX: usize = 100_000;
+
+/// Compiles `schema`; a reference to the network is refused, not followed, and so is one that would
+/// take too long to hold anything against.
+fn compile(schema: &Value) -> Result<Compiled, String> {
+    let size = Size::of(schema)?;
+    let validator = jsonschema::options()
         .with_draft(Draft::Draft202012)
+        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(STEPS_BACK_MAX))
         .offline()
         .build(schema)
-        .map_err(|err| err.to_string())
+        .map_err(|err| err.to_string())?;
+    Ok(Compiled { validator, size })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Messages as lines on a pair of streams.
 
-mod eager;
+pub(crate) mod eager;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

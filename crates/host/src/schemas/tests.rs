@@ -247,3 +247,48 @@ fn of_tools_that_went_nothing_is_kept() {
     let gone = NoToolIo::Unknown("mcp.tool:docs.round_3".to_owned());
     assert_eq!(registry.load_tool_io("mcp.tool:docs.round_3").err(), Some(gone));
 }
+
+/// What is wrong with `value` by `schema`, and how long it takes to tell.
+fn told(schema: &Value, value: &Value) -> (Vec<Problem>, std::time::Duration) {
+    let checker = SchemaRegistry::default().checker(schema.clone().into(), None);
+    let begun = std::time::Instant::now();
+    (checker.problems(value), begun.elapsed())
+}
+
+#[test]
+fn no_schema_that_is_taken_keeps_a_call_for_long() {
+    let doubled = |length: usize| {
+        let defs = (0..length).map(|at| {
+            let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
+            (format!("d{at}"), json!({ "allOf": [next, next] }))
+        });
+        let mut defs: serde_json::Map<_, _> = defs.collect();
+        defs.insert(format!("d{length}"), json!({ "type": "string" }));
+        json!({ "$ref": "#/$defs/d0", "$defs": defs })
+    };
+    assert!(compile(&doubled(40)).is_err(), "it comes to a million millions");
+    let nested = |depth: u32| {
+        let deep = (0..depth).fold(json!({}), |deep, _| json!({ "a": deep }));
+        json!({ "a": deep, "b": 1 })
+    };
+    let both = json!({
+        "properties": { "b": { "type": "string" } },
+        "allOf": [
+            { "properties": { "a": { "$ref": "#" } } },
+            { "properties": { "a": { "$ref": "#" } } },
+        ],
+    });
+    let back = json!({ "items": { "pattern": "^(?=(a+)+$)(a+)+b\\1$" } });
+    let long: Vec<_> = (0..100).map(|_| "a".repeat(40)).collect();
+    for (schema, value, at) in [
+        (doubled(15), json!(1), ""),
+        (both.clone(), nested(3), "/b"),
+        // Where it is wrong would take for ever to find out.
+        (both, nested(100), ""),
+        (back, json!(long), "/0"),
+    ] {
+        let (problems, took) = told(&schema, &value);
+        assert_eq!(problems[0].pointer, at, "{problems:?}");
+        assert!(took < std::time::Duration::from_secs(5), "{took:?}: {schema}");
+    }
+}

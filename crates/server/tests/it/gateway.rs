@@ -154,9 +154,25 @@ fn a_schema_that_refers_to_the_network_and_names_that_are_alike_are_left_out_and
     let names = names(&mut client);
     assert!(names.contains(&"odd_a-b".to_owned()), "{names:?}");
     assert!(!names.contains(&"odd_a_b".to_owned()), "{names:?}");
-    assert!(!names.contains(&"odd_looping".to_owned()), "{names:?}");
+    assert!(!names.contains(&"odd_networked".to_owned()), "{names:?}");
     let log = client.server().log();
-    assert!(log.contains("odd.looping") && log.contains("odd.a_b"), "{log}");
+    assert!(log.contains("odd.networked") && log.contains("odd.a_b"), "{log}");
+}
+
+#[test]
+fn a_schema_that_would_be_looked_at_for_ever_is_left_out_and_one_that_leads_back_to_itself_is_not()
+{
+    let workspace = with_odd("");
+    let served = launch(&workspace).served();
+    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let names = names(&mut client);
+    assert!(!names.contains(&"odd_doubling".to_owned()), "{names:?}");
+    let log = client.server().log();
+    assert!(log.contains("odd.doubling") && log.contains("200000 subschemas"), "{log}");
+    let deep = |end: Value| (0..60).fold(end, |deep, _| json!({ "a": deep }));
+    assert_eq!(text(&client.call("odd_looping", deep(json!({})))), "looped");
+    let refused = client.call("odd_looping", deep(json!(1)));
+    assert!(text(&refused).contains("leads back to itself"), "{refused}");
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Looking for a client's next request for a moment, where it comes soon after the answer, instead
 //! of sleeping.
 
-use std::pin::pin;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Context;
 use std::time::Instant;
 
+use tokio::io::ReadBuf;
+
 use crate::rhythm::Rhythm;
+use crate::stdio::eager;
 
 /// The one place of a listener that looks: one connection at a time does, so that never more than
 /// one processor is spent on it.
@@ -46,16 +49,30 @@ impl Keen {
         }
     }
 
-    /// Nothing has come yet. If it is likely to come soon, whoever polls with `cx` polls again as
-    /// soon as all else that is ready has run and the system was asked what has come.
-    pub(super) fn waits(&mut self, cx: &mut Context<'_>) {
-        let Some(since) = self.answered.filter(|_| self.rhythm.is_quick()) else { return };
-        if since.elapsed() >= self.rhythm.within {
-            self.looks = None;
-            self.rhythm.missed();
-        } else if self.looks.is_some() || self.takes() {
-            // Polled once, it says that the task gives way for now.
-            let _ = pin!(tokio::task::yield_now()).poll(cx);
+    /// Nothing has come yet from `input`, which is looked at for a moment if something is likely to
+    /// come soon, once all else that is ready has run; whether it did, and was read.
+    pub(super) fn finds(
+        &mut self,
+        input: &impl AsFd,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> bool {
+        let Some(since) = self.answered.filter(|_| self.rhythm.is_quick()) else { return false };
+        if self.looks.is_none() {
+            if self.takes() {
+                cx.waker().wake_by_ref();
+            }
+            return false;
+        }
+        // What fails here fails again where it is waited for, and is told there.
+        let found = eager::look(input, since + self.rhythm.within, buffer);
+        self.looks = None;
+        match found {
+            Ok(true) => true,
+            Ok(false) | Err(_) => {
+                self.rhythm.missed();
+                false
+            }
         }
     }
 
@@ -77,6 +94,8 @@ impl Drop for Looks {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicUsize;
     use std::task::{Wake, Waker};
     use std::time::Duration;
@@ -99,55 +118,66 @@ mod tests {
         keen
     }
 
-    /// Whether it is polled again at once that nothing has come for.
-    fn is_looked_for(keen: &mut Keen) -> bool {
+    /// What is found of `keen`'s client, and whether it is to be polled again at once.
+    fn found(keen: &mut Keen, input: &impl AsFd) -> (Option<Vec<u8>>, bool) {
         let woken = Arc::new(Counted(AtomicUsize::new(0)));
-        // Out of a runtime whoever gives way is woken at once.
-        keen.waits(&mut Context::from_waker(&Waker::from(woken.clone())));
-        woken.0.load(Ordering::SeqCst) > 0
+        let waker = Waker::from(woken.clone());
+        let mut bytes = [0; 64];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let found = keen.finds(input, &mut Context::from_waker(&waker), &mut buffer);
+        let read = found.then(|| buffer.filled().to_vec());
+        (read, woken.0.load(Ordering::SeqCst) > 0)
     }
 
+    const AGAIN: (Option<Vec<u8>>, bool) = (None, true);
+    const WAITS: (Option<Vec<u8>>, bool) = (None, false);
+
     #[test]
-    fn a_client_that_was_answered_and_is_quick_is_looked_for_and_no_other_is() {
-        let lookout = Lookout::default();
-        let mut keen = quick(&lookout);
-        assert!(!is_looked_for(&mut keen), "it was not answered yet");
+    fn a_client_that_was_answered_and_is_quick_is_looked_for_once_all_else_has_run() {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let mut keen = quick(&Lookout::default());
+        assert_eq!(found(&mut keen, &server), WAITS, "it was not answered yet");
         keen.answered();
-        assert!(is_looked_for(&mut keen));
+        assert_eq!(found(&mut keen, &server), AGAIN);
+        client.write_all(b"next").expect("it is taken");
+        assert_eq!(found(&mut keen, &server), (Some(b"next".to_vec()), false));
         keen.came();
-        assert!(!is_looked_for(&mut keen), "what it asks is worked on");
-        let mut slow = Keen::new(lookout);
+        assert_eq!(found(&mut keen, &server), WAITS, "what it asks is worked on");
+        let mut slow = Keen::new(Lookout::default());
         slow.answered();
-        assert!(!is_looked_for(&mut slow));
+        assert_eq!(found(&mut slow, &server), WAITS);
     }
 
     #[test]
     fn one_client_at_a_time_is_looked_for() {
+        let (_client, server) = UnixStream::pair().expect("a pair");
         let lookout = Lookout::default();
         let (mut one, mut other) = (quick(&lookout), quick(&lookout));
         one.answered();
         other.answered();
-        assert!(is_looked_for(&mut one) && !is_looked_for(&mut other));
+        assert_eq!([found(&mut one, &server), found(&mut other, &server)], [AGAIN, WAITS]);
         one.came();
-        assert!(is_looked_for(&mut other));
+        assert_eq!(found(&mut other, &server), AGAIN);
         one.answered();
-        assert!(!is_looked_for(&mut one));
+        assert_eq!(found(&mut one, &server), WAITS);
         drop(other);
-        assert!(is_looked_for(&mut one));
+        assert_eq!(found(&mut one, &server), AGAIN);
     }
 
     #[test]
     fn a_client_that_does_not_come_soon_is_given_up_until_it_is_quick_again() {
+        let (_client, server) = UnixStream::pair().expect("a pair");
         let mut keen = quick(&Lookout::default());
         keen.rhythm.within = Duration::ZERO;
         keen.answered();
-        assert!(!is_looked_for(&mut keen));
+        assert_eq!(found(&mut keen, &server), AGAIN);
+        assert_eq!(found(&mut keen, &server), WAITS);
         keen.rhythm.within = Duration::from_secs(20);
-        assert!(!is_looked_for(&mut keen));
+        assert_eq!(found(&mut keen, &server), WAITS);
         for _ in 0..OFTEN {
             keen.came();
             keen.answered();
         }
-        assert!(is_looked_for(&mut keen));
+        assert_eq!(found(&mut keen, &server), AGAIN);
     }
 }

@@ -69,21 +69,22 @@ impl Patient {
 
 impl AsyncRead for Patient {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let Self { stream, keen, heard, .. } = self.get_mut();
         let before = buffer.filled().len();
-        match Pin::new(&mut self.stream).poll_read(cx, buffer) {
+        match Pin::new(&mut *stream).poll_read(cx, buffer) {
             Poll::Ready(read) => read?,
-            Poll::Pending => {
-                self.keen.waits(cx);
-                return Poll::Pending;
-            }
+            Poll::Pending => match stream {
+                Wire::Plain(stream) if keen.finds(stream, cx, buffer) => {}
+                Wire::Plain(_) | Wire::Secure(_) => return Poll::Pending,
+            },
         }
-        self.keen.came();
+        keen.came();
         if buffer.filled().len() > before {
-            self.heard = Instant::now();
+            *heard = Instant::now();
         }
         Poll::Ready(Ok(()))
     }

@@ -29,22 +29,22 @@ impl<R: AsyncRead + AsFd + Unpin> Eager<R> {
     pub(super) fn new(input: R) -> Self {
         Self { input, since: None, rhythm: Rhythm::new() }
     }
+}
 
-    /// Reads what comes until `end`; whether anything did.
-    fn look(&mut self, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
-        // Unlike how much is there, whether anything is can be asked without a lock that whoever
-        // sends it needs, too.
-        while poll(&mut [PollFd::new(&self.input, PollFlags::IN)], Some(&NO_TIME))? == 0 {
-            if Instant::now() >= end {
-                return Ok(false);
-            }
+/// Reads what comes from `input` until `end`; whether anything did.
+pub(crate) fn look(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
+    // Unlike how much is there, whether anything is can be asked without a lock that whoever
+    // sends it needs, too.
+    while poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&NO_TIME))? == 0 {
+        if Instant::now() >= end {
+            return Ok(false);
         }
-        let there = usize::try_from(ioctl_fionread(&self.input)?).unwrap_or(usize::MAX);
-        let unfilled = buf.initialize_unfilled_to(there.min(buf.remaining()));
-        let read = rustix::io::read(&self.input, unfilled)?;
-        buf.advance(read);
-        Ok(read > 0)
     }
+    let there = usize::try_from(ioctl_fionread(input)?).unwrap_or(usize::MAX);
+    let unfilled = buf.initialize_unfilled_to(there.min(buf.remaining()));
+    let read = rustix::io::read(input, unfilled)?;
+    buf.advance(read);
+    Ok(read > 0)
 }
 
 impl<R: AsyncRead + AsFd + Unpin> AsyncRead for Eager<R> {
@@ -73,7 +73,7 @@ impl<R: AsyncRead + AsFd + Unpin> AsyncRead for Eager<R> {
             return Poll::Pending;
         }
         // What fails here fails again where it is waited for, and is told there.
-        if let Ok(true) = this.look(since + this.rhythm.within, buf) {
+        if let Ok(true) = look(&this.input, since + this.rhythm.within, buf) {
             this.since = None;
             return Poll::Ready(Ok(()));
         }

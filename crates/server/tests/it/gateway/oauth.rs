@@ -189,7 +189,7 @@ fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
     // The upstream takes what it took before no more.
     client.call("prot_forget", json!({}));
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
-    assert_eq!(protected.authorization.gave("refresh_token"), 1);
+    wait_until("it was renewed once", || protected.authorization.gave("refresh_token") == 1);
 
     let kept: Vec<_> = fs::read_dir(state.path().join("toolgate/upstreams")).unwrap().collect();
     let kept = kept.into_iter().map(|it| it.unwrap().path());
