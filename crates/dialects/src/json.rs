@@ -135,10 +135,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             match object.entry(key) {
                 Entry::Vacant(place) => _ = place.insert(entries.next_value_seed(self)?),
-                Entry::Occupied(taken) => {
-                    let why = format_args!("the key `{}` stands twice", taken.key());
-                    return Err(A::Error::custom(why));
-                }
+                Entry::Occupied(taken) => return Err(twice(taken.key())),
             }
         }
         Ok(Value::Object(object))
@@ -152,18 +149,62 @@ pub(crate) struct Members {
     pub(crate) jsonrpc: Option<Value>,
     pub(crate) id: Option<Value>,
     pub(crate) method: Option<Value>,
-    pub(crate) params: Option<Value>,
+    pub(crate) params: Option<Given>,
     pub(crate) result: Option<Value>,
     pub(crate) error: Option<Value>,
 }
 
+/// What stands in the place of parameters.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Given {
+    /// Parameters.
+    Params(Params),
+    /// What is no object.
+    Other(Value),
+}
+
+/// Parameters by name, as they came: there are so few of them, and they are taken apart so soon,
+/// that a map would cost more than it finds.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Params(Vec<(String, Value)>);
+
+impl Params {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(its, _)| its == name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn contains_key(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Option<Value> {
+        let at = self.0.iter().position(|(its, _)| its == name)?;
+        Some(self.0.swap_remove(at).1)
+    }
+}
+
+impl From<Map<String, Value>> for Params {
+    fn from(map: Map<String, Value>) -> Self {
+        Self(map.into_iter().collect())
+    }
+}
+
+impl From<Value> for Given {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Object(map) => Self::Params(map.into()),
+            other => Self::Other(other),
+        }
+    }
+}
+
 impl Members {
+    /// The place of what is called `name`, if that is none of the parameters.
     fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
         Some(match name {
             "jsonrpc" => &mut self.jsonrpc,
             "id" => &mut self.id,
             "method" => &mut self.method,
-            "params" => &mut self.params,
             "result" => &mut self.result,
             "error" => &mut self.error,
             _ => return None,
@@ -171,11 +212,16 @@ impl Members {
     }
 }
 
+/// Where the parameters of a message stand.
+const PARAMS: &str = "params";
+
 impl From<Map<String, Value>> for Members {
     fn from(map: Map<String, Value>) -> Self {
         let mut members = Self::default();
         for (name, value) in map {
-            if let Some(place) = members.place(&name) {
+            if name == PARAMS {
+                members.params = Some(value.into());
+            } else if let Some(place) = members.place(&name) {
                 *place = Some(value);
             }
         }
@@ -200,10 +246,15 @@ impl<'de> Visitor<'de> for OfMessage<'_> {
         while let Some(Name(name)) = entries.next_key()? {
             let is_first = match members.place(&name) {
                 Some(place) => place.is_none(),
+                None if name == PARAMS => members.params.is_none(),
                 None => others.insert(name.clone().into_owned()),
             };
             if !is_first {
-                return Err(A::Error::custom(format_args!("the key `{name}` stands twice")));
+                return Err(twice(&name));
+            }
+            if name == PARAMS {
+                members.params = Some(entries.next_value_seed(OfParams(self.0))?);
+                continue;
             }
             let value = entries.next_value_seed(self.0)?;
             if let Some(place) = members.place(&name) {
@@ -212,6 +263,87 @@ impl<'de> Visitor<'de> for OfMessage<'_> {
         }
         Ok(members)
     }
+}
+
+/// Reads what stands in the place of parameters.
+struct OfParams<'a>(Strict<'a>);
+
+/// From how many parameters on they are looked up to see whether one stands twice.
+const MANY: usize = 16;
+
+impl<'de> DeserializeSeed<'de> for OfParams<'_> {
+    type Value = Given;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Given, D::Error> {
+        self.0.count()?;
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OfParams<'_> {
+    type Value = Given;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Given, A::Error> {
+        let mut params = Params(Vec::with_capacity(4));
+        let mut many = HashSet::new();
+        while let Some(name) = entries.next_key::<String>()? {
+            let is_first = match params.0.len() {
+                ..MANY => !params.contains_key(&name),
+                len => {
+                    if len == MANY {
+                        many.extend(params.0.iter().map(|(name, _)| name.clone()));
+                    }
+                    many.insert(name.clone())
+                }
+            };
+            if !is_first {
+                return Err(twice(&name));
+            }
+            let value = entries.next_value_seed(self.0)?;
+            params.0.push((name, value));
+        }
+        Ok(Given::Params(params))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Given, E> {
+        self.0.visit_unit().map(Given::Other)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Given, E> {
+        self.0.visit_bool(value).map(Given::Other)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Given, E> {
+        self.0.visit_i64(value).map(Given::Other)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Given, E> {
+        self.0.visit_u64(value).map(Given::Other)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Given, E> {
+        self.0.visit_f64(value).map(Given::Other)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Given, E> {
+        self.0.visit_str(value).map(Given::Other)
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Given, E> {
+        self.0.visit_string(value).map(Given::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Given, A::Error> {
+        self.0.visit_seq(items).map(Given::Other)
+    }
+}
+
+fn twice<E: Error>(name: &str) -> E {
+    E::custom(format_args!("the key `{name}` stands twice"))
 }
 
 /// The name of a member, copied only where it is escaped.
@@ -229,6 +361,26 @@ mod tests {
     fn a_key_that_stands_twice_is_refused_at_any_depth() {
         let bytes = br#"{"a":[{"name":1,"name":2}]}"#;
         assert!(matches!(parse(bytes), Err(NotJson::Unfit(why)) if why.contains("`name`")));
+    }
+
+    #[test]
+    fn a_parameter_that_stands_twice_is_refused_however_many_there_are() {
+        let names = |count: usize| (0..count).map(|at| format!("\"p{at}\":{at}"));
+        for count in [1, MANY - 1, MANY, MANY + 1, 100] {
+            let sound: Vec<_> = names(count).collect();
+            let message = |params: &str| format!("{{\"params\":{{{params}}}}}");
+            let read = parse_members(message(&sound.join(",")).as_bytes());
+            let Ok(Ok(Members { params: Some(Given::Params(params)), .. })) = read else {
+                panic!("{count}: {read:?}");
+            };
+            assert_eq!(params.get(&format!("p{}", count - 1)), Some(&json!(count - 1)));
+            for twice in [0, count - 1] {
+                let params = format!("{},\"p{twice}\":0", sound.join(","));
+                let read = parse_members(message(&params).as_bytes());
+                let Err(NotJson::Unfit(why)) = read else { panic!("{count}: {read:?}") };
+                assert!(why.contains(&format!("`p{twice}`")), "{why}");
+            }
+        }
     }
 
     #[test]
@@ -263,7 +415,7 @@ mod tests {
                 (
                     proptest::sample::select(vec![
                         "jsonrpc", "id", "method", "params", "result", "error", "x", "y\\u0031",
-                        "\\u0069d",
+                        "\\u0069d", "p\\u0061rams",
                     ]),
                     proptest::sample::select(vec!["1", "\"2.0\"", "{\"a\":1}", "[{}]", "nul"]),
                 ),

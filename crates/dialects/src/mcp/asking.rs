@@ -15,6 +15,7 @@ use super::message::{Failure, Id, notification, success};
 use super::revision::{Asks, Era, Revision};
 use super::tasks::related;
 use super::ticket::McpTicket;
+use crate::json::Params;
 use crate::rpc::written;
 use crate::{Asking, Heard};
 
@@ -54,11 +55,7 @@ pub(crate) fn required(kind: Kind) -> Value {
 }
 
 /// How the client that made a stateless request can be asked, and what it answered so far.
-pub(crate) fn again(
-    id: &Id,
-    params: &Map<String, Value>,
-    revision: &Revision,
-) -> Result<Asking, Failure> {
+pub(crate) fn again(id: &Id, params: &Params, revision: &Revision) -> Result<Asking, Failure> {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let can = askable(capabilities.unwrap_or(&Value::Null), revision);
     let given = given(id, params)?.unwrap_or_default();
@@ -77,7 +74,7 @@ pub(crate) fn again(
 ///
 /// What is an object and no answer to anything is left out, so that it is asked for again; but for
 /// what a person cannot have done with a question that was asked.
-pub(crate) fn given(id: &Id, params: &Map<String, Value>) -> Result<Option<Given>, Failure> {
+pub(crate) fn given(id: &Id, params: &Params) -> Result<Option<Given>, Failure> {
     let wrong = |why: String| Failure::invalid_params(Some(id.clone()), why);
     let responses = match params.get("inputResponses") {
         None => return Ok(None),

@@ -4,9 +4,10 @@ use std::fmt::Display;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::message::{Failure, Id};
+use crate::json::Params;
 
 const MARK: &str = "after:";
 
@@ -23,7 +24,7 @@ pub(crate) fn next(what: &str, item: &impl Display) -> String {
 /// The item that a request's cursor of a list of `what` stands after.
 pub(crate) fn after<T>(
     id: &Id,
-    params: &Map<String, Value>,
+    params: &Params,
     what: &str,
     item: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
@@ -33,7 +34,7 @@ pub(crate) fn after<T>(
 /// The item that a request's cursor stands after; `None` without one, which is the start.
 pub(crate) fn of<T>(
     id: &Id,
-    params: &Map<String, Value>,
+    params: &Params,
     item: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
     let why = match params.get("cursor") {

@@ -2,10 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toolgate_contract::Head;
 
 use super::message::{Failure, HEADER_MISMATCH, Id};
+use crate::json::Params;
 
 /// The header that names the protocol revision.
 pub(crate) const VERSION: &str = "mcp-protocol-version";
@@ -37,12 +38,7 @@ fn text<'h>(name: &str, value: &'h [u8]) -> Result<&'h str, String> {
 }
 
 /// Whether `Mcp-Method` and `Mcp-Name` say what the body says.
-pub(crate) fn agree(
-    head: &Head,
-    id: &Id,
-    method: &str,
-    params: &Map<String, Value>,
-) -> Result<(), Failure> {
+pub(crate) fn agree(head: &Head, id: &Id, method: &str, params: &Params) -> Result<(), Failure> {
     let mismatch = |why: String| Failure::new(Some(id.clone()), HEADER_MISMATCH, why);
     let said = single(head, "mcp-method").map_err(mismatch)?;
     same("Mcp-Method", said, method).map_err(mismatch)?;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{JobId, Level};
 
 use super::message::{Failure, Id, notification, read_id};
 use super::revision::Revision;
 use super::tasks::related;
 use crate::Facts;
+use crate::json::Params;
 use crate::rpc::no_id;
 
 /// What the client wants to hear of one request.
@@ -31,7 +32,7 @@ impl Hearing {
     /// Reads what a request says of it.
     pub(crate) fn read(
         id: &Id,
-        params: &Map<String, Value>,
+        params: &Params,
         revision: &'static Revision,
         facts: Arc<Facts>,
         log_level: Option<Level>,

@@ -13,6 +13,7 @@ use super::message::{Failure, INVALID_PARAMS, Id, RESOURCE_NOT_FOUND, not_a, suc
 use super::revision::{Era, Revision};
 use super::ticket::{McpTicket, Stamp, wording};
 use crate::Facts;
+use crate::json::Params;
 
 /// What skills are called as an extension.
 const SKILLS: &str = "io.modelcontextprotocol/skills";
@@ -91,7 +92,7 @@ impl Want {
     }
 
     /// What it asks of the host.
-    pub(crate) fn read(self, id: &Id, params: &Map<String, Value>) -> Result<Request, Failure> {
+    pub(crate) fn read(self, id: &Id, params: &Params) -> Result<Request, Failure> {
         let uri = || uri_of(id, params);
         let text = |text: &str| Some(text.to_owned());
         Ok(match self {
@@ -114,7 +115,7 @@ impl Want {
                 Request::ListPrompts { after }
             }
             Self::Prompt => {
-                let name = text_of(id, params, "params", "name")?;
+                let name = text_of(id, "params.name", params.get("name"))?;
                 let arguments = arguments_of(id, "params.arguments", params.get("arguments"))?;
                 Request::GetPrompt { name, arguments }
             }
@@ -140,23 +141,24 @@ pub(crate) fn named(request: &Request) -> Option<&str> {
 }
 
 /// The resource that the parameters name.
-pub(crate) fn uri_of(id: &Id, params: &Map<String, Value>) -> Result<String, Failure> {
-    text_of(id, params, "params", "uri")
+pub(crate) fn uri_of(id: &Id, params: &Params) -> Result<String, Failure> {
+    text_of(id, "params.uri", params.get("uri"))
 }
 
-fn text_of(id: &Id, object: &Map<String, Value>, at: &str, name: &str) -> Result<String, Failure> {
-    match object.get(name) {
+/// The text that is `value`, which stands at `at`.
+fn text_of(id: &Id, at: &str, value: Option<&Value>) -> Result<String, Failure> {
+    match value {
         Some(Value::String(text)) => Ok(text.clone()),
-        other => Err(not_a("a string", id, &format!("{at}.{name}"), other)),
+        other => Err(not_a("a string", id, at, other)),
     }
 }
 
 fn object_of<'a>(
     id: &Id,
-    object: &'a Map<String, Value>,
+    params: &'a Params,
     name: &str,
 ) -> Result<&'a Map<String, Value>, Failure> {
-    match object.get(name) {
+    match params.get(name) {
         Some(Value::Object(inner)) => Ok(inner),
         other => Err(not_a("an object", id, &format!("params.{name}"), other)),
     }
@@ -180,12 +182,14 @@ fn arguments_of(id: &Id, at: &str, value: Option<&Value>) -> Result<Arguments, F
     fields.iter().map(text).collect()
 }
 
-fn completing(id: &Id, params: &Map<String, Value>) -> Result<Completing, Failure> {
+fn completing(id: &Id, params: &Params) -> Result<Completing, Failure> {
     let reference = object_of(id, params, "ref")?;
     let of = match reference.get("type").and_then(Value::as_str) {
-        Some("ref/prompt") => CompletingOf::Prompt(text_of(id, reference, "params.ref", "name")?),
+        Some("ref/prompt") => {
+            CompletingOf::Prompt(text_of(id, "params.ref.name", reference.get("name"))?)
+        }
         Some("ref/resource") => {
-            CompletingOf::Template(text_of(id, reference, "params.ref", "uri")?)
+            CompletingOf::Template(text_of(id, "params.ref.uri", reference.get("uri"))?)
         }
         Some(_) | None => {
             let why = "`params.ref.type` must be \"ref/prompt\" or \"ref/resource\"";
@@ -200,8 +204,8 @@ fn completing(id: &Id, params: &Map<String, Value>) -> Result<Completing, Failur
     };
     Ok(Completing {
         of,
-        argument: text_of(id, argument, "params.argument", "name")?,
-        so_far: text_of(id, argument, "params.argument", "value")?,
+        argument: text_of(id, "params.argument.name", argument.get("name"))?,
+        so_far: text_of(id, "params.argument.value", argument.get("value"))?,
         others: arguments_of(id, "params.context.arguments", others)?,
     })
 }

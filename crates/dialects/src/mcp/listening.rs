@@ -12,6 +12,7 @@ use super::message::{Failure, Id, not_a, notification};
 use super::revision::{Revision, Tasks};
 use super::tasks::{self, About};
 use super::ticket::{Asked, McpTicket};
+use crate::json::Params;
 use crate::{Facts, ListenTicket, Listening, rpc};
 
 /// The member of `_meta` that names the subscription a message belongs to.
@@ -24,7 +25,7 @@ const NAMED_MAX: usize = 1000;
 /// What this server has none of is no part of what the client will be told.
 pub(crate) fn read(
     id: &Id,
-    params: &Map<String, Value>,
+    params: &Params,
     revision: &'static Revision,
     facts: Arc<Facts>,
     line: bool,
@@ -69,7 +70,7 @@ pub(crate) fn read(
         }
     }
     // A subscription is told neither progress nor log lines.
-    let hearing = Hearing::read(id, &Map::new(), revision, facts.clone(), None)?;
+    let hearing = Hearing::read(id, &Params::default(), revision, facts.clone(), None)?;
     let asked = Asked::About(About::Get);
     let ticket = McpTicket { id: id.clone(), revision, facts, asked, hearing };
     Ok(Listening { key: id.key(), interest, ticket: Arc::new(Subscription { ticket, line }) })
@@ -209,7 +210,13 @@ mod tests {
         let meta = json!({ META_VERSION: "2026-07-28", META_CAPABILITIES: capabilities });
         let params = json!({ "_meta": meta, "notifications": notifications });
         let id = Id::read(id).expect("an id");
-        read(&id, params.as_object().expect("an object"), &REVISIONS[0], facts(true), true)
+        read(
+            &id,
+            &params.as_object().expect("an object").clone().into(),
+            &REVISIONS[0],
+            facts(true),
+            true,
+        )
     }
 
     fn json(bytes: &Bytes) -> Value {
@@ -254,7 +261,7 @@ mod tests {
         let id = Id::Text("a".into());
         let wanted =
             json!({ "resourcesListChanged": true, "resourceSubscriptions": ["file:///a"] });
-        let params = Map::from_iter([("notifications".to_owned(), wanted)]);
+        let params = Map::from_iter([("notifications".to_owned(), wanted)]).into();
         let listening = read(&id, &params, &REVISIONS[0], facts(false), false).expect("it reads");
         assert_eq!(listening.interest, Interest::default());
     }
@@ -315,7 +322,7 @@ mod tests {
                 }
             })
         );
-        let params = Map::from_iter([("notifications".to_owned(), json!({}))]);
+        let params = Map::from_iter([("notifications".to_owned(), json!({}))]).into();
         let id = Id::Text("s".into());
         let over_http = read(&id, &params, &REVISIONS[0], facts(true), false).expect("it reads");
         assert_eq!(over_http.ticket.end().len(), 1);

@@ -1,10 +1,10 @@
 //! MCP's JSON-RPC messages: read from JSON values, written as bytes.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{Body, Reply};
 
-use crate::json::{Members, NotJson};
+use crate::json::{Given, Members, NotJson, Params};
 use crate::rpc::{self, written};
 pub(crate) use crate::rpc::{
     INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id, METHOD_NOT_FOUND, PARSE_ERROR,
@@ -18,7 +18,7 @@ pub(crate) fn read_id(value: &Value) -> Option<Id> {
 }
 
 /// The key of the request that a `notifications/cancelled` names.
-pub(crate) fn cancelled_key(params: &Map<String, Value>) -> Option<Key> {
+pub(crate) fn cancelled_key(params: &Params) -> Option<Key> {
     params.get("requestId").and_then(read_id).map(|id| id.key())
 }
 
@@ -28,11 +28,11 @@ pub(crate) enum Message {
     Request {
         id: Id,
         method: String,
-        params: Map<String, Value>,
+        params: Params,
     },
     Notification {
         method: String,
-        params: Map<String, Value>,
+        params: Params,
     },
     /// An answer to something the server asked; what is asked of ours has a string for an id.
     Response {
@@ -73,11 +73,13 @@ impl Message {
             None => return Err(Failure::invalid_request(id, "`method` is missing")),
         };
         let params = match params {
-            None => Map::new(),
-            Some(Value::Object(params)) => params,
+            None => Params::default(),
+            Some(Given::Params(params)) => params,
             // A notification is never answered, not even with what is wrong with it.
-            Some(_) if id.is_none() => Map::new(),
-            Some(_) => return Err(Failure::invalid_params(id, "`params` must be an object")),
+            Some(Given::Other(_)) if id.is_none() => Params::default(),
+            Some(Given::Other(_)) => {
+                return Err(Failure::invalid_params(id, "`params` must be an object"));
+            }
         };
         Ok(match id {
             Some(id) => Self::Request { id, method, params },

@@ -9,6 +9,7 @@ mod requests;
 mod methods;
 mod cursor;
 mod ticket;
+mod spelling;
 mod content;
 mod listed;
 mod library;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use http::Method;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{Askable, Frame, Head, Level, Reply, Request};
 
 pub use revision::{
@@ -40,7 +41,7 @@ use self::message::{
 use self::requests::{accepts, asked, read_level};
 use self::tasks::About;
 use self::ticket::{Asked, McpTicket, Stamp, server_info};
-use crate::json::{Members, parse_members};
+use crate::json::{Members, Params, parse_members};
 use crate::{
     Accepts, Ask, Asking, Conversation, Dialect, Duplex, Facts, Heard, Key, ListenTicket, OnLeave,
     Reading, Refused,
@@ -327,7 +328,7 @@ impl McpConversation {
         read.unwrap_or_else(|failure| self.fail(&failure))
     }
 
-    fn read_notification(&self, head: &Head, method: &str, params: &Map<String, Value>) -> Reading {
+    fn read_notification(&self, head: &Head, method: &str, params: &Params) -> Reading {
         let reply = Reply::empty(202);
         // A POST without a session is alone in its conversation: it has nothing to cancel.
         let alone = matches!(head, Head::Http { .. }) && self.session.is_none();
@@ -353,7 +354,7 @@ impl McpConversation {
         frame: &Frame,
         id: Id,
         method: &str,
-        params: Map<String, Value>,
+        params: Params,
     ) -> Result<Reading, Failure> {
         let meta = params.get("_meta").and_then(Value::as_object);
         let stateless_body = meta.is_some_and(|meta| meta.contains_key(META_VERSION));
@@ -393,7 +394,7 @@ impl McpConversation {
         frame: &Frame,
         id: Id,
         method: &str,
-        params: Map<String, Value>,
+        params: Params,
     ) -> Result<Reading, Failure> {
         let revision = self.spoken(stateless::revision_of(&frame.head, &id, &params)?);
         if matches!(frame.head, Head::Http { .. }) {
@@ -421,7 +422,7 @@ impl McpConversation {
         frame: &Frame,
         id: Id,
         method: &str,
-        params: Map<String, Value>,
+        params: Params,
         session: Session,
     ) -> Result<Reading, Failure> {
         match (method, asked(method, session.revision, &self.facts)) {
@@ -446,7 +447,7 @@ impl McpConversation {
         if self.facts.jobs { revision } else { revision.without_tasks() }
     }
 
-    fn initialize(&mut self, id: &Id, params: &Map<String, Value>) -> Result<Reading, Failure> {
+    fn initialize(&mut self, id: &Id, params: &Params) -> Result<Reading, Failure> {
         let wanted = match params.get("protocolVersion") {
             Some(Value::String(wanted)) => wanted.as_str(),
             other => return Err(not_a("a string", id, "params.protocolVersion", other)),
@@ -489,7 +490,7 @@ impl McpConversation {
         &self,
         frame: &Frame,
         id: &Id,
-        params: &Map<String, Value>,
+        params: &Params,
         revision: &'static Revision,
     ) -> Result<Reading, Failure> {
         if accepts(&frame.head, revision) == Accepts::Message {
@@ -505,7 +506,7 @@ impl McpConversation {
         frame: &Frame,
         id: Id,
         asked: Asked,
-        mut params: Map<String, Value>,
+        mut params: Params,
         session: Session,
     ) -> Result<Reading, Failure> {
         let Session { revision, log_level, can } = session;

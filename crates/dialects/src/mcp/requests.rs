@@ -1,6 +1,6 @@
 //! What a request asks of the host, and what it says beside that.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{Beside, Head, Level, Request, ToolId, Trace};
 
 use super::library::{self, Want};
@@ -9,6 +9,7 @@ use super::revision::{Era, Revision};
 use super::tasks::{self, About};
 use super::ticket::Asked;
 use super::{cursor, headers};
+use crate::json::Params;
 use crate::{Accepts, Facts};
 
 /// What `method` asks of the host, where the revision and the server have it.
@@ -29,7 +30,7 @@ pub(crate) fn read(
     id: &Id,
     asked: Asked,
     revision: &Revision,
-    params: &mut Map<String, Value>,
+    params: &mut Params,
 ) -> Result<(Asked, Request), Failure> {
     Ok(match asked {
         Asked::Tools => {
@@ -50,7 +51,7 @@ pub(crate) fn read(
 fn read_call(
     id: &Id,
     revision: &Revision,
-    params: &mut Map<String, Value>,
+    params: &mut Params,
 ) -> Result<(Asked, Request), Failure> {
     let tool = match params.remove("name") {
         Some(Value::String(tool)) => tool,
@@ -86,7 +87,7 @@ pub(crate) fn beside(
     id: &Id,
     asked: &Asked,
     revision: &Revision,
-    params: &Map<String, Value>,
+    params: &Params,
 ) -> Result<Beside, Failure> {
     let mirrored = match (asked, revision.era) {
         (Asked::Call | Asked::Task, Era::Stateless) => headers::mirrored(head, id)?,

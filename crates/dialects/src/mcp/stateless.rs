@@ -1,11 +1,12 @@
 //! How a request of the stateless era says which revision it speaks.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toolgate_contract::Head;
 
 use super::message::{Failure, HEADER_MISMATCH, Id, not_a};
 use super::revision::{Era, Revision};
 use super::{META_CAPABILITIES, META_VERSION, headers};
+use crate::json::Params;
 
 /// Whether the version header names a revision of the stateless era.
 pub(crate) fn says_header(head: &Head) -> bool {
@@ -19,7 +20,7 @@ pub(crate) fn says_header(head: &Head) -> bool {
 pub(crate) fn revision_of(
     head: &Head,
     id: &Id,
-    params: &Map<String, Value>,
+    params: &Params,
 ) -> Result<&'static Revision, Failure> {
     let mismatch = |why: String| Failure::new(Some(id.clone()), HEADER_MISMATCH, why);
     let at = |name: &str| format!("params._meta[\"{name}\"]");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{
     CallError, Happened, Job, JobEvent, JobId, JobPage, JobState, JobTerms, Reply, Request, Watched,
 };
@@ -16,6 +16,7 @@ use super::revision::{Revision, Tasks};
 use super::ticket::{CallResult, McpTicket, Spelled, Stamp, wording};
 use super::{META_CAPABILITIES, asking, cursor};
 use crate::WatchTicket;
+use crate::json::Params;
 
 /// What the extension is called, by server and client.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -46,7 +47,7 @@ pub(crate) fn declare(revision: &Revision, capabilities: &mut Value) {
 pub(crate) fn terms(
     revision: &Revision,
     id: &Id,
-    params: &Map<String, Value>,
+    params: &Params,
 ) -> Result<Option<JobTerms>, Failure> {
     match revision.tasks {
         Tasks::None => Ok(None),
@@ -110,7 +111,7 @@ impl About {
         self,
         revision: &Revision,
         id: &Id,
-        params: &Map<String, Value>,
+        params: &Params,
     ) -> Result<Request, Failure> {
         match revision.tasks {
             Tasks::None | Tasks::Param => {}
@@ -141,7 +142,7 @@ fn wrong(id: &Id, why: &str) -> Failure {
 }
 
 /// Refuses a request of tasks that does not declare the extension.
-pub(crate) fn check_declared(id: &Id, params: &Map<String, Value>) -> Result<(), Failure> {
+pub(crate) fn check_declared(id: &Id, params: &Params) -> Result<(), Failure> {
     if declared(params) {
         return Ok(());
     }
@@ -156,7 +157,7 @@ pub(crate) fn required() -> Value {
 }
 
 /// Whether the request declares the extension.
-fn declared(params: &Map<String, Value>) -> bool {
+fn declared(params: &Params) -> bool {
     let capabilities = params.get("_meta").and_then(|meta| meta.get(META_CAPABILITIES));
     let extensions = capabilities.and_then(|capabilities| capabilities.get("extensions"));
     extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)

@@ -20,7 +20,7 @@ use super::message::{
 };
 use super::revision::{BadInput, Era, Revision, Shapes, Tasks};
 use super::tasks::{About, TaskWatch, related};
-use super::{asking, cursor, spell, tasks};
+use super::{asking, cursor, spell, spelling, tasks};
 use crate::{Facts, Heard, Ticket, WatchTicket};
 
 /// What is needed to answer one request.
@@ -258,7 +258,7 @@ impl McpTicket {
 
     fn said(&self, spelled: Spelled<'_>) -> Reply {
         match spelled {
-            Spelled::Result(result) => success_of_about(&self.id, &result, result.about()),
+            Spelled::Result(result) => Reply::json(spelling::answer(&self.id, &result)),
             Spelled::Error(failure) => self.failed(failure),
         }
     }
@@ -410,18 +410,18 @@ pub(crate) enum Spelled<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CallResult<'a> {
-    content: Vec<Block<'a>>,
+    pub(crate) content: Vec<Block<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    structured_content: Option<&'a Value>,
-    is_error: bool,
+    pub(crate) structured_content: Option<&'a Value>,
+    pub(crate) is_error: bool,
     #[serde(flatten)]
-    stamp: Stamp<'a>,
+    pub(crate) stamp: Stamp<'a>,
 }
 
 impl CallResult<'_> {
     /// About how many bytes it comes to: its texts, twice where they are in a structured result,
     /// and some more for what is escaped.
-    fn about(&self) -> usize {
+    pub(crate) fn about(&self) -> usize {
         let texts: usize = self.content.iter().map(Block::about).sum();
         let times = 1 + usize::from(self.structured_content.is_some());
         texts * times + texts / 16
@@ -481,6 +481,12 @@ impl<'a> Stamp<'a> {
                 }),
             },
         }
+    }
+
+    /// Whether it says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { result_type, ttl_ms, cache_scope, meta } = self;
+        result_type.is_none() && ttl_ms.is_none() && cache_scope.is_none() && meta.is_none()
     }
 
     /// The same for a result that is a task instead of what was asked for.

@@ -68,6 +68,15 @@ pub(super) struct Record {
     duration_us: u64,
 }
 
+/// As much of a tool's name as is written down.
+fn shortened(name: &str) -> String {
+    // A byte is a character at most.
+    match name.len() <= NAME_CHARS_MAX {
+        true => name.to_owned(),
+        false => name.chars().take(NAME_CHARS_MAX).collect(),
+    }
+}
+
 /// What a call was called with, as its record has it.
 #[derive(Debug)]
 enum Input {
@@ -105,7 +114,7 @@ impl<'a> OpenRecord<'a> {
                 job: call.job.map(|id| id.to_string()),
                 trace: call.beside.trace.as_ref().map(|trace| trace.parent.clone()),
                 session: call.beside.session.clone(),
-                tool: call.tool.chars().take(NAME_CHARS_MAX).collect(),
+                tool: shortened(&call.tool),
                 decision: None,
                 rule: None,
                 outcome: "dropped",

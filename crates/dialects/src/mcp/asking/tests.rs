@@ -28,7 +28,7 @@ fn visit() -> Question {
 
 fn read(params: Value) -> Result<(Askable, Given, Option<String>), Failure> {
     let Value::Object(params) = params else { panic!("{params} is no object") };
-    match again(&id(), &params, revision("2026-07-28"))? {
+    match again(&id(), &params.into(), revision("2026-07-28"))? {
         Asking::Again { can, given, state } => Ok((can, given, state)),
         other => panic!("{other:?}"),
     }
@@ -282,7 +282,7 @@ fn read_all(value: &Value) {
         }
         let _ = askable(value, row);
         if let Value::Object(params) = value {
-            let _ = again(&id(), params, row);
+            let _ = again(&id(), &params.clone().into(), row);
         }
         let _ = spelled(&Question::Form { message: String::new(), schema: value.clone() }, row);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolgate_contract::{
     Body, Caller, Choice, Given, Happened, Job, JobEvent, JobId, JobState, Question, Reply,
     Request, Told, ToolId, Watched,
@@ -14,6 +14,7 @@ use super::super::message::Id;
 use super::super::revision::{REVISIONS, Revision};
 use super::super::ticket::{Asked, McpTicket};
 use super::{About, EXTENSION};
+use crate::json::Params;
 use crate::{Facts, Ticket};
 
 /// The revision whose tasks are an extension.
@@ -67,7 +68,7 @@ pub(crate) fn asking(state: JobState) -> Job {
 /// The ticket of a request that asks for `asked`.
 pub(crate) fn ticket(revision: &'static Revision, asked: Asked) -> McpTicket {
     let (id, facts) = (Id::Text("a".into()), Arc::new(facts()));
-    let hearing = Hearing::read(&id, &Map::new(), revision, facts.clone(), None);
+    let hearing = Hearing::read(&id, &Params::default(), revision, facts.clone(), None);
     McpTicket { id, revision, facts, asked, hearing: hearing.expect("nothing to hear") }
 }
 
@@ -160,7 +161,9 @@ fn update(params: Value) -> Result<Request, i32> {
     let capabilities = json!({ "extensions": { EXTENSION: {} } });
     let params = with(params, json!({ "_meta": { META_CAPABILITIES: capabilities } }));
     let params = params.as_object().expect("an object");
-    About::Update.read(EXTENDED, &Id::Text("a".into()), params).map_err(|failure| failure.code)
+    About::Update
+        .read(EXTENDED, &Id::Text("a".into()), &params.clone().into())
+        .map_err(|failure| failure.code)
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn an_update_without_answers_is_refused() {
 fn a_request_of_tasks_that_does_not_declare_them_is_told_what_to_declare() {
     let id = Id::Text("a".into());
     for about in [About::Get, About::Update, About::Cancel] {
-        let failure = about.read(EXTENDED, &id, &Map::new()).expect_err("it is refused");
+        let failure = about.read(EXTENDED, &id, &Params::default()).expect_err("it is refused");
         assert_eq!(failure.code, -32021);
         let required = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
         assert_eq!(failure.data.as_deref(), Some(&required));

@@ -1,0 +1,210 @@
+//! Writes what comes of a call as JSON, as serde would: by hand, since every call's answer is, and
+//! each text once, since most results say theirs twice.
+
+use std::io::Write;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::content::Block;
+use super::message::Id;
+use super::ticket::CallResult;
+
+/// From how many bytes on a text is not escaped again that stands in the answer already.
+const LONG: usize = 64;
+
+/// The answer with `result` to the request `id`.
+pub(crate) fn answer(id: &Id, result: &CallResult<'_>) -> Bytes {
+    let mut page = Page { json: Vec::with_capacity(256 + result.about()), said: None };
+    page.raw("{\"jsonrpc\":\"2.0\",\"id\":");
+    page.any(id);
+    page.raw(",\"result\":{\"content\":[");
+    for (at, block) in result.content.iter().enumerate() {
+        if at > 0 {
+            page.raw(",");
+        }
+        match block {
+            Block::Text { text, annotations: None } => {
+                page.raw("{\"type\":\"text\",\"text\":");
+                page.first(text);
+                page.raw("}");
+            }
+            block => page.any(block),
+        }
+    }
+    page.raw("]");
+    if let Some(value) = result.structured_content {
+        page.raw(",\"structuredContent\":");
+        page.value(value);
+    }
+    page.raw(if result.is_error { ",\"isError\":true" } else { ",\"isError\":false" });
+    if !result.stamp.is_empty() {
+        let from = page.json.len();
+        page.any(&result.stamp);
+        // It is an object of its own, and belongs to the one that is open.
+        page.json[from] = b',';
+        page.json.pop();
+    }
+    page.raw("}}");
+    page.json.into()
+}
+
+/// What is written so far.
+struct Page<'t> {
+    json: Vec<u8>,
+    /// The first long text, and where it stands.
+    said: Option<(&'t str, Range<usize>)>,
+}
+
+impl<'t> Page<'t> {
+    fn raw(&mut self, json: &str) {
+        self.json.extend_from_slice(json.as_bytes());
+    }
+
+    fn any(&mut self, value: &impl Serialize) {
+        // Every part is a string, a number, a bool or a JSON value: none can fail to be written.
+        serde_json::to_writer(&mut self.json, value).expect("a message is JSON");
+    }
+
+    /// A text that may be said again.
+    fn first(&mut self, text: &'t str) {
+        let from = self.json.len();
+        self.text(text);
+        if self.said.is_none() && text.len() >= LONG {
+            self.said = Some((text, from..self.json.len()));
+        }
+    }
+
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.raw("null"),
+            Value::Bool(true) => self.raw("true"),
+            Value::Bool(false) => self.raw("false"),
+            Value::Number(number) => {
+                let _ = write!(self.json, "{number}");
+            }
+            Value::String(text) => match &self.said {
+                Some((said, at)) if *said == text.as_str() => {
+                    let at = at.clone();
+                    self.json.extend_from_within(at);
+                }
+                Some(_) | None => self.text(text),
+            },
+            Value::Array(items) => {
+                self.json.push(b'[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        self.json.push(b',');
+                    }
+                    self.value(item);
+                }
+                self.json.push(b']');
+            }
+            Value::Object(fields) => {
+                self.json.push(b'{');
+                for (at, (name, field)) in fields.iter().enumerate() {
+                    if at > 0 {
+                        self.json.push(b',');
+                    }
+                    self.text(name);
+                    self.json.push(b':');
+                    self.value(field);
+                }
+                self.json.push(b'}');
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        let json = &mut self.json;
+        json.push(b'"');
+        let mut rest = text.as_bytes();
+        loop {
+            let plain = plain_bytes(rest);
+            json.extend_from_slice(&rest[..plain]);
+            let Some(byte) = rest.get(plain) else { break };
+            match byte {
+                b'"' => json.extend_from_slice(b"\\\""),
+                b'\\' => json.extend_from_slice(b"\\\\"),
+                b'\n' => json.extend_from_slice(b"\\n"),
+                b'\r' => json.extend_from_slice(b"\\r"),
+                b'\t' => json.extend_from_slice(b"\\t"),
+                0x08 => json.extend_from_slice(b"\\b"),
+                0x0c => json.extend_from_slice(b"\\f"),
+                control => {
+                    let _ = write!(json, "\\u{control:04x}");
+                }
+            }
+            rest = &rest[plain + 1..];
+        }
+        json.push(b'"');
+    }
+}
+
+/// How many of `bytes` come before the first that is escaped, looked for eight at a time.
+fn plain_bytes(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGHS: u64 = ONES * 0x80;
+    // The high bit of each byte that is `byte`; of one behind it, too, at times.
+    let is = |word: u64, byte: u8| {
+        let other = word ^ (ONES * u64::from(byte));
+        other.wrapping_sub(ONES) & !other
+    };
+    let mut at = 0;
+    for eight in bytes.chunks_exact(8) {
+        let mut word = [0; 8];
+        word.copy_from_slice(eight);
+        let word = u64::from_le_bytes(word);
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let odd = (control | is(word, b'"') | is(word, b'\\')) & HIGHS;
+        if odd != 0 {
+            return at + (odd.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let is_plain = |byte: &u8| !matches!(byte, ..0x20 | b'"' | b'\\');
+    at + bytes[at..].iter().take_while(|byte| is_plain(byte)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn by_hand(value: &Value) -> String {
+        let mut page = Page { json: Vec::new(), said: None };
+        page.value(value);
+        String::from_utf8(page.json).expect("it is UTF-8")
+    }
+
+    #[test]
+    fn a_text_that_was_said_is_said_again_and_one_that_begins_as_it_does_is_not() {
+        let text = "line \"one\"\n".repeat(20);
+        let mut page = Page { json: Vec::new(), said: None };
+        page.first(&text);
+        let value = json!({ "text": text, "more": format!("{text}x"), "a": [text] });
+        page.value(&value);
+        let expected = json!(text).to_string() + &value.to_string();
+        assert_eq!(String::from_utf8(page.json).expect("it is UTF-8"), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_written_as_serde_writes_it(
+            texts in proptest::collection::vec("(\\PC|[\"\\\\\\x00-\\x20\\x7f-\\u{ff}]){0,40}", 0..4),
+            number in any::<f64>(),
+            whole in any::<i64>(),
+        ) {
+            let fields = texts.iter().map(|text| (text.clone(), json!([text, null, true])));
+            let value = json!({
+                "texts": fields.collect::<serde_json::Map<_, _>>(),
+                "numbers": [number, whole, {}, [], false],
+            });
+            prop_assert_eq!(by_hand(&value), value.to_string());
+        }
+    }
+}
