@@ -17,6 +17,18 @@ const PREV: &[u8] = b",\"prev\":\"";
 const SEQ: &[u8] = b",\"seq\":";
 const HEX: usize = 64;
 
+/// `hash` as it is written. Twice a line is: digit by digit, as the library has it, that would take
+/// as long as the hash itself.
+pub(super) fn hex(hash: &Hash) -> [u8; HEX] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut hex = [0; HEX];
+    for (two, byte) in hex.chunks_exact_mut(2).zip(hash.as_bytes()) {
+        two[0] = DIGITS[usize::from(byte >> 4)];
+        two[1] = DIGITS[usize::from(byte & 0xf)];
+    }
+    hex
+}
+
 /// What the log is sealed with. Whoever has it can write any log.
 #[derive(Clone)]
 pub struct Key {
@@ -114,14 +126,14 @@ impl Link {
         lines.extend_from_slice(body.strip_suffix(b"}").unwrap_or(body));
         if is_first {
             lines.extend_from_slice(PREV);
-            lines.extend_from_slice(self.mac.to_hex().as_bytes());
+            lines.extend_from_slice(&hex(&self.mac));
             lines.push(b'"');
         }
         lines.extend_from_slice(SEQ);
         write!(lines, "{seq}")?;
         let mac = self.mac_of(key, &lines[start..]);
         lines.extend_from_slice(MAC);
-        lines.extend_from_slice(mac.to_hex().as_bytes());
+        lines.extend_from_slice(&hex(&mac));
         lines.extend_from_slice(b"\"}\n");
         Ok(Self { seq, mac })
     }
@@ -162,7 +174,7 @@ impl<'l> Line<'l> {
 fn hex_at_end<'t>(text: &'t [u8], name: &[u8]) -> Option<(&'t [u8], Hash)> {
     let (rest, hex) = text.split_at_checked(text.len().checked_sub(HEX)?)?;
     let hash = Hash::from_hex(hex).ok()?;
-    let canonical = hash.to_hex().as_bytes() == hex;
+    let canonical = self::hex(&hash) == hex;
     Some((rest.strip_suffix(name)?, hash)).filter(|_| canonical)
 }
 

@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use blake3::{Hash, Hasher};
 use jiff::Timestamp;
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use tokio::sync::OwnedSemaphorePermit;
 use toolgate_contract::{Call, CallError, Ending, Ran};
 
+use super::chain::hex;
 use super::measured::Measured;
 use super::queue::Queue;
 use crate::policy::{Decision, RuleName};
@@ -89,7 +91,10 @@ enum Input {
 impl Serialize for Input {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Hashed(hash) => serializer.serialize_str(&hash.to_hex()),
+            Self::Hashed(hash) => {
+                let hex = hex(hash);
+                serializer.serialize_str(str::from_utf8(&hex).map_err(S::Error::custom)?)
+            }
             Self::Large => serializer.serialize_str("large"),
         }
     }
