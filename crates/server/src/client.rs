@@ -15,7 +15,8 @@ use toolgate_contract::{
 };
 use toolgate_dialects::{Ask, Listening, OnLeave, Reading, Refused};
 
-use crate::session::{Answered, Out, Running, Session, locked, now_or_spawned};
+use crate::going::{Running, now_or_spawned};
+use crate::session::{Answered, Out, Session, locked};
 
 /// How many messages may wait to be written before calls wait to answer.
 const OUTBOX: usize = 256;

@@ -23,10 +23,11 @@ use toolgate_transports::http::{Exchange, Incoming, Outgoing, Sender, SentEvent,
 
 use crate::client::{Pending, Presence, random_id};
 use crate::duplex::Duplexes;
+use crate::going::Going;
 use crate::identity::Identity;
 use crate::lines::LineBounds;
 use crate::routes::Routes;
-use crate::session::{Answered, Begun, Desk, Out, Running, Session, Word, locked, now_or_spawned};
+use crate::session::{Answered, Begun, Desk, Out, Session, Word, locked};
 use crate::sockets::{Closing, Conversing, Viewing};
 use crate::streams::tidings_event;
 use crate::telemetry::Page;
@@ -277,16 +278,18 @@ impl Endpoints {
             Err(refusal) => return Outgoing::Whole(refusal),
         };
         let presence = Presence::new(on_leave, cancel);
-        let mut work = match now_or_spawned(work).await {
-            Running::Done(answer) => return answered(session, answer.reply, events, accepts),
-            Running::On(work) => work,
+        let mut work = match Going::begin(work).await {
+            Ok(answer) => return answered(session, answer.reply, events, accepts),
+            Err(work) => work,
         };
         let first = match accepts {
-            Accepts::Message => return Outgoing::Whole(joined((&mut work).await)),
+            Accepts::Message => {
+                return Outgoing::Whole(owed((&mut work).await.and_then(|all| all.reply)));
+            }
             Accepts::Stream | Accepts::Resumable => tokio::select! {
                 biased;
                 answer = &mut work => {
-                    let answer = answer.ok().and_then(|all| all.reply);
+                    let answer = answer.and_then(|all| all.reply);
                     return answered(session, answer, events, accepts);
                 }
                 Some(event) = events.recv() => Some(event),
@@ -295,10 +298,10 @@ impl Endpoints {
         };
         match (accepts, on_leave) {
             (Accepts::Resumable, OnLeave::Continues) => {
-                resumable(session, first, events, Working::On(work))
+                resumable(session, first, events, Working::On(work.apart()))
             }
             _ => {
-                let state = Working::On(work);
+                let state = Working::On(work.apart());
                 told(Telling { first, events, state, _presence: Some(presence) })
             }
         }
@@ -508,7 +511,7 @@ struct Telling {
 /// How far the work is.
 enum Working {
     /// It goes on.
-    On(JoinHandle<Answered>),
+    On(JoinHandle<Option<Answered>>),
     /// It has ended; this is its answer, and events may come before it.
     Ended(Option<Bytes>),
 }
@@ -521,7 +524,8 @@ impl Telling {
         if let Working::On(work) = &mut self.state
             && let Poll::Ready(answer) = Pin::new(work).poll(cx)
         {
-            self.state = Working::Ended(answer.ok().and_then(|all| all.reply).and_then(message));
+            let answer = answer.ok().flatten().and_then(|all| all.reply);
+            self.state = Working::Ended(answer.and_then(message));
         }
         match (self.events.poll_recv(cx), &mut self.state) {
             (Poll::Ready(Some(event)), _) => Poll::Ready(Some(event)),

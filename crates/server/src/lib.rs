@@ -19,6 +19,7 @@ mod reloading;
 mod offer;
 mod shelf;
 mod session;
+mod going;
 mod enveloping;
 mod guarded;
 mod once;

@@ -1,15 +1,12 @@
 //! One conversation with one client: its frames in, its calls in flight, its answers out.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_contract::{
@@ -170,7 +167,7 @@ struct Begin {
 
 /// An ask that was taken: its work, and the way to end it.
 pub(crate) struct Begun {
-    /// To be run by [`now_or_spawned`].
+    /// To be run by [`crate::going::now_or_spawned`] or as [`crate::going::Going`].
     pub(crate) work: BoxFuture<'static, Answered>,
     /// Ends the work.
     pub(crate) cancel: CancellationToken,
@@ -511,27 +508,6 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.strike();
-    }
-}
-
-/// Work that was begun: done already, or going on in a task of its own.
-pub(crate) enum Running<T> {
-    /// It is done.
-    Done(T),
-    /// It goes on.
-    On(JoinHandle<T>),
-}
-
-/// Runs `work` as far as it goes without waiting, and what is left in a task of its own.
-///
-/// So a client that leaves can cancel a call and never cut it half way, and a
-/// call that has nothing to wait for, as most have not, costs no task.
-pub(crate) async fn now_or_spawned<T: Send + 'static>(
-    mut work: BoxFuture<'static, T>,
-) -> Running<T> {
-    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
-        Poll::Ready(done) => Running::Done(done),
-        Poll::Pending => Running::On(tokio::spawn(work)),
     }
 }
 
