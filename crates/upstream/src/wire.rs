@@ -29,6 +29,8 @@ pub(crate) struct Sent {
 pub(crate) trait Hears: Send + Sync + 'static {
     /// Somebody is asked while a request is worked on.
     fn asks(&self) {}
+    /// What is said to nobody in particular may have been missed.
+    fn missed(&self) {}
     /// Something is said.
     fn said(&self, method: &str, params: &Value);
     /// Something is asked.

@@ -11,3 +11,6 @@ pub(crate) mod pool;
 pub(crate) mod sse;
 pub(crate) mod talk;
 pub(crate) mod websocket;
+
+#[cfg(test)]
+mod scripted;

@@ -175,6 +175,12 @@ impl Hears for OfNobody {
         }
     }
 
+    fn missed(&self) {
+        if let Some(upstream) = self.0.upgrade() {
+            upstream.look_again();
+        }
+    }
+
     fn said(&self, method: &str, params: &Value) {
         let Some(upstream) = self.0.upgrade() else { return };
         match method {

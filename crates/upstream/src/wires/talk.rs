@@ -18,7 +18,7 @@ use crate::wire::{Hears, Sent, Trouble, Wire};
 /// How many messages may wait to be written.
 const WAITING: usize = 256;
 /// How many questions of one upstream may be open at once.
-const QUESTIONS_MAX: usize = 64;
+pub(super) const QUESTIONS_MAX: usize = 64;
 /// How much of what it says beside is kept to explain its end.
 const LAST_WORDS: usize = 2048;
 
