@@ -18,11 +18,12 @@ use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{Era, Revision};
 
 use super::brisk::Brisk;
+use super::cut::Is;
 use super::events::{Event, Events};
 use super::in_flight::InFlight;
 use super::pool::{Giving, Pool};
 use super::site::Site;
-use super::talk::QUESTIONS_MAX;
+use super::talk::{QUESTIONS_MAX, too_long};
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
@@ -252,10 +253,14 @@ impl Endpoint {
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
-            let all = events.take(&piece, self.site.bytes_max).map_err(Trouble::Lost)?;
-            for Event { data, id: event, retry: wait, .. } in all {
+            for Event { data, cut, id: event, retry: wait, .. } in
+                events.take(&piece, self.site.bytes_max)
+            {
                 last = event.filter(|id| !id.is_empty()).or(last);
                 retry = wait.or(retry);
+                if cut.is_some_and(|cut| matches!(cut.is(), Is::Answer(Some(of)) if of == id)) {
+                    return Ok(Streamed::Answered(Err(too_long(self.site.bytes_max))));
+                }
                 if let Some(outcome) = self.heard(data.as_bytes(), id, hears) {
                     // What follows the answer is nothing; the connection is good if it ends soon.
                     if let Some(giving) = giving {

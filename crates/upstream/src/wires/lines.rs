@@ -8,6 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::cut::Cut;
 use super::pen::Pen;
 use super::talk::{Ear, Talk, until};
 use crate::wire::Hears;
@@ -66,10 +67,7 @@ async fn read(output: impl AsyncRead + Unpin, bytes_max: usize, ear: Ear, errors
         line.clear();
         match next_line(&mut output, &mut line, bytes_max).await {
             Ok(Line::Whole) => ear.taken(&line),
-            Ok(Line::TooLong) => {
-                ear.too_long(&line, bytes_max);
-                line = Vec::new();
-            }
+            Ok(Line::TooLong(cut)) => ear.too_long(&cut, bytes_max),
             Ok(Line::End) => break "it ended".to_owned(),
             Err(err) => break format!("it cannot be read: {err}"),
         }
@@ -83,8 +81,8 @@ async fn read(output: impl AsyncRead + Unpin, bytes_max: usize, ear: Ear, errors
 
 enum Line {
     Whole,
-    /// Only its beginning was kept.
-    TooLong,
+    /// Only its beginning and its end were kept.
+    TooLong(Cut),
     End,
 }
 
@@ -94,24 +92,30 @@ async fn next_line(
     line: &mut Vec<u8>,
     bytes_max: usize,
 ) -> std::io::Result<Line> {
-    let mut too_long = false;
+    let mut cut: Option<Cut> = None;
     loop {
         let piece = output.fill_buf().await?;
         if piece.is_empty() {
-            return Ok(if line.is_empty() { Line::End } else { Line::Whole });
+            return Ok(match cut {
+                Some(cut) => Line::TooLong(cut),
+                None if line.is_empty() => Line::End,
+                None => Line::Whole,
+            });
         }
         let end = memchr::memchr(b'\n', piece);
         let taken = end.unwrap_or(piece.len());
-        if line.len() + taken > bytes_max {
-            too_long = true;
-            line.truncate(4096);
+        if cut.is_none() && line.len() + taken > bytes_max {
+            let mut begun = Cut::default();
+            begun.take(&std::mem::take(line));
+            cut = Some(begun);
         }
-        if !too_long {
-            line.extend_from_slice(&piece[..taken]);
+        match &mut cut {
+            Some(cut) => cut.take(&piece[..taken]),
+            None => line.extend_from_slice(&piece[..taken]),
         }
         output.consume(end.map_or(taken, |end| end + 1));
         if end.is_some() {
-            return Ok(if too_long { Line::TooLong } else { Line::Whole });
+            return Ok(cut.map_or(Line::Whole, Line::TooLong));
         }
     }
 }

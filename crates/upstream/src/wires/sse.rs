@@ -71,7 +71,7 @@ async fn endpoint(
     while let Some(frame) = response.body_mut().frame().await {
         let frame = frame.map_err(|err| err.to_string())?;
         let Ok(piece) = frame.into_data() else { continue };
-        let first = events.take(&piece, bytes_max)?.into_iter().find(|it| it.kind == "endpoint");
+        let first = events.take(&piece, bytes_max).into_iter().find(|it| it.kind == "endpoint");
         if let Some(event) = first {
             return Ok(event.data);
         }
@@ -104,9 +104,11 @@ async fn read(
             Ok(Err(_)) => continue,
             Err(err) => return err.to_string(),
         };
-        match events.take(&piece, bytes_max) {
-            Ok(all) => all.iter().for_each(|event| ear.taken(event.data.as_bytes())),
-            Err(why) => return why,
+        for event in events.take(&piece, bytes_max) {
+            match &event.cut {
+                Some(cut) => ear.too_long(cut, bytes_max),
+                None => ear.taken(event.data.as_bytes()),
+            }
         }
     }
     "the stream ended".to_owned()

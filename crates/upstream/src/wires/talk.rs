@@ -10,6 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, Hold};
 
 use super::brisk::Brisk;
+use super::cut::{Cut, Is};
 use super::in_flight::InFlight;
 use super::pen::Pen;
 use crate::message::{self, Message, RpcError};
@@ -157,6 +158,13 @@ impl Shared {
     }
 }
 
+/// Why an answer that is longer than `bytes_max` is none.
+pub(super) fn too_long(bytes_max: usize) -> Trouble {
+    let why =
+        format!("it answered with more than the {bytes_max} bytes that `message_bytes` lets it");
+    Trouble::Refused(RpcError::new(-32603, why))
+}
+
 /// Does `work` until `ends`.
 pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()>) {
     tokio::select! {
@@ -166,27 +174,20 @@ pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()
 }
 
 impl Ear {
-    /// What is too long to be read answers whom it begins by naming, or everybody who waits.
-    pub(crate) fn too_long(&self, start: &[u8], bytes_max: usize) {
+    /// What is too long to be read fails whom it answers; an answer that does not say whom may be
+    /// for anybody who waits.
+    pub(crate) fn too_long(&self, cut: &Cut, bytes_max: usize) {
         let shared = &self.shared;
-        let why = RpcError::new(
-            -32603,
-            format!(
-                "it answered with more than the {bytes_max} bytes that `message_bytes` lets it"
-            ),
-        );
-        let named = String::from_utf8_lossy(start);
-        let id = named.find("\"id\":").and_then(|at| {
-            let digits = named[at + 5..].trim_start_matches([' ', '"']);
-            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-            digits[..end].parse::<u64>().ok()
-        });
-        let all = match id.and_then(|id| shared.in_flight.end(id)) {
-            Some(one) => vec![one],
-            None => shared.in_flight.end_all(),
+        let all = match cut.is() {
+            Is::Answer(Some(id)) => shared.in_flight.end(id).into_iter().collect(),
+            Is::Answer(None) => shared.in_flight.end_all(),
+            Is::Other => {
+                tracing::debug!("an upstream says more than {bytes_max} bytes at once");
+                Vec::new()
+            }
         };
         for answer in all {
-            let _ = answer.send(Err(Trouble::Refused(why.clone())));
+            let _ = answer.send(Err(too_long(bytes_max)));
         }
     }
 
