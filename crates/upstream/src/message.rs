@@ -107,6 +107,18 @@ fn ours(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
 }
 
+/// What a message of ours is: its id, if it is a request, and its method, if it is no answer.
+pub(crate) fn of_ours(text: &[u8]) -> (Option<u64>, String) {
+    #[derive(Default, Deserialize)]
+    struct Ours {
+        method: Option<String>,
+        id: Option<Value>,
+    }
+    let ours: Ours = serde_json::from_slice(text).unwrap_or_default();
+    let id = ours.id.as_ref().and_then(Value::as_u64).filter(|_| ours.method.is_some());
+    (id, ours.method.unwrap_or_default())
+}
+
 /// A request or, without an id, something only said.
 pub(crate) fn written(id: Option<u64>, method: &str, params: &Value) -> Bytes {
     #[derive(Serialize)]

@@ -28,7 +28,7 @@ use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
 /// How much of an answer that is none is looked at.
-const SCRAP: usize = 64 << 10;
+pub(super) const SCRAP: usize = 64 << 10;
 /// How long a stream that broke off is left alone before it is taken up again, unless it says.
 const RETRY: Duration = Duration::from_millis(500);
 /// How long at most, where it breaks off again and again.
@@ -536,7 +536,10 @@ fn sayable(text: &str) -> String {
     }
 }
 
-async fn whole(response: &mut Response<Incoming>, bytes_max: usize) -> Result<Bytes, String> {
+pub(super) async fn whole(
+    response: &mut Response<Incoming>,
+    bytes_max: usize,
+) -> Result<Bytes, String> {
     let mut body = BytesMut::new();
     while let Some(frame) = response.body_mut().frame().await {
         let frame = frame.map_err(|err| err.to_string())?;

@@ -33,15 +33,19 @@ pub(super) enum Answer {
     Silence,
 }
 
+type Answers = dyn Fn(&Scripted, &Request) -> Answer + Send + Sync;
+
 /// The server.
 pub(super) struct Scripted {
-    answers: Box<dyn Fn(&Request) -> Answer + Send + Sync>,
+    answers: Box<Answers>,
     came: Mutex<Vec<Request>>,
     streams: broadcast::Sender<String>,
 }
 
 impl Scripted {
-    pub(super) fn new(answers: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> Arc<Self> {
+    pub(super) fn new(
+        answers: impl Fn(&Self, &Request) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let streams = broadcast::Sender::new(1024);
         Arc::new(Self { answers: Box::new(answers), came: Mutex::default(), streams })
     }
@@ -68,6 +72,12 @@ impl Scripted {
         self.came().iter().filter(|one| one.body["method"] == method).count()
     }
 
+    /// Says `message` on all streams.
+    pub(super) fn tells(&self, message: &Value) {
+        // Nobody may listen any more.
+        let _ = self.streams.send(event(message));
+    }
+
     async fn serves(self: Arc<Self>, stream: DuplexStream) -> std::io::Result<()> {
         let mut stream = BufReader::new(stream);
         loop {
@@ -87,7 +97,7 @@ impl Scripted {
             let request = Request { method, body };
             let mut told = self.streams.subscribe();
             self.came.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
-            match (self.answers)(&request) {
+            match (self.answers)(&self, &request) {
                 Answer::Whole(status, body) => {
                     let answer = format!(
                         "HTTP/1.1 {status} it\r\ncontent-type: application/json\r\n\

@@ -191,6 +191,13 @@ impl Ear {
         }
     }
 
+    /// The request `id` gets no answer.
+    pub(crate) fn fails(&self, id: u64, trouble: Trouble) {
+        if let Some(answer) = self.shared.in_flight.end(id) {
+            let _ = answer.send(Err(trouble));
+        }
+    }
+
     /// A message has come.
     pub(crate) fn taken(&self, line: &[u8]) {
         let Self { shared, out } = self;

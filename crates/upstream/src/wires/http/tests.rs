@@ -39,7 +39,7 @@ fn a_session_is_gone_where_a_refusal_names_it_and_nowhere_else() {
 
 #[tokio::test]
 async fn a_session_that_is_refused_with_400_is_gone() {
-    let server = Scripted::new(|request| match request.body["method"].as_str() {
+    let server = Scripted::new(|_, request| match request.body["method"].as_str() {
         Some("initialize") => answers(request),
         _ => Answer::Whole(400, UNKNOWN.to_owned()),
     });
@@ -52,7 +52,7 @@ async fn a_session_that_is_refused_with_400_is_gone() {
 #[tokio::test]
 async fn a_stream_of_a_session_that_is_not_known_any_more_ends_the_session() {
     let opened = AtomicUsize::new(0);
-    let server = Scripted::new(move |request| match &*request.method {
+    let server = Scripted::new(move |_, request| match &*request.method {
         "GET" if opened.fetch_add(1, Ordering::AcqRel) == 0 => Answer::Short(String::new()),
         "GET" => Answer::Whole(400, UNKNOWN.to_owned()),
         _ => answers(request),
@@ -81,7 +81,7 @@ impl Hears for Counts {
 #[tokio::test]
 async fn a_stream_of_a_session_that_ends_is_opened_again_also_where_that_fails() {
     let opened = AtomicUsize::new(0);
-    let server = Scripted::new(move |request| match &*request.method {
+    let server = Scripted::new(move |_, request| match &*request.method {
         "GET" => match opened.fetch_add(1, Ordering::AcqRel) {
             0 => Answer::Short(String::new()),
             1..=2 => Answer::Whole(503, "later".to_owned()),
@@ -100,7 +100,7 @@ async fn a_stream_of_a_session_that_ends_is_opened_again_also_where_that_fails()
 #[tokio::test]
 async fn a_cancellation_that_nobody_takes_is_waited_for_no_longer_than_a_moment() {
     // What holds the endpoint then is the wire and this test.
-    let server = Scripted::new(|request| match request.body["method"].as_str() {
+    let server = Scripted::new(|_, request| match request.body["method"].as_str() {
         Some("initialize") => answers(request),
         _ => Answer::Silence,
     });
@@ -118,7 +118,7 @@ async fn a_cancellation_that_nobody_takes_is_waited_for_no_longer_than_a_moment(
 #[tokio::test]
 async fn what_is_asked_beyond_a_bound_is_refused() {
     let asked = AtomicBool::new(false);
-    let server = Scripted::new(move |request| match request.body["method"].as_str() {
+    let server = Scripted::new(move |_, request| match request.body["method"].as_str() {
         Some("tools/call") if !asked.swap(true, Ordering::AcqRel) => {
             let ask = |id| json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" });
             Answer::Stream((0..200).map(|id| event(&ask(id))).collect())
