@@ -12,7 +12,7 @@ use super::{Lasting, Upstream};
 use crate::hearing::Deaf;
 use crate::link::{Asks, Link};
 use crate::message::RpcError;
-use crate::wire::Hears;
+use crate::wire::{Hears, LISTEN};
 
 /// What is listened to in the stateless era, over which connection.
 pub(super) struct Listening {
@@ -64,7 +64,7 @@ impl Upstream {
             let Some(link) = link.upgrade() else { return };
             let hears: Arc<dyn Hears> = Arc::new(OfNobody(this));
             let gone = link.wire.gone().clone();
-            let asked = link.ask(Asks::of("subscriptions/listen", params), hears);
+            let asked = link.ask(Asks::of(LISTEN, params), hears);
             tokio::select! {
                 _ = asked => {}
                 () = gone.cancelled() => {}

@@ -564,10 +564,10 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let (id, endpoint) = (self.id, self.endpoint.clone());
         let says = self.cancellable && !endpoint.is_stateless();
-        if says {
-            endpoint.in_flight.abandon(id);
-        }
-        endpoint.in_flight.end(id);
+        match says {
+            true => endpoint.in_flight.abandon(id),
+            false => endpoint.in_flight.end(id),
+        };
         let Some(runtime) = tokio::runtime::Handle::try_current().ok().filter(|_| says) else {
             return;
         };
@@ -592,7 +592,7 @@ impl Wire for Http {
         Box::pin(async move {
             let (id, cancellable) =
                 (message.id.unwrap_or_default(), message.method != "initialize");
-            self.0.in_flight.begin(id, hears.clone(), ());
+            self.0.in_flight.begin(&message, hears.clone(), ());
             let mut waiting = Waiting { endpoint: self.0.clone(), id, cancellable };
             let alone = self.0.in_flight.is_alone();
             let outcome = self.0.brisk.wait(alone, self.0.exchange(message, hears)).await;

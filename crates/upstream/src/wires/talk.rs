@@ -179,7 +179,10 @@ impl Ear {
     pub(crate) fn too_long(&self, cut: &Cut, bytes_max: usize) {
         let shared = &self.shared;
         let all = match cut.is() {
-            Is::Answer(Some(id)) => shared.in_flight.end(id).into_iter().collect(),
+            Is::Answer(Some(id)) => {
+                shared.in_flight.is_done(id);
+                shared.in_flight.end(id).into_iter().collect()
+            }
             Is::Answer(None) => shared.in_flight.end_all(),
             Is::Other => {
                 tracing::debug!("an upstream says more than {bytes_max} bytes at once");
@@ -259,8 +262,10 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.talk.shared.in_flight.end(self.id).is_some() && self.cancellable {
-            self.talk.shared.in_flight.abandon(self.id);
+        let in_flight = &self.talk.shared.in_flight;
+        if !self.cancellable {
+            in_flight.end(self.id);
+        } else if in_flight.abandon(self.id).is_some() {
             let reason = "nobody waits for the answer any more";
             let params = serde_json::json!({ "requestId": self.id, "reason": reason });
             let said = message::written(None, "notifications/cancelled", &params);
@@ -278,7 +283,7 @@ impl Wire for Talk {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let (answer, answered) = oneshot::channel();
-            self.shared.in_flight.begin(id, hears, answer);
+            self.shared.in_flight.begin(&message, hears, answer);
             let cancellable = message.method != "initialize";
             let _waiting = Waiting { talk: self, id, cancellable };
             let gone = || self.shared.why();
