@@ -14,4 +14,4 @@ pub(crate) mod talk;
 pub(crate) mod websocket;
 
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;

@@ -16,13 +16,13 @@ use crate::world::{Bytes, Place, Program, Started, World};
 
 /// A request that came.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) body: Value,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) body: Value,
 }
 
 /// What is answered.
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// A status and a body.
     Whole(u16, String),
     /// A stream that begins so, and goes on with what is told to all streams.
@@ -36,24 +36,29 @@ pub(super) enum Answer {
 type Answers = dyn Fn(&Scripted, &Request) -> Answer + Send + Sync;
 
 /// The server.
-pub(super) struct Scripted {
+pub(crate) struct Scripted {
     answers: Box<Answers>,
     came: Mutex<Vec<Request>>,
     streams: broadcast::Sender<String>,
 }
 
 impl Scripted {
-    pub(super) fn new(
+    pub(crate) fn new(
         answers: impl Fn(&Self, &Request) -> Answer + Send + Sync + 'static,
     ) -> Arc<Self> {
         let streams = broadcast::Sender::new(1024);
         Arc::new(Self { answers: Box::new(answers), came: Mutex::default(), streams })
     }
 
+    /// What reaches it, however it is called.
+    pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn World> {
+        Arc::new(Net(self.clone()))
+    }
+
     /// Where it is.
-    pub(super) fn site(self: &Arc<Self>) -> Site {
+    pub(crate) fn site(self: &Arc<Self>) -> Site {
         Site {
-            world: Arc::new(Net(self.clone())),
+            world: self.world(),
             url: "http://a.example/mcp".to_owned(),
             private_network: false,
             headers: Default::default(),
@@ -63,17 +68,17 @@ impl Scripted {
     }
 
     /// All that came.
-    pub(super) fn came(&self) -> Vec<Request> {
+    pub(crate) fn came(&self) -> Vec<Request> {
         self.came.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How often a request of `method` came.
-    pub(super) fn times(&self, method: &str) -> usize {
+    pub(crate) fn times(&self, method: &str) -> usize {
         self.came().iter().filter(|one| one.body["method"] == method).count()
     }
 
     /// Says `message` on all streams.
-    pub(super) fn tells(&self, message: &Value) {
+    pub(crate) fn tells(&self, message: &Value) {
         // Nobody may listen any more.
         let _ = self.streams.send(event(message));
     }
@@ -125,16 +130,15 @@ const STREAM: &str =
     "HTTP/1.1 200 it\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
 /// `message` as an event.
-pub(super) fn event(message: &Value) -> String {
+pub(crate) fn event(message: &Value) -> String {
     format!("data: {message}\n\n")
 }
 
 /// The answer to `request` that says `result`.
-pub(super) fn result(request: &Request, result: &Value) -> Value {
+pub(crate) fn result(request: &Request, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
 }
 
-/// What reaches the server, however it is called.
 struct Net(Arc<Scripted>);
 
 impl World for Net {
@@ -168,18 +172,18 @@ impl World for Net {
 }
 
 /// A request of ours.
-pub(super) fn asks(id: u64, method: &str) -> Sent {
+pub(crate) fn asks(id: u64, method: &str) -> Sent {
     let body = message::written(Some(id), method, &json!({}));
     Sent { id: Some(id), method: method.to_owned(), name: None, mirrored: Vec::new(), body }
 }
 
 /// Who hears nothing.
-pub(super) fn deaf() -> Arc<dyn Hears> {
+pub(crate) fn deaf() -> Arc<dyn Hears> {
     Arc::new(Deaf)
 }
 
 /// Waits until `is`.
-pub(super) async fn until(what: &str, is: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
     let waits = async {
         while !is() {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -28,6 +28,8 @@ pub(crate) struct Talk {
     shared: Arc<Shared>,
     out: Way,
     _ends: DropGuard,
+    /// Whoever waits for its end is told.
+    _gone: DropGuard,
     /// What carries it lives as long as this.
     _hold: Hold,
 }
@@ -88,7 +90,8 @@ impl Talk {
         let (out, messages) = mpsc::channel(WAITING);
         let ends = CancellationToken::new();
         let out = Way { queue: out, pen: None };
-        let talk = Self { shared, out, _ends: ends.clone().drop_guard(), _hold: hold };
+        let _gone = shared.gone.clone().drop_guard();
+        let talk = Self { shared, out, _ends: ends.clone().drop_guard(), _gone, _hold: hold };
         (talk, messages, ends)
     }
 
