@@ -52,7 +52,11 @@ impl Scripted {
 
     /// What reaches it, however it is called.
     pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn World> {
-        Arc::new(Net(self.clone()))
+        let server = self.clone();
+        world(move |stream| {
+            let served = server.clone().serves(stream);
+            async move { drop(served.await) }
+        })
     }
 
     /// Where it is.
@@ -139,7 +143,15 @@ pub(crate) fn result(request: &Request, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
 }
 
-struct Net(Arc<Scripted>);
+/// A world in which each connection is served by `serve`, whatever it is to.
+pub(crate) fn world<F>(serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static) -> Arc<dyn World>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(Net(Box::new(move |stream| drop(tokio::spawn(serve(stream))))))
+}
+
+struct Net(Box<dyn Fn(DuplexStream) + Send + Sync>);
 
 impl World for Net {
     fn start<'a>(&'a self, _: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
@@ -149,7 +161,7 @@ impl World for Net {
     fn dial<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>> {
         Box::pin(async {
             let (near, far) = tokio::io::duplex(64 << 10);
-            tokio::spawn(self.0.clone().serves(far));
+            self.0(far);
             Ok(Box::new(near) as Box<dyn Bytes>)
         })
     }
