@@ -101,7 +101,9 @@ impl Transport {
             (Self::Http | Self::Sse, Some("ws" | "wss")) => Err(format!(
                 "`url` is `{url}`, where a WebSocket is: say `transport = \"websocket\"`"
             )),
-            (Self::Http | Self::Sse | Self::WebSocket, _) => Err(format!("`url` is `{url}`; write a URL that begins with {writes}")),
+            (Self::Http | Self::Sse | Self::WebSocket, _) => {
+                Err(format!("`url` is `{url}`; write a URL that begins with {writes}"))
+            }
         }
     }
 }
