@@ -81,6 +81,12 @@ def die(request):
     os._exit(3)
 
 
+def leave(request):
+    import subprocess
+    note(f"left {subprocess.Popen(['sleep', '1000']).pid}")
+    os._exit(0)
+
+
 def slow(request):
     time.sleep(0.3)
     text(request, "slept")
@@ -119,7 +125,7 @@ TOOLS = {
     "looping": lambda request: text(request, "looped"),
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
     "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "tell": tell, "gibibyte": gibibyte, "flood": flood,
-    "die": die, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "children": children,
+    "die": die, "leave": leave, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "children": children,
     "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn,
 }
 

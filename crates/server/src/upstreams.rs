@@ -224,10 +224,11 @@ impl World for Outside {
                 inside: self.processes.sandbox().held_by(profile(sandbox)?, &self.root),
             };
             let spoken = self.processes.open(start).await;
-            let Spoken { stdin, stdout, stderr, runs } =
+            let Spoken { stdin, stdout, stderr, ended, runs } =
                 spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
             let (input, output) = (Box::new(stdin), Box::new(stdout));
-            Ok(Started { input, output, errors: Box::new(stderr), hold: Hold::of(runs) })
+            let errors = Box::new(stderr);
+            Ok(Started { input, output, errors, ended, hold: Hold::of(runs) })
         })
     }
 

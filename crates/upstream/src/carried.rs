@@ -108,7 +108,7 @@ pub(crate) async fn in_one(
     begin: impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>>,
 ) -> Result<Begun, ToolError> {
     if !ctx.asker.calls_again() || ctx.asker.can() == Askable::default() {
-        return begin(Hearing::now(ctx.events.clone(), ctx.asker.clone())).await;
+        return begin(Hearing::now(ctx)).await;
     }
     go_on(parking, ctx, going(parking, ctx, begin)?).await
 }
@@ -146,7 +146,7 @@ fn going(
 ) -> Result<Going, ToolError> {
     let Some(name) = ctx.asker.noted().filter(|_| ctx.asker.calls_again()) else {
         let (open, asked) = mpsc::channel(TOGETHER_MAX);
-        let hearing = Hearing::handed(ctx.events.clone(), open);
+        let hearing = Hearing::handed(ctx, open);
         let task = Task(tokio::spawn(begin(hearing.clone())));
         return Ok(Going { task, open: asked, hearing, waits: Vec::new() });
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
-    Asker, BoxFuture, Event, EventSink, Fault, Given, Kind, Level, Questions, ToolError,
+    Asker, BoxFuture, Ctx, Event, EventSink, Fault, Given, Kind, Level, Questions, ToolError,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, answer, question};
 
@@ -15,6 +15,8 @@ use crate::wire::Hears;
 
 /// Hears for one call.
 pub(crate) struct Hearing {
+    /// Whose call it is.
+    caller: Arc<str>,
     events: Mutex<EventSink>,
     way: Way,
     asked: AtomicU64,
@@ -37,18 +39,19 @@ pub(crate) struct Open {
 
 impl Hearing {
     /// For a call whose caller answers while it runs, if at all.
-    pub(crate) fn now(events: EventSink, asker: Asker) -> Arc<Self> {
-        Self::by(events, Way::Now(asker))
+    pub(crate) fn now(ctx: &Ctx) -> Arc<Self> {
+        Self::by(ctx, Way::Now(ctx.asker.clone()))
     }
 
     /// For a call whose questions are handed to whoever takes them from the other end.
-    pub(crate) fn handed(events: EventSink, open: mpsc::Sender<Open>) -> Arc<Self> {
-        Self::by(events, Way::Handed(open))
+    pub(crate) fn handed(ctx: &Ctx, open: mpsc::Sender<Open>) -> Arc<Self> {
+        Self::by(ctx, Way::Handed(open))
     }
 
-    fn by(events: EventSink, way: Way) -> Arc<Self> {
+    fn by(ctx: &Ctx, way: Way) -> Arc<Self> {
+        let (caller, events) = (ctx.caller.name.clone(), ctx.events.clone().into());
         let (asked, lacks) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { events: events.into(), way, asked, lacks })
+        Arc::new(Self { caller, events, way, asked, lacks })
     }
 
     /// What was asked that whoever called cannot be, if anything was.
@@ -75,6 +78,10 @@ impl Hearing {
 }
 
 impl Hears for Hearing {
+    fn caller(&self) -> Option<Arc<str>> {
+        Some(self.caller.clone())
+    }
+
     fn said(&self, method: &str, params: &Value) {
         let Some(event) = event(method, params) else { return };
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -72,6 +72,14 @@ impl Lanes {
         }
     }
 
+    /// Lets go of `link`, if it is one that nobody has; whether it was.
+    pub(crate) fn lets_go(&self, link: &Arc<Link>) -> bool {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = idle.len();
+        idle.retain(|(_, one)| !Arc::ptr_eq(one, link));
+        idle.len() < before
+    }
+
     /// Lets go of those that nobody has.
     pub(crate) fn close(&self) {
         self.places.close();

@@ -28,7 +28,7 @@ pub(crate) struct Link {
     /// Who hears what belongs to no call.
     pub(crate) hears: Arc<dyn Hears>,
     ids: AtomicU64,
-    /// How many requests are in flight.
+    /// How many requests are in flight that it is used for.
     busy: AtomicUsize,
     /// When the last one ended, in milliseconds after it began.
     used: AtomicU64,
@@ -46,13 +46,21 @@ pub(crate) struct Asks<'a> {
     /// Whether progress is to be told.
     pub(crate) tells: bool,
     pub(crate) mirrored: Vec<(String, String)>,
+    /// Whether the connection is in use for it.
+    pub(crate) uses: bool,
 }
 
 impl<'a> Asks<'a> {
     /// `method` with `params`.
     pub(crate) fn of(method: &'static str, params: Map<String, Value>) -> Self {
         let (name, mirrored) = (None, Vec::new());
-        Self { method, params, name, beside: Beside::default(), tells: false, mirrored }
+        let beside = Beside::default();
+        Self { method, params, name, beside, tells: false, mirrored, uses: true }
+    }
+
+    /// The same, for which alone no connection is kept.
+    pub(crate) fn unused(self) -> Self {
+        Self { uses: false, ..self }
     }
 
     /// The same, about `name`.
@@ -106,11 +114,15 @@ impl Link {
                         return Err(speaks_other(&found));
                     }
                 }
-                Ok(Err(trouble)) if wanted.is_some() => return Err(trouble),
-                // It answered, if only that it does not know what was asked.
-                Ok(Err(Trouble::Refused(_) | Trouble::NotSent(_)))
-                    if !wire.gone().is_cancelled() => {}
-                Ok(Err(trouble)) => return Err(trouble),
+                Ok(Err(trouble))
+                    if wanted.is_some()
+                        || wire.gone().is_cancelled()
+                        || matches!(trouble, Trouble::Unauthorized(_)) =>
+                {
+                    return Err(trouble);
+                }
+                // Who does not know what was asked answers it in all sorts of ways.
+                Ok(Err(_)) => {}
                 Err(_) if wanted.is_some() => {
                     return Err(Trouble::Lost("it does not answer `server/discover`".to_owned()));
                 }
@@ -174,12 +186,12 @@ impl Link {
         asks: Asks<'_>,
         hears: Arc<dyn Hears>,
     ) -> Result<Value, Trouble> {
-        let Asks { method, params, name, beside, tells, mirrored } = asks;
+        let Asks { method, params, name, beside, tells, mirrored, uses } = asks;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let beside = Beside { progress: tells.then_some(id), ..beside };
         let params = request(params, &beside, self.revision);
         let message = Sent { mirrored, ..sent(Some(id), method, name, &params) };
-        let _busy = Busy::of(self);
+        let _busy = uses.then(|| Busy::of(self));
         let result = self.wire.request(message, hears).await?;
         serde_json::from_str(result.get()).map_err(|err| Trouble::Lost(err.to_string()))
     }

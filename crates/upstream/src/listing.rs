@@ -83,7 +83,7 @@ async fn pages(link: &Link, method: &'static str, of: &str) -> Result<Vec<Value>
     let mut cursor: Option<Value> = None;
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
-        let asks = Asks::of(method, Map::from_iter(params));
+        let asks = Asks::of(method, Map::from_iter(params)).unused();
         let mut page = link.ask(asks, link.hears.clone()).await?;
         if let Some(Value::Array(items)) = page.get_mut(of).map(Value::take) {
             all.extend(items);

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::wires::cut::{self, Is};
+
 /// One message.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -38,7 +40,7 @@ struct Members {
     method: Option<String>,
     params: Option<Box<RawValue>>,
     result: Option<Box<RawValue>>,
-    error: Option<RpcError>,
+    error: Option<Box<RawValue>>,
 }
 
 /// The messages of `text`: one, or those of a batch.
@@ -46,15 +48,32 @@ struct Members {
 /// # Errors
 /// When it is no JSON-RPC, with what is wrong.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
-    let why = |err: serde_json::Error| err.to_string();
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        let all: Vec<Members> = serde_json::from_slice(text).map_err(why)?;
-        return all.into_iter().map(one).collect();
+        let all: Vec<&RawValue> = serde_json::from_slice(text).map_err(|err| err.to_string())?;
+        let (read, odd): (Vec<_>, Vec<_>) =
+            all.into_iter().map(|raw| one(raw.get().as_bytes())).partition(Result::is_ok);
+        // What cannot be read takes nothing of what can along.
+        return match odd.into_iter().find_map(Result::err).filter(|_| read.is_empty()) {
+            Some(why) => Err(why),
+            None => Ok(read.into_iter().flatten().collect()),
+        };
     }
-    one(serde_json::from_slice(text).map_err(why)?).map(|one| vec![one])
+    one(text).map(|one| vec![one])
 }
 
-fn one(members: Members) -> Result<Message, String> {
+/// The message that `text` is. An answer that cannot be read fails whatever it answers.
+fn one(text: &[u8]) -> Result<Message, String> {
+    let read = serde_json::from_slice(text).map_err(|err| err.to_string()).and_then(meant);
+    read.or_else(|why| match cut::is(text) {
+        Is::Answer(Some(id)) => {
+            let error = RpcError::new(-32603, format!("its answer cannot be read: {why}"));
+            Ok(Message::Answer(Some(id), Err(error)))
+        }
+        Is::Answer(None) | Is::Other => Err(why),
+    })
+}
+
+fn meant(members: Members) -> Result<Message, String> {
     let Members { id, method, params, result, error } = members;
     let params = params.map_or(Ok(Value::Null), |raw| serde_json::from_str(raw.get()));
     let params = params.map_err(|err| err.to_string())?;
@@ -62,16 +81,42 @@ fn one(members: Members) -> Result<Message, String> {
         (Some(id), Some(method), ..) => Ok(Message::Request { id, method, params }),
         (None, Some(method), ..) => Ok(Message::Notification { method, params }),
         (id, None, Some(result), None) => Ok(Message::Answer(ours(id.as_deref()), Ok(result))),
-        (id, None, _, Some(error)) => Ok(Message::Answer(ours(id.as_deref()), Err(error))),
+        (id, None, _, Some(error)) => {
+            Ok(Message::Answer(ours(id.as_deref()), Err(refusal(error.get()))))
+        }
         (_, None, None, None) => {
             Err("it has neither a `method` nor a `result` nor an `error`".to_owned())
         }
     }
 }
 
+/// What refuses, however it is written.
+fn refusal(error: &str) -> RpcError {
+    if let Ok(error) = serde_json::from_str(error) {
+        return error;
+    }
+    let said: Value = serde_json::from_str(error).unwrap_or_default();
+    let message = said.as_str().or(said["message"].as_str()).unwrap_or(error);
+    let code = &said["code"];
+    let code = code.as_i64().or_else(|| code.as_str()?.parse().ok());
+    RpcError { code: code.unwrap_or(-32603), message: message.to_owned(), data: None }
+}
+
 /// The number that `id` is, some servers' text too.
 fn ours(id: Option<&RawValue>) -> Option<u64> {
     id?.get().trim_matches('"').parse().ok()
+}
+
+/// What a message of ours is: its id, if it is a request, and its method, if it is no answer.
+pub(crate) fn of_ours(text: &[u8]) -> (Option<u64>, String) {
+    #[derive(Default, Deserialize)]
+    struct Ours {
+        method: Option<String>,
+        id: Option<Value>,
+    }
+    let ours: Ours = serde_json::from_slice(text).unwrap_or_default();
+    let id = ours.id.as_ref().and_then(Value::as_u64).filter(|_| ours.method.is_some());
+    (id, ours.method.unwrap_or_default())
 }
 
 /// A request or, without an id, something only said.
@@ -109,15 +154,58 @@ mod tests {
     fn each_kind_of_message_is_told_from_the_others() {
         let read = |text: &str| read(text.as_bytes()).map(|mut all| all.remove(0));
         assert!(matches!(read(r#"{"id":7,"result":{}}"#), Ok(Message::Answer(Some(7), Ok(_)))));
-        assert!(matches!(
-            read(r#"{"id":"7","result":null}"#),
-            Ok(Message::Answer(_, Ok(_))) | Err(_)
-        ));
         let error = read(r#"{"id":7,"error":{"code":-1,"message":"no"}}"#);
         assert!(matches!(error, Ok(Message::Answer(Some(7), Err(RpcError { code: -1, .. })))));
         assert!(matches!(read(r#"{"id":"a","method":"m"}"#), Ok(Message::Request { .. })));
         assert!(matches!(read(r#"{"method":"m"}"#), Ok(Message::Notification { .. })));
         assert!(read("Server started").is_err() && read("{}").is_err());
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_fails_what_it_answers() {
+        for odd in [
+            r#"{"id":7,"result":null}"#,
+            r#"{"id":"7","result":null}"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"id":7,"id":7,"result":{}}"#,
+            r#"{"id":7,"result":{}"#,
+            r#"{"id":7,"error":null}"#,
+            r#"{"id":7,"error":true}"#,
+        ] {
+            let read = read(odd.as_bytes()).map(|mut all| all.remove(0));
+            assert!(matches!(read, Ok(Message::Answer(Some(7), Err(_)))), "{odd}: {read:?}");
+        }
+        for none in [
+            r#"{"jsonrpc":"2.0","id":null}"#,
+            r#"{"level":"info","id":7}"#,
+            r#"{"id":7,"method":7}"#,
+            r#"{"id":"a","result":null}"#,
+        ] {
+            assert!(read(none.as_bytes()).is_err(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_understood_however_its_code_and_words_are_written() {
+        let refused = |error: &str| {
+            let read = read(format!(r#"{{"id":7,"error":{error}}}"#).as_bytes());
+            match read.map(|mut all| all.remove(0)) {
+                Ok(Message::Answer(Some(7), Err(error))) => (error.code, error.message),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(refused(r#""no""#), (-32603, "no".to_owned()));
+        assert_eq!(refused(r#"{"code":"x","message":"no"}"#), (-32603, "no".to_owned()));
+        assert_eq!(refused(r#"{"code":"-32602","message":"no"}"#), (-32602, "no".to_owned()));
+        assert_eq!(refused(r#"{"code":1.5,"message":"no"}"#), (-32603, "no".to_owned()));
+        assert_eq!(refused(r#"{"code":-1,"message":7}"#).0, -1);
+    }
+
+    #[test]
+    fn a_message_of_a_batch_that_cannot_be_read_takes_no_other_along() {
+        let all = read(br#"[7,{"id":1,"result":{}},{"id":2,"result":null}]"#).expect("a batch");
+        assert_eq!(all.len(), 2);
+        assert!(read(b"[7]").is_err());
     }
 
     #[test]

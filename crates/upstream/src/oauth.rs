@@ -23,6 +23,7 @@ pub(crate) use challenge::Challenge;
 pub use settings::{Grant, OAuth};
 pub use steps::Told;
 
+use crate::wires::site::over_http;
 use crate::world::World;
 use discovery::Found;
 use fetch::Fetcher;
@@ -91,10 +92,7 @@ impl Credentials {
         caller: Option<Bearer>,
     ) -> Result<Self, String> {
         // A WebSocket is found where its request over HTTP goes.
-        let url = match url.strip_prefix("ws") {
-            Some(rest) => format!("http{rest}"),
-            None => url.to_owned(),
-        };
+        let url = over_http(url);
         let is_meant = settings.is_some();
         let mut settings = settings.cloned().unwrap_or_default();
         for text in [&mut settings.client_id, &mut settings.client_secret].into_iter().flatten() {

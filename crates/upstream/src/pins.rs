@@ -14,7 +14,7 @@ mod instructions;
 mod judged;
 mod schemas;
 mod shown;
-mod unseen;
+pub(crate) mod unseen;
 
 pub use differences::{Change, Class, Difference, changes};
 pub(crate) use judged::Judged;

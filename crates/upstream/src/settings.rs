@@ -84,6 +84,30 @@ pub enum Transport {
     WebSocket,
 }
 
+impl Transport {
+    /// Refuses a URL at which nobody is spoken to so.
+    fn check(self, url: &str) -> Result<(), String> {
+        let url = url.trim();
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let writes = match self {
+            Self::Http | Self::Sse => "`http://` or `https://`",
+            Self::WebSocket => "`ws://` or `wss://`",
+        };
+        match (self, scheme.as_deref()) {
+            // What a variable says is seen when it is needed.
+            _ if url.starts_with("${") => Ok(()),
+            (Self::Http | Self::Sse, Some("http" | "https"))
+            | (Self::WebSocket, Some("ws" | "wss")) => Ok(()),
+            (Self::Http | Self::Sse, Some("ws" | "wss")) => Err(format!(
+                "`url` is `{url}`, where a WebSocket is: say `transport = \"websocket\"`"
+            )),
+            (Self::Http | Self::Sse | Self::WebSocket, _) => {
+                Err(format!("`url` is `{url}`; write a URL that begins with {writes}"))
+            }
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -126,7 +150,8 @@ impl Settings {
         match (self.command.is_empty(), &self.url) {
             (true, None) => return Err("say `command` or `url`".to_owned()),
             (false, Some(_)) => return Err("say `command` or `url`, not both".to_owned()),
-            (true, Some(_)) | (false, None) => {}
+            (true, Some(url)) => self.transport.check(url)?,
+            (false, None) => {}
         }
         if let Some(oauth) = &self.oauth {
             if self.url.is_none() {
@@ -147,5 +172,30 @@ impl Settings {
     /// Whether it is said in so many words what we are let in with.
     pub(crate) fn says_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_begins_as_its_transport_has_it() {
+        let check = |transport, url: &str| {
+            Settings { transport, url: Some(url.to_owned()), ..Settings::default() }.check()
+        };
+        for url in ["http://a", "HTTPS://a/b", "${URL}", "https://${HOST}/mcp"] {
+            assert_eq!(check(Transport::Http, url), Ok(()), "{url}");
+        }
+        for url in ["ws://a", "wss://a/b", "${URL}"] {
+            assert_eq!(check(Transport::WebSocket, url), Ok(()), "{url}");
+        }
+        let says = |transport, url, what: &str| {
+            let why = check(transport, url).expect_err(url);
+            assert!(why.contains(what), "{why}");
+        };
+        says(Transport::Http, "wss://a", "transport = \"websocket\"");
+        says(Transport::Sse, "a.example/mcp", "`https://`");
+        says(Transport::WebSocket, "http://news.example", "`wss://`");
     }
 }

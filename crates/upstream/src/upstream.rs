@@ -7,6 +7,8 @@ mod tasks;
 mod changes;
 mod failed;
 mod callers;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

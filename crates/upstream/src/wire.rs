@@ -11,6 +11,9 @@ use toolgate_dialects::mcp::upstream::Revision;
 
 use crate::message::RpcError;
 
+/// What is asked to hear of changes where there is no session.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
 /// A message that is sent, and what wires say beside it.
 #[derive(Clone)]
 pub(crate) struct Sent {
@@ -25,10 +28,23 @@ pub(crate) struct Sent {
     pub(crate) body: Bytes,
 }
 
+impl Sent {
+    /// Whether it only listens, and is answered when nobody does any more.
+    pub(crate) fn listens(&self) -> bool {
+        self.method == LISTEN
+    }
+}
+
 /// Hears what comes beside answers: for one request, or for what belongs to none.
 pub(crate) trait Hears: Send + Sync + 'static {
+    /// Whose call it hears for, if it is one.
+    fn caller(&self) -> Option<Arc<str>> {
+        None
+    }
     /// Somebody is asked while a request is worked on.
     fn asks(&self) {}
+    /// What is said to nobody in particular may have been missed.
+    fn missed(&self) {}
     /// Something is said.
     fn said(&self, method: &str, params: &Value);
     /// Something is asked.

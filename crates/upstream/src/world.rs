@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, Hold};
 
 /// Starts programs and connects; whoever serves decides what may be reached and how it is confined.
@@ -45,6 +46,8 @@ pub struct Started {
     pub output: Box<dyn AsyncRead + Send + Unpin>,
     /// What it says beside.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
+    /// Cancelled when it has ended, also where something that it started has not.
+    pub ended: CancellationToken,
     /// Ends it, and all it started, when dropped.
     pub hold: Hold,
 }

@@ -54,9 +54,21 @@ fn settings(url: &str, scenario: &str, context: &Value) -> String {
         }
         if scenario.starts_with("auth/client-credentials") {
             settings += "grant = \"client_credentials\"\n";
+            settings += &format!("issuer = {:?}\n", issuer(url).unwrap_or_default());
         }
     }
     settings
+}
+
+/// Who gives tokens for the server at `url`, as whoever configures toolgate would know.
+fn issuer(url: &str) -> Option<String> {
+    let (host, path) = url.strip_prefix("http://")?.split_once('/')?;
+    let at = format!("http://{host}/.well-known/oauth-protected-resource");
+    [format!("{at}/{path}"), at].iter().find_map(|at| {
+        let (_, body) = get(at).ok()?;
+        let said: Value = serde_json::from_str(&body).ok()?;
+        Some(said["authorization_servers"][0].as_str()?.to_owned())
+    })
 }
 
 struct Person {
@@ -319,15 +331,8 @@ fn answer(method: &str, params: &Value) -> Value {
 fn browse(page: &str) -> anyhow::Result<()> {
     let mut at = page.to_owned();
     for _ in 0..REDIRECTS {
-        let rest = at.strip_prefix("http://").context("a page of this machine")?;
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let mut stream = TcpStream::connect(host)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer);
-        let head = answer.split("\r\n\r\n").next().unwrap_or_default();
+        let (head, _) = get(&at)?;
+        let host = at.trim_start_matches("http://").split('/').next().unwrap_or_default();
         let next = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
@@ -339,6 +344,20 @@ fn browse(page: &str) -> anyhow::Result<()> {
         }
     }
     bail!("{page} leads nowhere")
+}
+
+/// The head and the body of what is at `page`.
+fn get(page: &str) -> anyhow::Result<(String, String)> {
+    let rest = page.strip_prefix("http://").context("a page of this machine")?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let mut stream = TcpStream::connect(host)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    Ok((head.to_owned(), body.to_owned()))
 }
 
 /// How the suite is told to start this.

@@ -192,6 +192,21 @@ fn a_call_that_a_server_died_in_is_not_made_again_and_others_go_on() {
 }
 
 #[test]
+fn a_server_that_ended_is_missed_though_something_that_it_started_holds_its_pipes() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let left = client.call("odd_leave", json!({}));
+    assert!(left.to_string().contains("keeps its output open"), "{left}");
+    let log = workspace.read("odd.log");
+    let child = log.lines().find_map(|line| line.strip_prefix("left ")?.parse().ok()).unwrap();
+    wait_until("what it left is ended", || !is_alive(child));
+    wait_until("it is back", || {
+        let answer = client.call("odd_echo", json!({ "message": "back" }));
+        answer["result"]["content"][0]["text"] == "back"
+    });
+}
+
+#[test]
 fn a_call_that_is_never_answered_ends_at_its_deadline_and_is_cancelled_there() {
     let workspace = with_odd("deadline_ms = 300");
     let mut client = stdio(&workspace);

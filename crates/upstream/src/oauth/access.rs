@@ -9,6 +9,7 @@ use super::signing_in::SigningIn;
 use super::steps::{Steps, Told};
 use super::tokens::{Client, Tokens};
 use super::{Asking, Credentials, Kept, add, shown};
+use crate::pins::unseen::line;
 use crate::settings::{Settings, Transport};
 use crate::world::World;
 
@@ -65,14 +66,18 @@ impl Access {
                 credentials.upstream
             ));
         }
-        let steps = &mut Steps(Some(told));
+        let begun = self.begun(redirect, &mut Steps(Some(told))).await;
+        begun.map(|asked| Pending { access: self, asked }).map_err(|why| line(&why))
+    }
+
+    async fn begun(&self, redirect: &str, steps: &mut Steps<'_>) -> Result<SigningIn, String> {
+        let credentials = &self.credentials;
         let found = self.found(steps).await?;
         found.server.check_code(Grant::AuthorizationCode)?;
         let before = credentials.kept();
         let scopes = self.scopes(&found, before.as_ref());
         let client = self.client(&found, redirect, &scopes, before, steps).await?;
-        let asked = SigningIn::new(found, client, redirect, scopes)?;
-        Ok(Pending { access: self, asked })
+        SigningIn::new(found, client, redirect, scopes)
     }
 
     /// Forgets who signed in; whether anybody had.
@@ -226,8 +231,9 @@ impl Pending<'_> {
     /// Why nobody is let in.
     pub async fn came_back(self, query: &str) -> Result<String, String> {
         let Self { access: Access { credentials, .. }, asked } = self;
-        let (found, client, tokens) = asked.came_back(&credentials.fetcher, query).await?;
-        let told = shown(&tokens);
+        let back = asked.came_back(&credentials.fetcher, query).await;
+        let (found, client, tokens) = back.map_err(|why| line(&why))?;
+        let told = line(&shown(&tokens));
         let _held = credentials.hold().await?;
         let tokens: Option<Tokens> = Some(tokens);
         credentials.keep(&Kept { found, client, tokens, wanted: Vec::new() })?;

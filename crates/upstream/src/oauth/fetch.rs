@@ -1,5 +1,6 @@
 //! Requests to authorization servers, which nobody here has named: what may be asked where.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,8 +191,10 @@ impl Fetcher {
 
 /// Whether `host` is this machine.
 fn is_near(host: &str) -> bool {
-    let address = host.parse::<std::net::IpAddr>();
-    address.is_ok_and(|address| address.is_loopback())
+    // An address that says nothing is this machine's to whoever connects to it.
+    let is_own = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    let address = host.parse::<IpAddr>();
+    address.is_ok_and(|address| is_own(address.to_canonical()))
         || host == "localhost"
         || host.ends_with(".localhost")
 }
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn an_upstream_far_away_names_nothing_that_is_not_encrypted_or_on_this_machine() {
-        let of = |url| Fetcher::of(Arc::new(Nowhere), url, false).expect("a URL");
+        let of = |url| Fetcher::of(Arc::new(Nowhere), url, true).expect("a URL");
         let (far, near) = (of("https://a.example/mcp"), of("http://127.0.0.1:1/mcp"));
         assert!(far.check("https://b.example/token").is_ok());
         for refused in [
@@ -246,11 +249,16 @@ mod tests {
             "https://localhost/token",
             "https://[::1]/token",
             "https://x.localhost/token",
+            "https://0.0.0.0/token",
+            "https://[::]/token",
+            "https://[::ffff:127.0.0.1]/token",
+            "https://[::ffff:0.0.0.0]/token",
             "ftp://b.example",
         ] {
             assert!(far.check(refused).is_err(), "{refused}");
         }
         assert!(near.check("http://127.0.0.1:2/token").is_ok());
+        assert!(near.check("http://[::ffff:127.0.0.1]:2/token").is_ok());
         assert!(near.check("http://b.example/token").is_err());
     }
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::discovery::Server;
 use super::fetch::Fetcher;
+use crate::pins::unseen::line;
 
 /// How long before its end a token is not used any more, in seconds.
 const EARLY: u64 = 30;
@@ -218,9 +219,9 @@ pub(crate) async fn ask(
     })
 }
 
-/// Why an authorization server refuses, as its answer has it.
+/// Why an authorization server refuses, as its answer has it, with nothing that a terminal acts on.
 fn denied(body: &[u8]) -> String {
-    match serde_json::from_slice(body) {
+    line(&match serde_json::from_slice(body) {
         Ok(Refusal { error, error_description: Some(more) }) => format!("{error}: {more}"),
         Ok(Refusal { error, error_description: None }) => error,
         Err(_) => {
@@ -230,7 +231,7 @@ fn denied(body: &[u8]) -> String {
                 text => text.to_owned(),
             }
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -263,5 +264,7 @@ mod tests {
         assert_eq!(denied(br#"{"error":"a","error_description":"b"}"#), "a: b");
         assert_eq!(denied(b"<html>"), "<html>");
         assert_eq!(denied(b" "), "it does not say why");
+        let acts = br#"{"error":"a","error_description":"\u001b]0;b\u0007\u202e"}"#;
+        assert_eq!(denied(acts), "a: \\u{1b}]0;b\\u{7}\\u{202e}");
     }
 }

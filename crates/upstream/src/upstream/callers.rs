@@ -65,7 +65,7 @@ impl Upstream {
 }
 
 /// What belongs to one caller is neither kept nor offered.
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Keeps for Nothing {
     fn known(&self, _: &str) -> Option<Listing> {

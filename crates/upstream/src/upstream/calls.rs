@@ -140,7 +140,7 @@ impl Upstream {
         link: Arc<Link>,
     ) -> Result<Begun, ToolError> {
         let Asked { method, params, name, as_task, mirrored } = asked;
-        let hearing = Hearing::now(ctx.events.clone(), ctx.asker.clone());
+        let hearing = Hearing::now(ctx);
         let tells = ctx.events.is_watched();
         let send = |params| {
             let (link, hearing, mirrored) = (link.clone(), hearing.clone(), mirrored.clone());

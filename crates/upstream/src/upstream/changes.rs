@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
@@ -12,7 +13,14 @@ use super::{Lasting, Upstream};
 use crate::hearing::Deaf;
 use crate::link::{Asks, Link};
 use crate::message::RpcError;
-use crate::wire::Hears;
+use crate::wire::{Hears, LISTEN, Trouble};
+
+/// After how long what has ended is listened to again, and for how long at most where it ends again
+/// and again.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// What lasted so long did not end at once.
+const LASTED: Duration = Duration::from_secs(10);
 
 /// What is listened to in the stateless era, over which connection.
 pub(super) struct Listening {
@@ -59,18 +67,18 @@ impl Upstream {
         }) {
             return;
         }
-        let over = link.clone();
-        let task = tokio::spawn(async move {
-            let Some(link) = link.upgrade() else { return };
-            let hears: Arc<dyn Hears> = Arc::new(OfNobody(this));
-            let gone = link.wire.gone().clone();
-            let asked = link.ask(Asks::of("subscriptions/listen", params), hears);
-            tokio::select! {
-                _ = asked => {}
-                () = gone.cancelled() => {}
-            }
-        });
-        *listening = Some(Listening { wanted: key, over, task });
+        // What is not in use any more is kept for nobody who listens.
+        if !self.live().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
+            return;
+        }
+        let task = tokio::spawn(listens(this, link.clone(), params));
+        *listening = Some(Listening { wanted: key, over: link, task });
+    }
+
+    /// Ends what is listened to over `link`, which is let go.
+    pub(super) fn listens_no_more(&self, link: &Arc<Link>) {
+        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        listening.take_if(|listening| listening.over.ptr_eq(&Arc::downgrade(link)));
     }
 
     /// Hears of what `uri` holds for as long as the result is held.
@@ -137,6 +145,42 @@ impl Upstream {
     }
 }
 
+/// Listens over `link` to what `params` say, again whenever that ends, until it is refused. What was
+/// said meanwhile is seen by looking.
+async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value>) {
+    let mut pause = AGAIN;
+    let mut is_again = false;
+    loop {
+        let Some(over) = link.upgrade() else { return };
+        let hears: Arc<dyn Hears> = Arc::new(OfNobody(of.clone()));
+        let (gone, begun) = (over.wire.gone().clone(), Instant::now());
+        let look = async {
+            if let Some(upstream) = of.upgrade().filter(|_| is_again) {
+                upstream.look_again();
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            // It is said that we listen before it is looked at what there is.
+            biased;
+            ended = over.ask(Asks::of(LISTEN, params.clone()).unused(), hears) => {
+                if matches!(ended, Err(Trouble::Refused(_))) {
+                    return;
+                }
+            }
+            () = gone.cancelled() => return,
+            () = look => {}
+        }
+        drop(over);
+        if begun.elapsed() > LASTED {
+            pause = AGAIN;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN_MAX);
+        is_again = true;
+    }
+}
+
 /// A resource that is watched.
 struct Watching {
     of: Arc<Lasting>,
@@ -172,6 +216,12 @@ impl Hears for OfNobody {
     fn asks(&self) {
         if let Some(upstream) = self.0.upgrade() {
             upstream.asks.store(true, Ordering::Release);
+        }
+    }
+
+    fn missed(&self) {
+        if let Some(upstream) = self.0.upgrade() {
+            upstream.look_again();
         }
     }
 

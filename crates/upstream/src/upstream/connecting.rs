@@ -38,6 +38,16 @@ pub(super) struct Failed {
     why: String,
 }
 
+impl Failed {
+    /// It failed once more.
+    fn again(&mut self, why: &str) {
+        self.times += 1;
+        let doubled = BACK_OFF * 2_u32.pow((self.times - 1).min(BACK_OFF_DOUBLES));
+        self.not_before = Some(Instant::now() + doubled);
+        why.clone_into(&mut self.why);
+    }
+}
+
 impl Upstream {
     /// Lets go of the connection.
     pub(crate) fn close(&self) {
@@ -59,21 +69,11 @@ impl Upstream {
         if let Some(link) = self.live() {
             return Ok(link);
         }
-        let away = |why: &str| {
-            let message = format!("the upstream `{}` is away: {why}", self.name);
-            ToolError::new(Fault::Unavailable, message)
-        };
         let mut failed = self.connecting.lock().await;
         if let Some(link) = self.live() {
             return Ok(link);
         }
-        if let Some(wait) =
-            failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()))
-            && !wait.is_zero()
-        {
-            let ms = wait.as_millis();
-            return Err(away(&format!("{}; it is tried again in {ms} ms", failed.why)));
-        }
+        self.rested(&failed)?;
         let within = Duration::from_millis(self.settings.start_ms);
         let connected = match tokio::time::timeout(within, self.connect(ANY)).await {
             Ok(connected) => connected,
@@ -91,27 +91,51 @@ impl Upstream {
                 Ok(link)
             }
             Err(why) => {
-                failed.times += 1;
-                let doubled = BACK_OFF * 2_u32.pow((failed.times - 1).min(BACK_OFF_DOUBLES));
-                failed.not_before = Some(Instant::now() + doubled);
-                failed.why.clone_from(&why);
+                failed.again(&why);
                 self.is_not_listed();
-                Err(away(&why))
+                Err(self.away(&why))
+            }
+        }
+    }
+
+    fn away(&self, why: &str) -> ToolError {
+        let message = format!("the upstream `{}` is away: {why}", self.name);
+        ToolError::new(Fault::Unavailable, message)
+    }
+
+    /// Refuses while it is left alone, since it failed.
+    fn rested(&self, failed: &Failed) -> Result<(), ToolError> {
+        let wait = failed.not_before.and_then(|at| at.checked_duration_since(Instant::now()));
+        match wait.filter(|wait| !wait.is_zero()) {
+            None => Ok(()),
+            Some(wait) => {
+                let ms = wait.as_millis();
+                Err(self.away(&format!("{}; it is tried again in {ms} ms", failed.why)))
             }
         }
     }
 
     /// A connection of its own, for a call whose caller can be asked `can`.
     pub(crate) async fn another(&self, can: Askable) -> Result<Arc<Link>, ToolError> {
-        // Whether it can begin at all, and when it is tried again, is known of the first.
+        // Whether it can begin at all is known of the first.
         self.link().await?;
+        self.rested(&*self.connecting.lock().await)?;
         let within = Duration::from_millis(self.settings.start_ms);
         let connected = tokio::time::timeout(within, self.connect(can)).await;
         let connected = connected.unwrap_or_else(|_| Err("it did not begin in time".to_owned()));
-        connected.map(Arc::new).map_err(|why| {
-            let message = format!("another of the upstream `{}` does not begin: {why}", self.name);
-            ToolError::new(Fault::Unavailable, message)
-        })
+        match connected {
+            Ok(link) => {
+                let link = Arc::new(link);
+                self.watch_over(&link);
+                Ok(link)
+            }
+            Err(why) => {
+                self.connecting.lock().await.again(&why);
+                let message =
+                    format!("another of the upstream `{}` does not begin: {why}", self.name);
+                Err(ToolError::new(Fault::Unavailable, message))
+            }
+        }
     }
 
     async fn connect(&self, can: Askable) -> Result<Link, String> {
@@ -200,7 +224,9 @@ impl Upstream {
                     tokio::time::sleep(LOOK).await;
                     let Some(link) = link.upgrade() else { return };
                     let Some(of) = link.idle() else { continue };
-                    if over(idle, of) || over(lifetime, link.since.elapsed()) {
+                    let is_over = over(idle, of) || over(lifetime, link.since.elapsed());
+                    // One that a call has for itself is let go once the call gives it back.
+                    if is_over && this.upgrade().is_none_or(|this| this.lets_go(&link)) {
                         return;
                     }
                 }
@@ -210,7 +236,9 @@ impl Upstream {
                 () = done, if idle > 0 || lifetime > 0 => false,
             };
             let (Some(this), Some(link)) = (this.upgrade(), link.upgrade()) else { return };
-            this.lets_go(&link);
+            if broke {
+                this.lets_go(&link);
+            }
             // A session that ended over there says nothing of whether it can begin.
             let is_well = !broke || link.wire.tells_who_asks();
             if is_well || this.closed.load(Ordering::Acquire) {
@@ -227,12 +255,13 @@ impl Upstream {
         });
     }
 
-    /// Forgets `link`, unless another has taken its place.
-    fn lets_go(&self, link: &Arc<Link>) {
+    /// Forgets `link`, unless a call has it for itself; whether it was known at all.
+    fn lets_go(&self, link: &Arc<Link>) -> bool {
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-        if now.as_ref().is_some_and(|now| Arc::ptr_eq(now, link)) {
-            *now = None;
-        }
+        let was_now = now.take_if(|now| Arc::ptr_eq(now, link)).is_some();
+        drop(now);
+        self.listens_no_more(link);
+        was_now || self.lanes.lets_go(link)
     }
 }
 

@@ -24,7 +24,7 @@ impl Upstream {
         let work = async {
             if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
                 let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
-                let hearing = Hearing::now(ctx.events.clone(), ctx.asker.clone());
+                let hearing = Hearing::now(ctx);
                 let mut ends = EndsTask { link: link.clone(), id: Some(id.to_owned()) };
                 let asked = link.ask(Asks::of("tasks/result", params).about(id), hearing).await;
                 ends.id = None;

@@ -1,13 +1,24 @@
 //! Server-sent events, read as they come.
 
+use super::cut::Cut;
+
 /// Takes bytes, gives events.
 #[derive(Default)]
 pub(crate) struct Events {
     held: Vec<u8>,
+    /// What becomes of the rest of a line that is too long to be held.
+    rest: Option<Rest>,
     event: Event,
     some: bool,
     /// Whether what came last was a `\r`, whose `\n` may come with the next piece.
     after_cr: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Rest {
+    /// It is the data of an event that is cut.
+    Data,
+    Nothing,
 }
 
 /// One event.
@@ -16,24 +27,23 @@ pub(crate) struct Event {
     /// Its type; empty is `message`.
     pub(crate) kind: String,
     pub(crate) data: String,
+    /// What is kept of data that is too long.
+    pub(crate) cut: Option<Cut>,
     pub(crate) id: Option<String>,
     /// After how many milliseconds to come back.
     pub(crate) retry: Option<u64>,
 }
 
 impl Events {
-    /// The events that end in `piece`.
-    ///
-    /// # Errors
-    /// When one is longer than `bytes_max`.
-    pub(crate) fn take(&mut self, piece: &[u8], bytes_max: usize) -> Result<Vec<Event>, String> {
+    /// The events that end in `piece`. Of one whose data is longer than `bytes_max` it is cut.
+    pub(crate) fn take(&mut self, piece: &[u8], bytes_max: usize) -> Vec<Event> {
         let mut all = Vec::new();
         let mut rest = piece;
         if std::mem::take(&mut self.after_cr) && rest.first() == Some(&b'\n') {
             rest = &rest[1..];
         }
         while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
-            self.held.extend_from_slice(&rest[..end]);
+            self.hold(&rest[..end], bytes_max);
             let line = std::mem::take(&mut self.held);
             // `\r\n` is one end; the empty line that is left of it is told by what was before.
             let is_cr = rest[end] == b'\r';
@@ -43,13 +53,49 @@ impl Events {
                 None => self.after_cr = is_cr,
                 Some(_) => {}
             }
-            all.extend(self.line(&line));
+            if self.rest.take().is_none() {
+                all.extend(self.line(&line));
+            }
         }
-        self.held.extend_from_slice(rest);
-        match self.held.len() + self.event.data.len() > bytes_max {
-            true => Err(format!("an event is longer than {bytes_max} bytes")),
-            false => Ok(all),
+        self.hold(rest, bytes_max);
+        all
+    }
+
+    /// Holds `more` of a line, if it is not too long.
+    fn hold(&mut self, more: &[u8], bytes_max: usize) {
+        match self.rest {
+            None => self.held.extend_from_slice(more),
+            Some(Rest::Data) => self.event.cut.get_or_insert_default().take(more),
+            Some(Rest::Nothing) => {}
         }
+        if self.held.len() + self.event.data.len() <= bytes_max {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        let Some(data) = held.strip_prefix(b"data:") else {
+            self.rest = Some(Rest::Nothing);
+            return;
+        };
+        self.add(&String::from_utf8_lossy(data.strip_prefix(b" ").unwrap_or(data)));
+        self.cut();
+        self.rest = Some(Rest::Data);
+    }
+
+    fn add(&mut self, value: &str) {
+        self.some = true;
+        if let Some(cut) = &mut self.event.cut {
+            return cut.take(value.as_bytes());
+        }
+        if !self.event.data.is_empty() {
+            self.event.data.push('\n');
+        }
+        self.event.data.push_str(value);
+    }
+
+    /// Keeps of the event's data what is kept of what is too long.
+    fn cut(&mut self) {
+        let data = std::mem::take(&mut self.event.data);
+        self.event.cut.get_or_insert_default().take(data.as_bytes());
     }
 
     fn line(&mut self, line: &[u8]) -> Option<Event> {
@@ -61,13 +107,7 @@ impl Events {
         let (name, value) = line.split_once(':').unwrap_or((&line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
-            "data" => {
-                if !self.event.data.is_empty() {
-                    self.event.data.push('\n');
-                }
-                self.event.data.push_str(value);
-                self.some = true;
-            }
+            "data" => self.add(value),
             "event" => value.clone_into(&mut self.event.kind),
             "id" => {
                 self.event.id = Some(value.to_owned());
@@ -87,15 +127,37 @@ impl Events {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::cut::Is;
     use super::*;
 
     #[test]
     fn events_end_with_an_empty_line_however_lines_end() {
         for end in ["\n", "\r\n", "\r"] {
             let text = [": hi", "id: 1", "event: message", "data: {\"a\":", "data: 1}", "", ""];
-            let all = Events::default().take(text.join(end).as_bytes(), 1000).expect("events");
+            let all = Events::default().take(text.join(end).as_bytes(), 1000);
             assert_eq!(all.len(), 1, "{end:?}");
             assert_eq!((all[0].data.as_str(), all[0].id.as_deref()), ("{\"a\":\n1}", Some("1")));
+        }
+    }
+
+    #[test]
+    fn an_event_that_is_too_long_is_cut_and_those_after_it_are_whole() {
+        let long = "x".repeat(5000);
+        let texts = [
+            format!("data: {{\"id\":7,\"result\":\"{long}\"}}\n\ndata: 2\n\n"),
+            format!("data: {{\"id\":7,\"result\":\ndata: \"{long}\"}}\n\ndata: 2\n\n"),
+            format!(": {long}\ndata: 1\n\ndata: 2\n\n"),
+        ];
+        for (at, text) in texts.iter().enumerate() {
+            for size in [1, 7, 600, text.len()] {
+                let mut events = Events::default();
+                let pieces = text.as_bytes().chunks(size);
+                let all: Vec<_> = pieces.flat_map(|piece| events.take(piece, 1000)).collect();
+                assert_eq!(all.len(), 2, "{at} by {size}");
+                let is = all[0].cut.as_ref().map(Cut::is);
+                assert_eq!(is, (at < 2).then_some(Is::Answer(Some(7))), "{at} by {size}");
+                assert_eq!((all[1].data.as_str(), &all[1].cut), ("2", &None), "{at} by {size}");
+            }
         }
     }
 
@@ -107,14 +169,14 @@ mod tests {
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
             let text: String = data.iter().map(|data| format!("data: {data}{end}data: 2{end}{end}")).collect();
-            let whole = Events::default().take(text.as_bytes(), 1000).expect("events");
+            let whole = Events::default().take(text.as_bytes(), 1000);
             let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
             at.extend([0, text.len()]);
             at.sort_unstable();
             let mut events = Events::default();
             let mut all = Vec::new();
             for pair in at.windows(2) {
-                all.extend(events.take(&text.as_bytes()[pair[0]..pair[1]], 1000).expect("events"));
+                all.extend(events.take(&text.as_bytes()[pair[0]..pair[1]], 1000));
             }
             prop_assert_eq!(all, whole);
         }

@@ -1,7 +1,7 @@
 //! Streamable HTTP, of sessions and without.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,24 +12,35 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::BoxFuture;
 use toolgate_dialects::mcp::upstream::{Era, Revision};
 
 use super::brisk::Brisk;
+use super::cut::Is;
 use super::events::{Event, Events};
 use super::in_flight::InFlight;
 use super::pool::{Giving, Pool};
 use super::site::Site;
+use super::talk::{QUESTIONS_MAX, too_long};
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
 /// How much of an answer that is none is looked at.
-const SCRAP: usize = 64 << 10;
+pub(super) const SCRAP: usize = 64 << 10;
 /// How long a stream that broke off is left alone before it is taken up again, unless it says.
 const RETRY: Duration = Duration::from_millis(500);
-/// How often a stream is taken up again without anything new.
+/// How long at most, where it breaks off again and again.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// A stream that lasted so long did not break off at once.
+const LASTED: Duration = Duration::from_secs(10);
+/// How often a stream that is to bring an answer is taken up again without anything new.
 const RETRIES: u32 = 5;
+/// How long is waited for somebody to take what is said in passing.
+const PASSING: Duration = Duration::from_secs(2);
+/// How long for them to take an answer.
+const ANSWERING: Duration = Duration::from_secs(10);
 
 /// An endpoint.
 pub(crate) struct Http(Arc<Endpoint>, DropGuard);
@@ -43,6 +54,9 @@ struct Endpoint {
     /// What is heard on a stream of no request is for these.
     in_flight: Arc<InFlight<()>>,
     brisk: Brisk,
+    /// Places for what the other side asks, and for telling it that there is none.
+    questions: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
     session: RwLock<Option<HeaderValue>>,
     revision: RwLock<Option<&'static Revision>>,
     gone: CancellationToken,
@@ -63,7 +77,8 @@ impl Http {
         let pool = Pool::new(site.world.clone(), place);
         let (session, revision) = (RwLock::default(), RwLock::default());
         let (in_flight, brisk) = (Arc::new(InFlight::new(hears.clone())), Brisk::new());
-        let headers = said;
+        let places = || Arc::new(Semaphore::new(QUESTIONS_MAX));
+        let (questions, refusals, headers) = (places(), places(), said);
         let endpoint = Endpoint {
             site,
             pool,
@@ -72,6 +87,8 @@ impl Http {
             hears,
             in_flight,
             brisk,
+            questions,
+            refusals,
             session,
             revision,
             gone,
@@ -236,10 +253,14 @@ impl Endpoint {
         while let Some(frame) = response.body_mut().frame().await {
             let Ok(frame) = frame else { break };
             let Ok(piece) = frame.into_data() else { continue };
-            let all = events.take(&piece, self.site.bytes_max).map_err(Trouble::Lost)?;
-            for Event { data, id: event, retry: wait, .. } in all {
+            for Event { data, cut, id: event, retry: wait, .. } in
+                events.take(&piece, self.site.bytes_max)
+            {
                 last = event.filter(|id| !id.is_empty()).or(last);
                 retry = wait.or(retry);
+                if cut.is_some_and(|cut| matches!(cut.is(), Is::Answer(Some(of)) if of == id)) {
+                    return Ok(Streamed::Answered(Err(too_long(self.site.bytes_max))));
+                }
                 if let Some(outcome) = self.heard(data.as_bytes(), id, hears) {
                     // What follows the answer is nothing; the connection is good if it ends soon.
                     if let Some(giving) = giving {
@@ -292,15 +313,38 @@ impl Endpoint {
                 }
                 Message::Request { id, method, params } => {
                     self.in_flight.is_asked(&method);
-                    let (endpoint, hears) = (self.clone(), hears.clone());
-                    tokio::spawn(async move { endpoint.answers(&id, method, params, hears).await });
+                    self.is_asked(id, method, params, hears.clone());
                 }
             }
         }
         answer
     }
 
-    /// Answers a request of the other side's, in a request of its own.
+    /// Has a request of the other side's answered. Where too many are open it is refused, and where
+    /// too many are refused, too, nothing is said.
+    fn is_asked(
+        self: &Arc<Self>,
+        id: Box<RawValue>,
+        method: String,
+        params: Value,
+        hears: Arc<dyn Hears>,
+    ) {
+        let endpoint = self.clone();
+        if let Ok(place) = self.questions.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                endpoint.answers(&id, method, params, hears).await;
+                drop(place);
+            });
+        } else if let Ok(place) = self.refusals.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                let busy = RpcError::new(-32603, "too much is asked at once");
+                endpoint.answered(&id, method, Err(busy)).await;
+                drop(place);
+            });
+        }
+    }
+
+    /// Answers a request of the other side's.
     async fn answers(
         self: &Arc<Self>,
         id: &RawValue,
@@ -310,12 +354,27 @@ impl Endpoint {
     ) {
         let outcome = match method.as_str() {
             "ping" => Ok(Value::Object(serde_json::Map::new())),
-            _ => hears.asked(method.clone(), params).await,
+            _ => tokio::select! {
+                outcome = hears.asked(method.clone(), params) => outcome,
+                () = self.gone.cancelled() => return,
+            },
         };
+        self.answered(id, method, outcome).await;
+    }
+
+    /// Says an answer, in a request of its own.
+    async fn answered(
+        self: &Arc<Self>,
+        id: &RawValue,
+        method: String,
+        outcome: Result<Value, RpcError>,
+    ) {
         let body = message::answered(id, outcome);
         let answer = Sent { id: None, method, name: None, mirrored: Vec::new(), body };
-        if let Err(why) = self.told(&answer).await {
-            tracing::debug!("an upstream does not take an answer: {why:?}");
+        match tokio::time::timeout(ANSWERING, self.told(&answer)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::debug!("an upstream does not take an answer: {why:?}"),
+            Err(_) => tracing::debug!("an upstream does not take an answer in time"),
         }
     }
 
@@ -357,7 +416,8 @@ impl Endpoint {
             return Err(Trouble::Unauthorized(why));
         }
         let in_session = self.session.read().unwrap_or_else(PoisonError::into_inner).is_some();
-        if status == StatusCode::NOT_FOUND && in_session && message.method != "initialize" {
+        let begins = message.method == "initialize";
+        if in_session && !begins && knows_no_session(status, error.as_ref(), &body) {
             self.gone.cancel();
             return Err(Trouble::SessionGone);
         }
@@ -377,28 +437,78 @@ impl Endpoint {
         })
     }
 
-    /// Hears what is said to the session and to no request, for as long as there is a stream.
+    /// Hears what is said to the session and to no request. A stream that ends is opened again, for
+    /// as long as the session lasts and there is such a stream.
     async fn listens(self: Arc<Self>) {
         let mut last: Option<String> = None;
-        let mut failed = 0;
-        while failed < RETRIES {
-            let Ok((response, _)) = self.sent(Method::GET, None, last.as_deref()).await else {
-                failed += 1;
-                tokio::time::sleep(RETRY * failed).await;
-                continue;
-            };
-            if response.status() != StatusCode::OK {
-                return;
+        let mut was_open = false;
+        let mut pause = RETRY;
+        loop {
+            let mut wait = None;
+            match self.sent(Method::GET, None, last.as_deref()).await {
+                Ok((response, _)) if response.status() == StatusCode::OK => {
+                    if was_open && last.is_none() {
+                        self.hears.missed();
+                    }
+                    was_open = true;
+                    let (begun, nothing) = (Instant::now(), u64::MAX);
+                    let hears: Arc<dyn Hears> = self.in_flight.clone();
+                    if let Ok(Streamed::Ended(new, said)) =
+                        self.streamed(response, None, nothing, &hears).await
+                    {
+                        if begun.elapsed() > LASTED || (new.is_some() && new != last) {
+                            pause = RETRY;
+                            wait = said.map(Duration::from_millis);
+                        }
+                        last = new.or(last);
+                    }
+                }
+                Ok((mut response, _)) => {
+                    let status = response.status();
+                    let body = tokio::time::timeout(PASSING, whole(&mut response, SCRAP)).await;
+                    let body = body.unwrap_or_else(|_| Ok(Bytes::new())).unwrap_or_default();
+                    let error = error_in(&body, 0);
+                    // One that never was there may be missed for another reason.
+                    let is_told = was_open || names_session(&String::from_utf8_lossy(&body));
+                    if is_told && knows_no_session(status, error.as_ref(), &body) {
+                        return self.gone.cancel();
+                    }
+                    let comes_later = status.is_server_error()
+                        || matches!(
+                            status,
+                            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+                        );
+                    if !comes_later {
+                        // There is no such stream, which need not be.
+                        return;
+                    }
+                }
+                Err(_) => {}
             }
-            failed = 0;
-            let nothing = u64::MAX;
-            let hears: Arc<dyn Hears> = self.in_flight.clone();
-            let streamed = self.streamed(response, None, nothing, &hears).await;
-            let Ok(Streamed::Ended(new, wait)) = streamed else { return };
-            last = new.or(last);
-            tokio::time::sleep(wait.map_or(RETRY, Duration::from_millis)).await;
+            tokio::time::sleep(wait.unwrap_or(pause)).await;
+            pause = (pause * 2).min(RETRY_MAX);
         }
     }
+}
+
+/// Whether a refusal says that the session is not known there: by the status that is for that or,
+/// since many servers have it so, by one that is for what makes no sense.
+fn knows_no_session(status: StatusCode, error: Option<&RpcError>, body: &[u8]) -> bool {
+    match (status, error) {
+        (StatusCode::NOT_FOUND, _) => true,
+        (StatusCode::BAD_REQUEST, Some(error)) => {
+            matches!(error.code, -32000 | -32001 | -32600) && names_session(&error.message)
+        }
+        (StatusCode::BAD_REQUEST, None) => {
+            let text = String::from_utf8_lossy(body);
+            text.trim().is_empty() || names_session(&text)
+        }
+        _ => false,
+    }
+}
+
+fn names_session(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("session")
 }
 
 fn lost(trouble: Trouble) -> Trouble {
@@ -426,7 +536,10 @@ fn sayable(text: &str) -> String {
     }
 }
 
-async fn whole(response: &mut Response<Incoming>, bytes_max: usize) -> Result<Bytes, String> {
+pub(super) async fn whole(
+    response: &mut Response<Incoming>,
+    bytes_max: usize,
+) -> Result<Bytes, String> {
     let mut body = BytesMut::new();
     while let Some(frame) = response.body_mut().frame().await {
         let frame = frame.map_err(|err| err.to_string())?;
@@ -451,10 +564,10 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let (id, endpoint) = (self.id, self.endpoint.clone());
         let says = self.cancellable && !endpoint.is_stateless();
-        if says {
-            endpoint.in_flight.abandon(id);
-        }
-        endpoint.in_flight.end(id);
+        match says {
+            true => endpoint.in_flight.abandon(id),
+            false => endpoint.in_flight.end(id),
+        };
         let Some(runtime) = tokio::runtime::Handle::try_current().ok().filter(|_| says) else {
             return;
         };
@@ -464,7 +577,7 @@ impl Drop for Waiting {
             let method = "notifications/cancelled".to_owned();
             let body = message::written(None, &method, &params);
             let said = Sent { id: None, method, name: None, mirrored: Vec::new(), body };
-            let _ = endpoint.told(&said).await;
+            let _ = tokio::time::timeout(PASSING, endpoint.told(&said)).await;
             endpoint.in_flight.is_done(id);
         });
     }
@@ -479,7 +592,7 @@ impl Wire for Http {
         Box::pin(async move {
             let (id, cancellable) =
                 (message.id.unwrap_or_default(), message.method != "initialize");
-            self.0.in_flight.begin(id, hears.clone(), ());
+            self.0.in_flight.begin(&message, hears.clone(), ());
             let mut waiting = Waiting { endpoint: self.0.clone(), id, cancellable };
             let alone = self.0.in_flight.is_alone();
             let outcome = self.0.brisk.wait(alone, self.0.exchange(message, hears)).await;
@@ -533,21 +646,11 @@ impl Drop for Http {
         runtime.spawn(async move {
             // A session that is not ended stays in the other side's memory.
             let sent = endpoint.sent(Method::DELETE, None, None);
-            let _ = tokio::time::timeout(Duration::from_secs(2), sent).await;
+            let _ = tokio::time::timeout(PASSING, sent).await;
         });
         let _ = &self.1;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_no_header_can_say_is_said_in_base64() {
-        assert_eq!(sayable("plain text"), "plain text");
-        assert_eq!(sayable("é"), "=?base64?w6k=?=");
-        assert_eq!(sayable(" x"), "=?base64?IHg=?=");
-        assert_eq!(sayable("=?base64?eA==?="), "=?base64?PT9iYXNlNjQ/ZUE9PT89?=");
-    }
-}
+mod tests;

@@ -1,71 +1,103 @@
 //! The requests of one connection that wait for their answers, and who hears what is said beside
 //! them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolgate_contract::BoxFuture;
 
 use crate::message::RpcError;
-use crate::wire::Hears;
+use crate::wire::{Hears, Sent};
+
+/// How many calls that nobody waits for are remembered, and for how long: a server need not answer
+/// what was cancelled, so nothing may ever say that it is done.
+const ABANDONED_MAX: usize = 256;
+const ABANDONED_FOR: Duration = Duration::from_secs(60);
 
 /// Requests in flight by their ids, each with what else is to be known of it.
 pub(super) struct InFlight<T> {
-    all: Mutex<All<T>>,
-    /// What nobody waits for any more and may still be worked at.
-    abandoned: Mutex<HashSet<u64>>,
+    all: Mutex<HashMap<u64, One<T>>>,
+    /// What nobody waits for any more and may still be worked at, the oldest first.
+    abandoned: Mutex<VecDeque<Abandoned>>,
     /// Who hears what belongs to no request.
     hears: Arc<dyn Hears>,
 }
 
-/// By id, who hears what is said beside its answer.
-type All<T> = HashMap<u64, (Arc<dyn Hears>, T)>;
+/// A request in flight.
+struct One<T> {
+    /// Who hears what is said beside its answer.
+    hears: Arc<dyn Hears>,
+    /// Whether it only listens, for as long as anybody wants.
+    listens: bool,
+    more: T,
+}
+
+struct Abandoned {
+    id: u64,
+    since: Instant,
+    caller: Option<Arc<str>>,
+}
 
 impl<T> InFlight<T> {
     pub(super) fn new(hears: Arc<dyn Hears>) -> Self {
         Self { all: Mutex::default(), abandoned: Mutex::default(), hears }
     }
 
-    fn all(&self) -> MutexGuard<'_, All<T>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, One<T>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn abandoned(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn abandoned(&self) -> MutexGuard<'_, VecDeque<Abandoned>> {
+        let mut all = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        while all.front().is_some_and(|oldest| oldest.since.elapsed() >= ABANDONED_FOR) {
+            all.pop_front();
+        }
+        all
     }
 
-    pub(super) fn begin(&self, id: u64, hears: Arc<dyn Hears>, more: T) {
-        self.all().insert(id, (hears, more));
+    pub(super) fn begin(&self, message: &Sent, hears: Arc<dyn Hears>, more: T) {
+        let (id, listens) = (message.id.unwrap_or_default(), message.listens());
+        self.all().insert(id, One { hears, listens, more });
     }
 
     /// It has its answer, or nobody waits for one any more.
     pub(super) fn end(&self, id: u64) -> Option<T> {
-        self.all().remove(&id).map(|(_, more)| more)
+        self.all().remove(&id).map(|one| one.more)
     }
 
-    /// Whether there is one alone.
+    /// Whether there is one alone, beside those that only listen.
     pub(super) fn is_alone(&self) -> bool {
-        self.all().len() == 1
+        self.all().values().filter(|one| !one.listens).take(2).count() == 1
     }
 
     pub(super) fn end_all(&self) -> Vec<T> {
-        self.all().drain().map(|(_, (_, more))| more).collect()
+        self.all().drain().map(|(_, one)| one.more).collect()
     }
 
     /// Nobody waits for `id` any more, and it may still ask.
-    pub(super) fn abandon(&self, id: u64) {
-        self.abandoned().insert(id);
+    pub(super) fn abandon(&self, id: u64) -> Option<T> {
+        let One { hears, listens, more } = self.all().remove(&id)?;
+        if !listens {
+            let mut all = self.abandoned();
+            all.push_back(Abandoned { id, since: Instant::now(), caller: hears.caller() });
+            if all.len() > ABANDONED_MAX {
+                all.pop_front();
+            }
+        }
+        Some(more)
     }
 
     /// What was abandoned is worked at no more.
     pub(super) fn is_done(&self, id: u64) {
-        self.abandoned().remove(&id);
+        self.abandoned().retain(|one| one.id != id);
     }
 
     /// `method` is asked by something that does not say for whom.
     pub(super) fn is_asked(&self, method: &str) {
-        if !matches!(method, "ping" | "roots/list") && !self.all().is_empty() {
+        let works = || self.all().values().any(|one| !one.listens);
+        if !matches!(method, "ping" | "roots/list") && works() {
             self.hears.asks();
         }
     }
@@ -75,9 +107,9 @@ impl<T> InFlight<T> {
     fn who_is_asked(&self, method: &str) -> Option<Arc<dyn Hears>> {
         let sole = {
             let all = self.all();
-            let mut all = all.values();
+            let mut all = all.values().filter(|one| !one.listens);
             match (all.next(), all.next()) {
-                (Some((hears, _)), None) => Some(hears.clone()),
+                (Some(one), None) => Some(one.hears.clone()),
                 (None, _) => Some(self.hears.clone()),
                 (Some(_), Some(_)) => None,
             }
@@ -88,23 +120,39 @@ impl<T> InFlight<T> {
             sole => sole,
         }
     }
+
+    /// Who hears a line of a log, which does not say whose it is: the calls in flight, if they are
+    /// all of one caller. Nobody reads what another's call may have logged.
+    fn who_reads(&self) -> Vec<Arc<dyn Hears>> {
+        let calls: Vec<_> = {
+            let all = self.all();
+            all.values().filter_map(|one| Some((one.hears.caller()?, one.hears.clone()))).collect()
+        };
+        let abandoned = self.abandoned();
+        let gone = abandoned.iter().filter_map(|one| one.caller.as_ref());
+        let mut callers = calls.iter().map(|(caller, _)| caller).chain(gone);
+        let first = callers.next();
+        match callers.all(|caller| Some(caller) == first) {
+            true => calls.iter().map(|(_, hears)| hears.clone()).collect(),
+            false => Vec::new(),
+        }
+    }
 }
 
 impl<T: Send + 'static> Hears for InFlight<T> {
-    /// Who hears what is said: whom its token names, else all who have a call, since lines of a
-    /// log name nobody.
+    /// Who hears what is said: whom its token names, and lines of a log, which name nobody, whoever
+    /// may.
     fn said(&self, method: &str, params: &Value) {
         if method == "notifications/progress" {
             let token = params.get("progressToken").and_then(Value::as_u64);
-            let hears = token.and_then(|id| Some(self.all().get(&id)?.0.clone()));
+            let hears = token.and_then(|id| Some(self.all().get(&id)?.hears.clone()));
             if let Some(hears) = hears {
                 hears.said(method, params);
             }
             return;
         }
         if method == "notifications/message" {
-            let all: Vec<_> = self.all().values().map(|(hears, _)| hears.clone()).collect();
-            all.iter().for_each(|hears| hears.said(method, params));
+            self.who_reads().iter().for_each(|hears| hears.said(method, params));
         }
         self.hears.said(method, params);
     }
@@ -123,5 +171,94 @@ impl<T: Send + 'static> Hears for InFlight<T> {
                 )),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::super::scripted::asks;
+    use super::*;
+
+    /// Counts the lines that are heard in the name of a caller.
+    struct Reads(&'static str, AtomicUsize);
+
+    impl Hears for Reads {
+        fn caller(&self) -> Option<Arc<str>> {
+            (!self.0.is_empty()).then(|| self.0.into())
+        }
+
+        fn said(&self, _: &str, _: &Value) {
+            self.1.fetch_add(1, Ordering::AcqRel);
+        }
+
+        fn asked(
+            self: Arc<Self>,
+            _: String,
+            _: Value,
+        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+            Box::pin(async { Ok(json!("asked")) })
+        }
+    }
+
+    fn of(caller: &'static str) -> Arc<Reads> {
+        Arc::new(Reads(caller, AtomicUsize::new(0)))
+    }
+
+    fn in_flight() -> InFlight<()> {
+        InFlight::new(of(""))
+    }
+
+    #[test]
+    fn a_line_of_a_log_reaches_the_calls_of_one_caller_and_of_several_none() {
+        let all = in_flight();
+        let (ada, again, bob) = (of("ada"), of("ada"), of("bob"));
+        let heard = || [&ada, &again, &bob].map(|one| one.1.load(Ordering::Acquire));
+        let line = || all.said("notifications/message", &json!({ "data": "a secret" }));
+        all.begin(&asks(1, "tools/call"), ada.clone(), ());
+        all.begin(&asks(2, "tools/call"), again.clone(), ());
+        all.begin(&asks(3, "tools/list"), of(""), ());
+        line();
+        assert_eq!(heard(), [1, 1, 0]);
+        all.begin(&asks(4, "tools/call"), bob.clone(), ());
+        line();
+        assert_eq!(heard(), [1, 1, 0]);
+        all.end(1);
+        all.abandon(2);
+        line();
+        assert_eq!(heard(), [1, 1, 0], "what was cancelled may go on");
+        all.is_done(2);
+        line();
+        assert_eq!(heard(), [1, 1, 1]);
+    }
+
+    #[test]
+    fn what_only_listens_leaves_a_call_alone() {
+        let all = in_flight();
+        all.begin(&asks(1, "subscriptions/listen"), of(""), ());
+        assert!(!all.is_alone());
+        all.begin(&asks(2, "tools/call"), of("ada"), ());
+        assert!(all.is_alone() && all.who_is_asked("elicitation/create").is_some());
+        all.begin(&asks(3, "tools/call"), of("ada"), ());
+        assert!(!all.is_alone() && all.who_is_asked("elicitation/create").is_none());
+    }
+
+    #[test]
+    fn a_call_that_was_cancelled_keeps_others_from_being_asked_for_a_while_only() {
+        let all = in_flight();
+        for id in 0..1000 {
+            all.begin(&asks(id, "tools/call"), of("ada"), ());
+            all.abandon(id);
+        }
+        assert_eq!(all.abandoned().len(), ABANDONED_MAX);
+        all.begin(&asks(1000, "tools/call"), of("ada"), ());
+        assert!(all.who_is_asked("elicitation/create").is_none());
+        for one in &mut *all.abandoned() {
+            one.since = one.since.checked_sub(ABANDONED_FOR).expect("the machine runs for longer");
+        }
+        assert!(all.who_is_asked("elicitation/create").is_some());
     }
 }

@@ -1,5 +1,6 @@
 //! Messages as lines on the pipes of a program.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,10 @@ use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
+use super::cut::Cut;
 use super::pen::Pen;
 use super::talk::{Ear, Talk, until};
 use crate::wire::Hears;
@@ -15,16 +19,20 @@ use crate::world::Started;
 
 /// How long its last words are waited for when it ends.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
+/// How long its output is read on once the program has ended and nothing more comes, when something
+/// that it started holds it open; and how long at most.
+const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Speaks to `started` in lines of at most `bytes_max`.
 pub(crate) fn open(started: Started, bytes_max: usize, hears: Arc<dyn Hears>) -> Talk {
-    let Started { input, output, errors, hold } = started;
+    let Started { input, output, errors, ended, hold } = started;
     let (talk, lines, ends) = Talk::begin(hears, hold);
     let pen = Arc::new(Pen::new(input));
     let talk = talk.written_by(pen.clone());
     let errors = tokio::spawn(listened(errors, talk.ear()));
     tokio::spawn(until(ends.clone(), written(pen, lines, talk.ear())));
-    tokio::spawn(until(ends, read(output, bytes_max, talk.ear(), errors)));
+    tokio::spawn(until(ends, read(output, bytes_max, talk.ear(), errors, ended)));
     talk
 }
 
@@ -59,17 +67,31 @@ async fn listened(mut errors: impl AsyncRead + Unpin, ear: Ear) {
     }
 }
 
-async fn read(output: impl AsyncRead + Unpin, bytes_max: usize, ear: Ear, errors: JoinHandle<()>) {
+async fn read(
+    output: impl AsyncRead + Unpin,
+    bytes_max: usize,
+    ear: Ear,
+    errors: JoinHandle<()>,
+    ended: CancellationToken,
+) {
+    let over = async |after| {
+        ended.cancelled().await;
+        sleep(after).await;
+    };
     let mut output = BufReader::with_capacity(64 << 10, output);
     let mut line = Vec::new();
+    let mut is_over = pin!(over(DRAIN_MAX));
     let why = loop {
         line.clear();
-        match next_line(&mut output, &mut line, bytes_max).await {
+        let read = tokio::select! {
+            biased;
+            () = &mut is_over => break HELD.to_owned(),
+            read = next_line(&mut output, &mut line, bytes_max) => read,
+            () = over(DRAIN) => break HELD.to_owned(),
+        };
+        match read {
             Ok(Line::Whole) => ear.taken(&line),
-            Ok(Line::TooLong) => {
-                ear.too_long(&line, bytes_max);
-                line = Vec::new();
-            }
+            Ok(Line::TooLong(cut)) => ear.too_long(&cut, bytes_max),
             Ok(Line::End) => break "it ended".to_owned(),
             Err(err) => break format!("it cannot be read: {err}"),
         }
@@ -81,10 +103,12 @@ async fn read(output: impl AsyncRead + Unpin, bytes_max: usize, ear: Ear, errors
     ear.shared.end(why);
 }
 
+const HELD: &str = "it ended, and something that it started keeps its output open";
+
 enum Line {
     Whole,
-    /// Only its beginning was kept.
-    TooLong,
+    /// Only its beginning and its end were kept.
+    TooLong(Cut),
     End,
 }
 
@@ -94,24 +118,30 @@ async fn next_line(
     line: &mut Vec<u8>,
     bytes_max: usize,
 ) -> std::io::Result<Line> {
-    let mut too_long = false;
+    let mut cut: Option<Cut> = None;
     loop {
         let piece = output.fill_buf().await?;
         if piece.is_empty() {
-            return Ok(if line.is_empty() { Line::End } else { Line::Whole });
+            return Ok(match cut {
+                Some(cut) => Line::TooLong(cut),
+                None if line.is_empty() => Line::End,
+                None => Line::Whole,
+            });
         }
         let end = memchr::memchr(b'\n', piece);
         let taken = end.unwrap_or(piece.len());
-        if line.len() + taken > bytes_max {
-            too_long = true;
-            line.truncate(4096);
+        if cut.is_none() && line.len() + taken > bytes_max {
+            let mut begun = Cut::default();
+            begun.take(&std::mem::take(line));
+            cut = Some(begun);
         }
-        if !too_long {
-            line.extend_from_slice(&piece[..taken]);
+        match &mut cut {
+            Some(cut) => cut.take(&piece[..taken]),
+            None => line.extend_from_slice(&piece[..taken]),
         }
         output.consume(end.map_or(taken, |end| end + 1));
         if end.is_some() {
-            return Ok(if too_long { Line::TooLong } else { Line::Whole });
+            return Ok(cut.map_or(Line::Whole, Line::TooLong));
         }
     }
 }

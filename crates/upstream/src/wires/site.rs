@@ -123,6 +123,15 @@ pub(crate) fn challenges(headers: &HeaderMap) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
+/// The URL of a WebSocket as that of the request over HTTP that it begins as; any other as it is.
+pub(crate) fn over_http(url: &str) -> String {
+    match url.trim().split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => format!("http://{rest}"),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("wss") => format!("https://{rest}"),
+        Some(_) | None => url.to_owned(),
+    }
+}
+
 /// Where `url` is, and what is asked for there.
 ///
 /// # Errors
@@ -154,6 +163,9 @@ mod tests {
         let (place, uri) = place("https://[::1]:8443/mcp?a=b", false).expect("a place");
         assert_eq!((place.host.as_str(), place.port, place.secure), ("::1", 8443, true));
         assert_eq!(uri.path_and_query().map(|it| it.as_str()), Some("/mcp?a=b"));
+        assert_eq!(over_http("wss://news.example/ws"), "https://news.example/ws");
+        assert_eq!(over_http("WS://a"), "http://a");
+        assert_eq!(over_http("http://news.example"), "http://news.example");
         for odd in ["ftp://a", "a", "http://u:p@a/"] {
             assert!(super::place(odd, false).is_err(), "{odd}");
         }

@@ -1,21 +1,30 @@
 //! HTTP+SSE, as 2024-11-05 has it: what comes, comes by one stream; what is said is posted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 use toolgate_contract::Hold;
 
 use super::events::Events;
+use super::http::{SCRAP, whole};
 use super::pool::Pool;
 use super::site::Site;
 use super::talk::{Ear, Talk, until};
+use crate::message;
 use crate::upstream::told;
 use crate::wire::{Hears, Trouble};
+
+/// How many messages are posted at once.
+const POSTS_MAX: usize = 64;
+/// How long one may take to be taken. Servers take it at once, and answer on the stream.
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// Opens the stream at `site` and speaks over it.
 pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
@@ -58,7 +67,8 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
         post.headers_mut().insert(CONTENT_TYPE, json);
         post
     };
-    tokio::spawn(until(ends, posted(site, pool, messages, post, talk.ear())));
+    let posts = Posts { site, pool, request: post, ear: talk.ear() };
+    tokio::spawn(until(ends, posted(posts, messages)));
     Ok(talk)
 }
 
@@ -71,7 +81,7 @@ async fn endpoint(
     while let Some(frame) = response.body_mut().frame().await {
         let frame = frame.map_err(|err| err.to_string())?;
         let Ok(piece) = frame.into_data() else { continue };
-        let first = events.take(&piece, bytes_max)?.into_iter().find(|it| it.kind == "endpoint");
+        let first = events.take(&piece, bytes_max).into_iter().find(|it| it.kind == "endpoint");
         if let Some(event) = first {
             return Ok(event.data);
         }
@@ -104,41 +114,161 @@ async fn read(
             Ok(Err(_)) => continue,
             Err(err) => return err.to_string(),
         };
-        match events.take(&piece, bytes_max) {
-            Ok(all) => all.iter().for_each(|event| ear.taken(event.data.as_bytes())),
-            Err(why) => return why,
+        for event in events.take(&piece, bytes_max) {
+            match &event.cut {
+                Some(cut) => ear.too_long(cut, bytes_max),
+                None => ear.taken(event.data.as_bytes()),
+            }
         }
     }
     "the stream ended".to_owned()
 }
 
-async fn posted(
+/// Posts messages: after those that begin the conversation nothing is posted before they are taken,
+/// others go as there are places.
+async fn posted<P>(posts: Posts<P>, mut messages: mpsc::Receiver<Bytes>)
+where
+    P: Fn(Bytes) -> Request<Full<Bytes>> + Send + Sync + 'static,
+{
+    let posts = Arc::new(posts);
+    let places = Arc::new(Semaphore::new(POSTS_MAX));
+    let mut begun = JoinSet::new();
+    while let Some(message) = messages.recv().await {
+        let (id, method) = message::of_ours(&message);
+        if matches!(method.as_str(), "initialize" | "notifications/initialized") {
+            let is_said = posts.post(id, message).await;
+            if !is_said && id.is_none() {
+                // Nobody waits for it, and without it nothing else is taken.
+                return posts.ear.shared.end("it does not let us begin".to_owned());
+            }
+            continue;
+        }
+        while begun.try_join_next().is_some() {}
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let posts = posts.clone();
+        begun.spawn(async move {
+            posts.post(id, message).await;
+            drop(place);
+        });
+    }
+}
+
+/// What messages are posted by.
+struct Posts<P> {
     site: Site,
     pool: Arc<Pool>,
-    mut messages: mpsc::Receiver<Bytes>,
-    post: impl Fn(Bytes) -> Request<Full<Bytes>>,
+    request: P,
     ear: Ear,
-) {
-    while let Some(message) = messages.recv().await {
+}
+
+impl<P: Fn(Bytes) -> Request<Full<Bytes>>> Posts<P> {
+    /// Posts `message`, whether it is taken. A request that is not has no answer.
+    async fn post(&self, id: Option<u64>, message: Bytes) -> bool {
         let sent = async {
-            let (response, giving) = site.send(&pool, || Ok(post(message.clone()))).await?;
+            let make = || Ok((self.request)(message.clone()));
+            let (mut response, giving) = self.site.send(&self.pool, make).await?;
             let status = response.status();
-            let _ = response.into_body().collect().await;
-            giving.back();
+            if whole(&mut response, SCRAP).await.is_ok() {
+                giving.back();
+            }
+            if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+                self.ear.shared.end(format!("it answered {status}, and knows us no more"));
+            }
             match status.is_success() {
                 true => Ok(()),
                 false => Err(Trouble::NotSent(format!("it answered {status}"))),
             }
         };
-        if let Err(trouble) = sent.await {
-            return ear.shared.end(told(&trouble));
+        let late = |_| {
+            let why = format!("it did not take what was said within {} s", WITHIN.as_secs());
+            Err(Trouble::Lost(why))
+        };
+        let Err(trouble) = tokio::time::timeout(WITHIN, sent).await.unwrap_or_else(late) else {
+            return true;
+        };
+        match id {
+            Some(id) => self.ear.fails(id, trouble),
+            None => tracing::debug!("an upstream does not take what is said: {}", told(&trouble)),
         }
+        false
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::scripted::{Answer, Request, Scripted, asks, deaf, result};
     use super::*;
+    use crate::wire::Wire;
+
+    /// One that takes what is posted as `posted` says, and answers all that it takes.
+    fn server(
+        posted: impl Fn(&Request) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Arc<Scripted> {
+        Scripted::new(move |server, request| {
+            if request.method == "GET" {
+                return Answer::Stream("event: endpoint\ndata: /post\n\n".to_owned());
+            }
+            posted(request).unwrap_or_else(|| {
+                server.tells(&result(request, &json!({})));
+                Answer::Whole(202, String::new())
+            })
+        })
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_not_taken_fails_itself_and_no_other() {
+        let server = server(|request| match request.body["method"].as_str() {
+            Some("tools/call") => Some(Answer::Whole(500, "x".repeat(1 << 20))),
+            _ => None,
+        });
+        let talk = open(server.site(), deaf()).await.expect("a stream");
+        talk.request(asks(1, "initialize"), deaf()).await.expect("it begins");
+        let call = talk.request(asks(2, "tools/call"), deaf()).await;
+        assert!(matches!(&call, Err(Trouble::NotSent(why)) if why.contains("500")), "{call:?}");
+        assert!(!talk.gone().is_cancelled());
+        talk.request(asks(3, "tools/list"), deaf()).await.expect("it goes on");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_nobody_takes_keeps_no_other_waiting() {
+        let server = server(|request| match request.body["method"].as_str() {
+            Some("tools/call") => Some(Answer::Silence),
+            _ => None,
+        });
+        let talk = open(server.site(), deaf()).await.expect("a stream");
+        tokio::select! {
+            _ = talk.request(asks(2, "tools/call"), deaf()) => unreachable!("nobody takes it"),
+            listed = talk.request(asks(3, "tools/list"), deaf()) => drop(listed.expect("a list")),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_known_there_no_more_begins_anew() {
+        let server = server(|_| Some(Answer::Whole(404, String::new())));
+        let talk = open(server.site(), deaf()).await.expect("a stream");
+        assert!(talk.request(asks(2, "tools/list"), deaf()).await.is_err());
+        assert!(talk.gone().is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
+        let server = Scripted::new(|server, request| {
+            if request.method == "GET" {
+                return Answer::Stream("event: endpoint\ndata: /post\n\n".to_owned());
+            }
+            let long = if request.body["method"] == "tools/call" { 2 << 20 } else { 1 };
+            server.tells(&result(request, &json!({ "text": "x".repeat(long) })));
+            Answer::Whole(202, String::new())
+        });
+        let talk = open(server.site(), deaf()).await.expect("a stream");
+        let call = talk.request(asks(2, "tools/call"), deaf()).await;
+        assert!(
+            matches!(&call, Err(Trouble::Refused(why)) if why.message.contains("message_bytes"))
+        );
+        talk.request(asks(3, "tools/list"), deaf()).await.expect("it goes on");
+    }
 
     #[test]
     fn messages_are_posted_to_the_server_of_the_stream_and_no_other() {

@@ -10,6 +10,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_contract::{BoxFuture, Hold};
 
 use super::brisk::Brisk;
+use super::cut::{Cut, Is};
 use super::in_flight::InFlight;
 use super::pen::Pen;
 use crate::message::{self, Message, RpcError};
@@ -18,7 +19,7 @@ use crate::wire::{Hears, Sent, Trouble, Wire};
 /// How many messages may wait to be written.
 const WAITING: usize = 256;
 /// How many questions of one upstream may be open at once.
-const QUESTIONS_MAX: usize = 64;
+pub(super) const QUESTIONS_MAX: usize = 64;
 /// How much of what it says beside is kept to explain its end.
 const LAST_WORDS: usize = 2048;
 
@@ -27,6 +28,8 @@ pub(crate) struct Talk {
     shared: Arc<Shared>,
     out: Way,
     _ends: DropGuard,
+    /// Whoever waits for its end is told.
+    _gone: DropGuard,
     /// What carries it lives as long as this.
     _hold: Hold,
 }
@@ -87,7 +90,8 @@ impl Talk {
         let (out, messages) = mpsc::channel(WAITING);
         let ends = CancellationToken::new();
         let out = Way { queue: out, pen: None };
-        let talk = Self { shared, out, _ends: ends.clone().drop_guard(), _hold: hold };
+        let _gone = shared.gone.clone().drop_guard();
+        let talk = Self { shared, out, _ends: ends.clone().drop_guard(), _gone, _hold: hold };
         (talk, messages, ends)
     }
 
@@ -157,6 +161,13 @@ impl Shared {
     }
 }
 
+/// Why an answer that is longer than `bytes_max` is none.
+pub(super) fn too_long(bytes_max: usize) -> Trouble {
+    let why =
+        format!("it answered with more than the {bytes_max} bytes that `message_bytes` lets it");
+    Trouble::Refused(RpcError::new(-32603, why))
+}
+
 /// Does `work` until `ends`.
 pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()>) {
     tokio::select! {
@@ -166,27 +177,30 @@ pub(crate) async fn until(ends: CancellationToken, work: impl Future<Output = ()
 }
 
 impl Ear {
-    /// What is too long to be read answers whom it begins by naming, or everybody who waits.
-    pub(crate) fn too_long(&self, start: &[u8], bytes_max: usize) {
+    /// What is too long to be read fails whom it answers; an answer that does not say whom may be
+    /// for anybody who waits.
+    pub(crate) fn too_long(&self, cut: &Cut, bytes_max: usize) {
         let shared = &self.shared;
-        let why = RpcError::new(
-            -32603,
-            format!(
-                "it answered with more than the {bytes_max} bytes that `message_bytes` lets it"
-            ),
-        );
-        let named = String::from_utf8_lossy(start);
-        let id = named.find("\"id\":").and_then(|at| {
-            let digits = named[at + 5..].trim_start_matches([' ', '"']);
-            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-            digits[..end].parse::<u64>().ok()
-        });
-        let all = match id.and_then(|id| shared.in_flight.end(id)) {
-            Some(one) => vec![one],
-            None => shared.in_flight.end_all(),
+        let all = match cut.is() {
+            Is::Answer(Some(id)) => {
+                shared.in_flight.is_done(id);
+                shared.in_flight.end(id).into_iter().collect()
+            }
+            Is::Answer(None) => shared.in_flight.end_all(),
+            Is::Other => {
+                tracing::debug!("an upstream says more than {bytes_max} bytes at once");
+                Vec::new()
+            }
         };
         for answer in all {
-            let _ = answer.send(Err(Trouble::Refused(why.clone())));
+            let _ = answer.send(Err(too_long(bytes_max)));
+        }
+    }
+
+    /// The request `id` gets no answer.
+    pub(crate) fn fails(&self, id: u64, trouble: Trouble) {
+        if let Some(answer) = self.shared.in_flight.end(id) {
+            let _ = answer.send(Err(trouble));
         }
     }
 
@@ -251,8 +265,10 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.talk.shared.in_flight.end(self.id).is_some() && self.cancellable {
-            self.talk.shared.in_flight.abandon(self.id);
+        let in_flight = &self.talk.shared.in_flight;
+        if !self.cancellable {
+            in_flight.end(self.id);
+        } else if in_flight.abandon(self.id).is_some() {
             let reason = "nobody waits for the answer any more";
             let params = serde_json::json!({ "requestId": self.id, "reason": reason });
             let said = message::written(None, "notifications/cancelled", &params);
@@ -270,7 +286,7 @@ impl Wire for Talk {
         Box::pin(async move {
             let id = message.id.unwrap_or_default();
             let (answer, answered) = oneshot::channel();
-            self.shared.in_flight.begin(id, hears, answer);
+            self.shared.in_flight.begin(&message, hears, answer);
             let cancellable = message.method != "initialize";
             let _waiting = Waiting { talk: self, id, cancellable };
             let gone = || self.shared.why();

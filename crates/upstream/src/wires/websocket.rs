@@ -5,13 +5,14 @@ use std::sync::Arc;
 use futures_util::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
+use tokio_tungstenite::tungstenite::error::{ProtocolError, SubProtocolError};
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use toolgate_contract::Hold;
 
-use super::site::{Site, place};
+use super::site::{Site, over_http, place};
 use super::talk::{Talk, until};
 use crate::upstream::told;
 use crate::wire::{Hears, Trouble};
@@ -21,13 +22,13 @@ use crate::world::Bytes;
 pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
     let told = |trouble: Trouble| told(&trouble);
     let token = site.token().await.map_err(told)?;
-    let socket = match shaken(&site, token.as_ref()).await {
+    let socket = match agreed(&site, token.as_ref()).await {
         Err(Error::Http(said)) if site.is_refused(said.status(), said.headers()) => {
             site.refused(token.as_ref(), said.status(), said.headers()).await.map_err(told)?;
             let token = site.token().await.map_err(told)?;
-            shaken(&site, token.as_ref()).await
+            agreed(&site, token.as_ref()).await
         }
-        shaken => shaken,
+        agreed => agreed,
     };
     let socket = socket.map_err(|err| format!("it opens no WebSocket: {err}"))?;
     let (mut sink, mut stream) = socket.split();
@@ -59,26 +60,38 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
     Ok(talk)
 }
 
-/// The socket, whose request says `token`.
-async fn shaken(
+/// The socket, whose request says `token`: for `mcp`, or for nothing in particular where the server
+/// names nothing.
+async fn agreed(
     site: &Site,
     token: Option<&HeaderValue>,
 ) -> Result<WebSocketStream<Box<dyn Bytes>>, Error> {
+    let none = ProtocolError::SecWebSocketSubProtocolError(SubProtocolError::NoSubProtocol);
+    match shaken(site, token, Some("mcp")).await {
+        Err(Error::Protocol(why)) if why == none => shaken(site, token, None).await,
+        shaken => shaken,
+    }
+}
+
+async fn shaken(
+    site: &Site,
+    token: Option<&HeaderValue>,
+    speaks: Option<&str>,
+) -> Result<WebSocketStream<Box<dyn Bytes>>, Error> {
     let away = |why: String| Error::Io(std::io::Error::other(why));
     // It begins as a request over HTTP.
-    let plain = site.url.replacen("ws", "http", 1);
-    let (at, uri) = place(&plain, site.private_network).map_err(away)?;
+    let (at, uri) = place(&over_http(&site.url), site.private_network).map_err(away)?;
     let stream = site.world.dial(&at).await.map_err(away)?;
     let mut request = Request::new(());
-    *request.uri_mut() = site.url.parse()?;
+    *request.uri_mut() = site.url.trim().parse()?;
+    let speaks = speaks.map(|it| ("sec-websocket-protocol", it.to_owned()));
     let own = [
         ("connection", "Upgrade".to_owned()),
         ("upgrade", "websocket".to_owned()),
         ("sec-websocket-version", "13".to_owned()),
         ("sec-websocket-key", generate_key()),
-        ("sec-websocket-protocol", "mcp".to_owned()),
     ];
-    for (name, value) in own {
+    for (name, value) in own.into_iter().chain(speaks) {
         let value = HeaderValue::try_from(value).map_err(|err| away(err.to_string()))?;
         request.headers_mut().insert(name, value);
     }
@@ -89,4 +102,30 @@ async fn shaken(
         .max_frame_size(Some(site.bytes_max));
     let (socket, _) = client_async_with_config(request, stream, Some(config)).await?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_tungstenite::accept_async;
+
+    use super::super::scripted::{Scripted, asks, deaf, world};
+    use super::*;
+    use crate::wire::Wire;
+
+    #[tokio::test]
+    async fn a_server_that_names_no_subprotocol_is_spoken_to() {
+        let world = world(|stream| async move {
+            // It refuses nothing and names nothing.
+            let Ok(mut socket) = accept_async(stream).await else { return };
+            while let Some(Ok(Message::Text(text))) = socket.next().await {
+                let id = crate::message::of_ours(text.as_bytes()).0.unwrap_or_default();
+                let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+                let _ = socket.send(Message::text(answer)).await;
+            }
+        });
+        let nothing = Scripted::new(|_, _| unreachable!("it is asked nothing"));
+        let site = Site { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
+        let talk = open(site, deaf()).await.expect("a socket");
+        talk.request(asks(1, "ping"), deaf()).await.expect("an answer");
+    }
 }

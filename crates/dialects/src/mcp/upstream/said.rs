@@ -89,12 +89,10 @@ pub fn request(mut params: Map<String, Value>, beside: &Beside<'_>, revision: &R
     }
     if let Some(trace) = trace {
         meta.insert("traceparent".into(), json!(trace.parent));
-        let more = [("tracestate", &trace.state), ("baggage", &trace.baggage)];
-        for (name, said) in more {
-            if let Some(said) = said {
-                meta.insert(name.into(), json!(said));
-            }
+        if let Some(state) = &trace.state {
+            meta.insert("tracestate".into(), json!(state));
         }
+        // What is in a client's baggage is not for whoever is called in the end.
     }
     if revision.era == Era::Stateless {
         meta.insert(PROTOCOL_VERSION.into(), json!(revision.name));
@@ -108,4 +106,18 @@ pub fn request(mut params: Map<String, Value>, beside: &Beside<'_>, revision: &R
         params.insert("_meta".into(), Value::Object(meta));
     }
     Value::Object(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_goes_on_at_a_server_and_baggage_does_not() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let trace = Trace::of(parent, Some("a=b"), Some("user=ada")).expect("a trace");
+        let beside = Beside { trace: Some(&trace), ..Beside::default() };
+        let said = request(Map::new(), &beside, Revision::newest(Era::Session));
+        assert_eq!(said["_meta"], json!({ "traceparent": parent, "tracestate": "a=b" }));
+    }
 }

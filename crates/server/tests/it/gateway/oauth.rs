@@ -223,7 +223,10 @@ fn a_token_that_ends_is_renewed_before_it_is_refused() {
 #[test]
 fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
     let protected = Protected::start(300);
-    let oauth = format!("[upstream.prot.oauth]\ngrant = \"client_credentials\"\n{SERVICE}");
+    let oauth = format!(
+        "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n{SERVICE}issuer = {:?}\n",
+        protected.authorization.url
+    );
     let workspace = protected.workspace(&oauth);
     let mut client = Client::stdio(service(launch(&workspace)), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
@@ -242,10 +245,10 @@ fn each_caller_is_let_in_by_their_own_token_which_is_exchanged_and_never_handed_
     let protected = Protected::start(300);
     let authorization = &protected.authorization;
     let oauth = format!(
-        "[upstream.prot.oauth]\ngrant = \"token_exchange\"\n{SERVICE}\n\
-         {}\n[[oauth]]\nissuer = {:?}\naudience = [{AUDIENCE:?}]\nalias = \"id\"\n",
+        "[upstream.prot.oauth]\ngrant = \"token_exchange\"\n{SERVICE}issuer = {issuer:?}\n\
+         {}\n[[oauth]]\nissuer = {issuer:?}\naudience = [{AUDIENCE:?}]\nalias = \"id\"\n",
         keys_of(&["carol"]),
-        authorization.url
+        issuer = authorization.url
     );
     let workspace = protected.workspace(&oauth);
     let served = service(launch(&workspace)).served();
@@ -272,6 +275,24 @@ fn each_caller_is_let_in_by_their_own_token_which_is_exchanged_and_never_handed_
     assert!(refused.to_string().contains("in the name of whoever calls"), "{refused}");
     let told = served.log() + &format!("{:?}", served.records());
     assert!(!told.contains(&ada), "{told}");
+}
+
+#[test]
+fn a_secret_is_said_to_no_authorization_server_that_an_upstream_alone_names() {
+    let protected = Protected::start(300);
+    let begins = "[upstream.prot.oauth]\ngrant = \"client_credentials\"\n";
+    let none = protected.workspace(&format!("{begins}{SERVICE}"));
+    let state = TempDir::new().unwrap();
+    let doctor = |workspace: &Workspace, code| {
+        let mut command = toolgate(workspace, &state, &["doctor", "oauth", "prot"]);
+        ends(&command.env("SERVICE_SECRET", "the-secret-of-the-service").output().unwrap(), code)
+    };
+    let told = doctor(&none, 2);
+    assert!(told.contains("`oauth.issuer`"), "{told}");
+    let other = format!("{begins}{SERVICE}issuer = \"https://login.example\"\n");
+    let told = doctor(&protected.workspace(&other), 1);
+    assert!(told.contains("does not name the authorization server"), "{told}");
+    assert_eq!(protected.authorization.gave("client_credentials"), 0);
 }
 
 #[test]

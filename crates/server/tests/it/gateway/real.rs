@@ -168,6 +168,26 @@ fn a_server_over_http_and_sse_and_one_over_streamable_http_with_sessions_are_ask
 }
 
 #[test]
+fn a_server_of_sessions_that_was_begun_anew_is_asked_in_a_new_session() {
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let begin = || {
+        let mut command = Command::new(node());
+        command.arg(package("server-everything")).arg("streamableHttp");
+        let (server, _) = Beside::begin(command.env("PORT", port.to_string()), &port.to_string());
+        listens(&url);
+        server
+    };
+    let first = begin();
+    let workspace = with(&format!("[upstream.every]\nurl = {url:?}\n"));
+    let mut client = stdio(&workspace);
+    answers(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
+    drop(first);
+    let _second = begin();
+    answers(&mut client, "every_get-sum", json!({ "a": 3, "b": 40 }), "43");
+}
+
+#[test]
 fn a_server_is_asked_over_a_websocket() {
     let repository = repository();
     let mut command = Command::new(tool("upstreams/bin/python"));

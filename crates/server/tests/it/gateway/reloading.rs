@@ -111,20 +111,19 @@ fn a_configuration_that_appears_is_taken_over_once_somebody_has_vouched_for_it()
 fn what_breaks_its_schema_is_refused_told_or_let_by_as_rules_say() {
     let rule =
         |check: &str| format!("[[validation.rules]]\ntools = \"odd.sh*\"\noutput = \"{check}\"\n");
-    let asked = |more: &str| -> (Value, String) {
+    let asked = |more: &str| -> (Value, Client) {
         let workspace = with_odd(more);
         let mut client = stdio(&workspace);
-        let answer = client.call("odd_shaped", json!({}));
-        let log = client.server().log();
-        (answer, log)
+        (client.call("odd_shaped", json!({})), client)
     };
-    let (refused, log) = asked("");
+    let is_told = |client: &Client| client.server().log().contains("odd.shaped");
+    let (refused, client) = asked("");
     assert!(refused.to_string().contains("/count"), "{refused}");
-    assert!(log.contains("odd.shaped"), "{log}");
-    let (served, log) = asked(&rule("shadow"));
+    wait_until("it is told", || is_told(&client));
+    let (served, client) = asked(&rule("shadow"));
     assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
-    assert!(log.contains("odd.shaped"), "{log}");
-    let (served, log) = asked(&rule("off"));
+    wait_until("it is told", || is_told(&client));
+    let (served, client) = asked(&rule("off"));
     assert_eq!(served["result"]["structuredContent"]["count"], "two", "{served}");
-    assert!(!log.contains("odd.shaped"), "{log}");
+    assert!(!is_told(&client), "{}", client.server().log());
 }

@@ -79,6 +79,12 @@ impl Family {
         }
     }
 
+    /// Waits until the main process has ended, however long the family is held.
+    pub(super) fn ends(&self) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
+        let handle = self.handle.try_clone()?;
+        Ok(async move { exit(&handle).await })
+    }
+
     /// Asks all of it to stop.
     pub(super) async fn ask(&self) {
         self.signal_group(Signal::TERM);

@@ -174,6 +174,8 @@ pub struct Spoken {
     pub stdout: ChildStdout,
     /// What it says beside.
     pub stderr: ChildStderr,
+    /// Cancelled when it has ended, also where something that it started has not.
+    pub ended: CancellationToken,
     /// Ends it, with all it started, when dropped.
     pub runs: Runs,
 }
@@ -205,13 +207,22 @@ pub(super) async fn open(processes: &Processes, start: Start) -> io::Result<Spok
     let mut running = Running::start(processes, start).await?;
     let (stdin, stdout, stderr) = pipes(&mut running.family_mut().child)?;
     let stdin = stdin.ok_or(io::ErrorKind::BrokenPipe)?;
+    let (ends, ended) = (running.family().ends()?, CancellationToken::new());
     let running = Arc::new(Mutex::new(Some(running)));
     let (watched, closing) = (running.clone(), processes.0.closing.clone());
+    let says = ended.clone();
+    let ending = async move {
+        if ends.await.is_ok() {
+            says.cancel();
+        }
+        // What is left of it is ended by whoever holds it.
+        std::future::pending::<()>().await;
+    };
     let watch = tokio::spawn(async move {
-        closing.cancelled().await;
+        first(closing.cancelled(), ending).await;
         drop(taken(&watched));
     });
-    Ok(Spoken { stdin, stdout, stderr, runs: Runs { running, watch } })
+    Ok(Spoken { stdin, stdout, stderr, ended, runs: Runs { running, watch } })
 }
 
 impl Phase {

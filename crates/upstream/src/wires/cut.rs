@@ -1,0 +1,217 @@
+//! A message that is longer than it may be: of what is kept of it, whose answer it is.
+
+/// How much of its beginning and of its end is kept.
+const HEAD: usize = 4096;
+const TAIL: usize = 256;
+
+/// The beginning and the end of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Cut {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+/// What a message is, as far as that can be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Is {
+    /// The answer to a request of ours, if its id can be read.
+    Answer(Option<u64>),
+    /// Anything else: what is asked or said, or no message.
+    Other,
+}
+
+impl Cut {
+    /// Takes in what comes next of it.
+    pub(crate) fn take(&mut self, piece: &[u8]) {
+        let more = piece.len().min(HEAD - self.head.len());
+        self.head.extend_from_slice(&piece[..more]);
+        self.tail.extend_from_slice(&piece[piece.len().saturating_sub(TAIL)..]);
+        let over = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..over);
+    }
+
+    /// What it is.
+    pub(crate) fn is(&self) -> Is {
+        match is(&self.head) {
+            Is::Answer(None) => Is::Answer(id_at_end(&self.tail)),
+            is => is,
+        }
+    }
+}
+
+/// What the message is that `start` begins, or is the whole of, by the members of its object and of
+/// none within.
+pub(crate) fn is(start: &[u8]) -> Is {
+    let mut at = Looking { text: start, at: 0 };
+    if at.next() != Some(b'{') {
+        return Is::Other;
+    }
+    let (mut is_answer, mut id) = (false, None);
+    loop {
+        match at.next() {
+            Some(b'"') => {}
+            Some(b',') => continue,
+            Some(_) | None => break,
+        }
+        let name = at.text();
+        if at.next() != Some(b':') {
+            break;
+        }
+        let value = at.value();
+        match name {
+            b"method" | b"params" => return Is::Other,
+            b"result" | b"error" | b"jsonrpc" => is_answer = true,
+            b"id" => id = number(value),
+            _ => {}
+        }
+    }
+    match is_answer {
+        true => Is::Answer(id),
+        // What is printed may have an id, too.
+        false => Is::Other,
+    }
+}
+
+/// The id that a message ends with, if that is what it ends with: nothing within it ends with it.
+fn id_at_end(end: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(end);
+    let members = text.trim_end().strip_suffix('}')?.trim_end();
+    let (before, value) = members.rsplit_once(':')?;
+    let (before, value) = match before.trim_end().strip_suffix("\"jsonrpc\"") {
+        Some(before) => before.trim_end().strip_suffix(',')?.rsplit_once(':')?,
+        None => (before, value),
+    };
+    before.trim_end().strip_suffix("\"id\"")?;
+    number(value.trim().as_bytes())
+}
+
+/// The number that `value` is, some servers' text too.
+fn number(value: &[u8]) -> Option<u64> {
+    str::from_utf8(value).ok()?.trim_matches('"').parse().ok()
+}
+
+/// Looks through JSON that may break off.
+struct Looking<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Looking<'a> {
+    /// The next byte that is no white space.
+    fn next(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.text.get(self.at)?;
+            self.at += 1;
+            if !byte.is_ascii_whitespace() {
+                return Some(byte);
+            }
+        }
+    }
+
+    /// The text whose quotation mark was the last byte.
+    fn text(&mut self) -> &'a [u8] {
+        let start = self.at;
+        while let Some(byte) = self.text.get(self.at) {
+            self.at += 1;
+            match byte {
+                b'\\' => self.at += 1,
+                b'"' => return &self.text[start..self.at - 1],
+                _ => {}
+            }
+        }
+        self.at = self.text.len();
+        &self.text[start..]
+    }
+
+    /// The value that is next, to its end or where it breaks off.
+    fn value(&mut self) -> &'a [u8] {
+        let mut depth = 0_usize;
+        let Some(first) = self.next() else { return &[] };
+        let start = self.at - 1;
+        let mut byte = first;
+        loop {
+            match byte {
+                b'"' => drop(self.text()),
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            match self.text.get(self.at) {
+                None => return self.text[start..].trim_ascii(),
+                Some(b',' | b'}' | b']') if depth == 0 => {
+                    return self.text[start..self.at].trim_ascii();
+                }
+                Some(next) => {
+                    byte = *next;
+                    self.at += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cut(text: &str) -> Is {
+        let mut cut = Cut::default();
+        text.as_bytes().chunks(700).for_each(|piece| cut.take(piece));
+        cut.is()
+    }
+
+    #[test]
+    fn an_answer_is_told_by_its_own_id_wherever_that_stands() {
+        let long = "x".repeat(10_000);
+        for text in [
+            format!(r#"{{"jsonrpc":"2.0", "id" : 7,"result":{{"id":8,"a":"{long}"}}}}"#),
+            format!(r#"{{"id":"7","result":{{"a":"{long}"}}}}"#),
+            format!(r#"{{"result":{{"id":8,"a":["\"id\":9{long}"]}},"jsonrpc":"2.0","id":7}}"#),
+            format!(r#"{{"result":{{"a":"{long}","id":8}}, "id":7, "jsonrpc":"2.0"}}"#),
+        ] {
+            assert_eq!(cut(&text), Is::Answer(Some(7)), "{}", &text[..60]);
+        }
+        let nested = format!(r#"{{"result":{{"a":"{long}","id":8}}}}"#);
+        assert_eq!(cut(&nested), Is::Answer(None));
+    }
+
+    #[test]
+    fn what_is_asked_or_said_is_nobodys_answer() {
+        let long = "x".repeat(10_000);
+        for text in [
+            format!(r#"{{"id":7,"method":"ping","params":{{"a":"{long}"}}}}"#),
+            format!(r#"{{"params":{{"id":7,"a":"{long}"}},"method":"a"}}"#),
+            format!(r#"[{{"id":7,"result":"{long}"}}]"#),
+            format!("{long}\"id\":7"),
+            format!(r#"{{"level":"info","id":7,"text":"{long}"}}"#),
+            "{".to_owned(),
+        ] {
+            assert_eq!(cut(&text), Is::Other, "{}", &text[..text.len().min(60)]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_id_of_an_answer_is_found_beside_any_result(
+            id in any::<u64>(), key in "(id|[a-z\"\\\\{}:,]{0,4})", inner in any::<u64>(),
+        ) {
+            let mut result = json!({ "deep": [{ "id": inner }] });
+            result[key] = Value::from(inner);
+            for text in [
+                format!(r#"{{"id":{id},"result":{result}}}"#),
+                format!(r#"{{"result":{result},"id":{id}}}"#),
+            ] {
+                prop_assert_eq!(is(text.as_bytes()), Is::Answer(Some(id)));
+            }
+        }
+
+        #[test]
+        fn anything_can_be_looked_at(text in "[{}\\[\\]\",:a0\\\\ ]{0,40}") {
+            let _ = is(text.as_bytes());
+            let _ = id_at_end(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A server over HTTP in memory that answers as a test says, for the tests of wires.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::sync::broadcast;
+use toolgate_contract::{BoxFuture, Hold};
+
+use super::site::Site;
+use crate::hearing::Deaf;
+use crate::message;
+use crate::wire::{Hears, Sent};
+use crate::world::{Bytes, Place, Program, Started, World};
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) body: Value,
+}
+
+/// What is answered.
+pub(crate) enum Answer {
+    /// A status and a body.
+    Whole(u16, String),
+    /// A stream that begins so, and goes on with what is told to all streams.
+    Stream(String),
+    /// A stream that is no more than this.
+    Short(String),
+    /// Nothing, ever.
+    Silence,
+}
+
+type Answers = dyn Fn(&Scripted, &Request) -> Answer + Send + Sync;
+
+/// The server.
+pub(crate) struct Scripted {
+    answers: Box<Answers>,
+    came: Mutex<Vec<Request>>,
+    streams: broadcast::Sender<String>,
+}
+
+impl Scripted {
+    pub(crate) fn new(
+        answers: impl Fn(&Self, &Request) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let streams = broadcast::Sender::new(1024);
+        Arc::new(Self { answers: Box::new(answers), came: Mutex::default(), streams })
+    }
+
+    /// What reaches it, however it is called.
+    pub(crate) fn world(self: &Arc<Self>) -> Arc<dyn World> {
+        let server = self.clone();
+        world(move |stream| {
+            let served = server.clone().serves(stream);
+            async move { drop(served.await) }
+        })
+    }
+
+    /// Where it is.
+    pub(crate) fn site(self: &Arc<Self>) -> Site {
+        Site {
+            world: self.world(),
+            url: "http://a.example/mcp".to_owned(),
+            private_network: false,
+            headers: Default::default(),
+            credentials: None,
+            bytes_max: 1 << 20,
+        }
+    }
+
+    /// All that came.
+    pub(crate) fn came(&self) -> Vec<Request> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often a request of `method` came.
+    pub(crate) fn times(&self, method: &str) -> usize {
+        self.came().iter().filter(|one| one.body["method"] == method).count()
+    }
+
+    /// Says `message` on all streams.
+    pub(crate) fn tells(&self, message: &Value) {
+        // Nobody may listen any more.
+        let _ = self.streams.send(event(message));
+    }
+
+    async fn serves(self: Arc<Self>, stream: DuplexStream) -> std::io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                if stream.read_line(&mut head).await? == 0 {
+                    return Ok(());
+                }
+            }
+            let lower = head.to_ascii_lowercase();
+            let length = lower.split("content-length: ").nth(1);
+            let length = length.and_then(|rest| rest.split("\r\n").next()?.parse().ok());
+            let mut body = vec![0; length.unwrap_or(0)];
+            stream.read_exact(&mut body).await?;
+            let method = head.split(' ').next().unwrap_or_default().to_owned();
+            let body = serde_json::from_slice(&body).unwrap_or_default();
+            let request = Request { method, body };
+            let mut told = self.streams.subscribe();
+            self.came.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            match (self.answers)(&self, &request) {
+                Answer::Whole(status, body) => {
+                    let answer = format!(
+                        "HTTP/1.1 {status} it\r\ncontent-type: application/json\r\n\
+                         mcp-session-id: one\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    stream.write_all(answer.as_bytes()).await?;
+                }
+                Answer::Short(text) => {
+                    return stream.write_all(format!("{STREAM}{text}").as_bytes()).await;
+                }
+                Answer::Stream(text) => {
+                    stream.write_all(format!("{STREAM}{text}").as_bytes()).await?;
+                    while let Ok(event) = told.recv().await {
+                        stream.write_all(event.as_bytes()).await?;
+                    }
+                }
+                Answer::Silence => std::future::pending::<()>().await,
+            }
+        }
+    }
+}
+
+const STREAM: &str =
+    "HTTP/1.1 200 it\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+/// `message` as an event.
+pub(crate) fn event(message: &Value) -> String {
+    format!("data: {message}\n\n")
+}
+
+/// The answer to `request` that says `result`.
+pub(crate) fn result(request: &Request, result: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
+}
+
+/// A world in which each connection is served by `serve`, whatever it is to.
+pub(crate) fn world<F>(serve: impl Fn(DuplexStream) -> F + Send + Sync + 'static) -> Arc<dyn World>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    Arc::new(Net(Box::new(move |stream| drop(tokio::spawn(serve(stream))))))
+}
+
+struct Net(Box<dyn Fn(DuplexStream) + Send + Sync>);
+
+impl World for Net {
+    fn start<'a>(&'a self, _: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
+        Box::pin(async { Err("nothing is started here".to_owned()) })
+    }
+
+    fn dial<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>> {
+        Box::pin(async {
+            let (near, far) = tokio::io::duplex(64 << 10);
+            self.0(far);
+            Ok(Box::new(near) as Box<dyn Bytes>)
+        })
+    }
+
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn secret(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn keep_secret(&self, _: &str, _: Option<&str>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
+        Box::pin(async { Ok(Hold::nothing()) })
+    }
+}
+
+/// A request of ours.
+pub(crate) fn asks(id: u64, method: &str) -> Sent {
+    let body = message::written(Some(id), method, &json!({}));
+    Sent { id: Some(id), method: method.to_owned(), name: None, mirrored: Vec::new(), body }
+}
+
+/// Who hears nothing.
+pub(crate) fn deaf() -> Arc<dyn Hears> {
+    Arc::new(Deaf)
+}
+
+/// Waits until `is`.
+pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
+    let waits = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waits).await.expect(what);
+}
