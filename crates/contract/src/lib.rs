@@ -49,8 +49,8 @@ pub use prompt::{
 pub use ran::Ran;
 pub use request::{Answer, PromptPage, Request, ResourceMark, ResourcePage, SkillPage, ToolPage};
 pub use resource::{
-    COMPLETIONS_MAX, Completing, CompletingOf, Completion, Contents, Held, Hold, ResourceSpec,
-    ResourceTemplate, Resources,
+    COMPLETIONS_MAX, Claim, Completing, CompletingOf, Completion, Contents, Held, Hold,
+    ResourceSpec, ResourceTemplate, Resources,
 };
 pub use schema::{Schema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, Skills};

@@ -5,6 +5,7 @@ mod rounds;
 mod library;
 mod policy;
 mod jobs;
+mod offered;
 
 use std::sync::Arc;
 use std::time::Duration;

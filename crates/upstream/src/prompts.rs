@@ -45,6 +45,10 @@ impl Prompts for Source {
             all
         })
     }
+
+    fn may_have(&self, name: &str) -> bool {
+        name.starts_with(&names::prompt(self.0.prefix(), ""))
+    }
 }
 
 impl AnyPrompt for RemotePrompt {

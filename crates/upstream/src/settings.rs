@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use toolgate_contract::ToolId;
+
 use crate::oauth::OAuth;
 
 /// The upstreams by name: each a table `[upstream.NAME]`.
@@ -41,7 +43,7 @@ pub struct Settings {
     pub private_network: bool,
     /// The revision of MCP that is spoken to it, where it is not to be found out, e.g. `2025-06-18`.
     pub revision: Option<String>,
-    /// What its tools and prompts are called after: the upstream's name, unless said otherwise; empty for their own names.
+    /// What its tools and prompts are called after: the upstream's name, unless said otherwise; empty for their own names. Letters, digits, `_` and `-`, in parts with a dot between them.
     pub prefix: Option<String>,
     /// Which of its tools are served, by its own names with `*`.
     pub tools: Vec<String>,
@@ -137,6 +139,14 @@ impl Settings {
             }
             oauth.check()?;
         }
+        if let Some(prefix) = self.prefix.as_deref().filter(|prefix| !prefix.is_empty())
+            && ToolId::foreign(prefix).is_none()
+        {
+            return Err(format!(
+                "`prefix` is {prefix:?}; it has letters, digits, `_` and `-`, in parts with a dot \
+                 between them, or is empty"
+            ));
+        }
         match (self.at_once, self.processes) {
             (0, _) => Err("`at_once` is 0: nothing could be called".to_owned()),
             (_, 0) => Err("`processes` is 0: nothing could be asked".to_owned()),
@@ -147,5 +157,24 @@ impl Settings {
     /// Whether it is said in so many words what we are let in with.
     pub(crate) fn says_authorization(&self) -> bool {
         self.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_of_what_ids_are_made_of_or_empty() {
+        let checked = |prefix: &str| {
+            let (command, prefix) = (vec!["it".to_owned()], Some(prefix.to_owned()));
+            Settings { command, prefix, ..Settings::default() }.check()
+        };
+        for sound in ["", "git", "My-Tools_2", "a.b"] {
+            assert_eq!(checked(sound), Ok(()), "{sound}");
+        }
+        for odd in ["a b", "ä", ".", "a..b", "a.", "a/b"] {
+            assert!(checked(odd).is_err_and(|why| why.contains("`prefix`")), "{odd}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use toolgate_contract::{AnyTool, Bearer, Change, Changes};
 
 use crate::carried::Parking;
+use crate::claims::Claims;
 use crate::lanes::Lanes;
 use crate::link::Link;
 use crate::listing::Listing;
@@ -43,6 +44,10 @@ pub trait Keeps: Send + Sync + 'static {
     fn keep(&self, name: &str, listing: &Listing);
     /// What was agreed to of the tools of upstreams.
     fn pinned(&self) -> Pinned;
+    /// Whether the server itself has tools of `toolset`.
+    fn is_own(&self, toolset: &str) -> bool;
+    /// Whether `uri` is one of the server's own, or would be.
+    fn is_own_uri(&self, uri: &str) -> bool;
     /// Offers its tools in place of those it had before.
     fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
 }
@@ -72,7 +77,7 @@ pub struct Upstream {
     kept_as: String,
     pub(crate) settings: Settings,
     world: Arc<dyn World>,
-    keeps: Arc<dyn Keeps>,
+    pub(crate) keeps: Arc<dyn Keeps>,
     pub(crate) changes: Changes,
     now: RwLock<Option<Arc<Link>>>,
     /// One connects at a time.
@@ -82,11 +87,14 @@ pub struct Upstream {
     has_listed: AtomicBool,
     /// Whether its list is known, or was tried to be.
     listed: watch::Sender<bool>,
+    /// Whether it is asked again and again what it has.
+    asking: AtomicBool,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
     places: Semaphore,
     pub(crate) lasting: Arc<Lasting>,
     pub(crate) lanes: Lanes,
     pub(crate) results: Results,
+    claims: Claims,
     /// Whether it was seen to ask.
     asks: AtomicBool,
     /// Which lists it said have changed.
@@ -111,7 +119,7 @@ impl Upstream {
     pub(crate) fn new(
         name: &str,
         settings: Settings,
-        (world, keeps, results): (Arc<dyn World>, Arc<dyn Keeps>, Results),
+        (world, keeps, results, claims): (Arc<dyn World>, Arc<dyn Keeps>, Results, Claims),
         changes: Changes,
         (before, caller): (Option<&Self>, Option<&Bearer>),
     ) -> Arc<Self> {
@@ -134,10 +142,12 @@ impl Upstream {
             listing: RwLock::new(Arc::new(known.unwrap_or_default())),
             has_listed: AtomicBool::new(known_before),
             listed,
+            asking: AtomicBool::new(false),
             tools: Mutex::default(),
             lasting,
             lanes,
             results,
+            claims,
             asks: AtomicBool::new(false),
             said: Mutex::default(),
             stale: AtomicBool::new(false),
@@ -150,6 +160,7 @@ impl Upstream {
             callers: Callers::default(),
         });
         if caller.is_none() {
+            upstream.claims.has(name, &upstream.listing());
             let mut now = upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner);
             *now = Arc::downgrade(&upstream);
         }
