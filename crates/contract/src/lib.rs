@@ -56,6 +56,6 @@ pub use schema::{Schema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, Skills};
 pub use spent::{Purse, Spent};
 pub use tool::{
-    AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId, ToolSpec,
-    erase, fold, with_icons,
+    Among, AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId,
+    ToolSpec, erase, fold, with_icons,
 };

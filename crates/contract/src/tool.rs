@@ -246,6 +246,15 @@ pub fn fold(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// Calls that are counted together, apart from all others: none of them keeps another waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Among {
+    /// What they have in common, e.g. whose they are.
+    pub name: Arc<str>,
+    /// How many of them may run at once.
+    pub at_once: usize,
+}
+
 /// What the host and the dialects know of a tool without running it.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
@@ -269,6 +278,8 @@ pub struct ToolSpec {
     pub deadline: Option<Duration>,
     /// How many calls of it may run at once; `None` is as many as of any.
     pub at_once: Option<usize>,
+    /// Which calls it counts among; `None` is all that are this server's own.
+    pub among: Option<Among>,
     /// Which of the jobs that wait goes first: the higher.
     pub priority: i32,
     /// JSON Schema 2020-12 of the arguments; its root is an object.
@@ -302,6 +313,7 @@ impl ToolSpec {
             idempotent: false,
             deadline: None,
             at_once: None,
+            among: None,
             priority: 0,
             input_schema: serde_json::json!({ "type": "object" }).into(),
             output_schema: None,
@@ -394,6 +406,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
         at_once: None,
+        among: None,
         priority: 0,
         input_schema: Schema::later(T::input_schema),
         output_schema: T::Output::schema(),

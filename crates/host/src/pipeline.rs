@@ -97,7 +97,10 @@ pub(crate) async fn make(
         if let Some(guard) = prompt.guard() {
             gate.limits.take(&call.caller, guard)?;
         }
-        let slot = gate.limits.admit(&call.caller, &gate.prompting, &call.cancel).await?;
+        gate.limits.take(&call.caller, &gate.prompting)?;
+        let holds = prompt.guard().filter(|guard| guard.among.is_some());
+        let holds = holds.unwrap_or(&gate.prompting);
+        let slot = gate.limits.admit_taken(&call.caller, holds, &call.cancel).await?;
         let stand = known.stand(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };

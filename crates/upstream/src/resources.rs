@@ -24,6 +24,7 @@ impl Source {
         let id = id.expect("the name of an upstream is part of an id");
         let title = format!("Resources of {}", upstream.name);
         let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
+        let guard = ToolSpec { among: Some(upstream.among()), ..guard };
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
 

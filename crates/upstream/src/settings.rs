@@ -65,7 +65,7 @@ pub struct Settings {
     pub lifetime_ms: u64,
     /// The most connections, or processes, of an upstream that asks its clients (revisions before 2026-07-28): over a pipe nothing says which call asks, and what a client can be asked is said once, so each call whose client can be asked has one for itself.
     pub processes: usize,
-    /// The most calls of it at once.
+    /// The most calls of it at once, which count apart from `limits.calls`; further ones wait as `limits.waiting` and `limits.wait_ms` say.
     pub at_once: usize,
     /// How much text of an answer is given at once, in bytes: the rest of a longer one is kept, to be read on with `results.read`; 0 for all.
     pub answer_bytes: usize,

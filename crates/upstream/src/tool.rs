@@ -76,6 +76,7 @@ impl RemoteTool {
             tags: vec!["upstream".to_owned(), of.name.clone()],
             icons: icons(entry),
             job,
+            among: Some(of.among()),
             ..ToolSpec::new(id, title, about, effects)
         };
         Some(Self { upstream: of.lasting.clone(), name, spec, judged, manner, tasked, mirrored })

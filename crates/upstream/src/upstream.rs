@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use tokio::sync::{Semaphore, watch};
-use toolgate_contract::{AnyTool, Bearer, Change, Changes};
+use toolgate_contract::{Among, AnyTool, Bearer, Change, Changes};
 
 use crate::carried::Parking;
 use crate::claims::Claims;
@@ -179,6 +179,11 @@ impl Upstream {
     /// What it has, as it said last.
     pub(crate) fn listing(&self) -> Arc<Listing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Which calls those of it count among.
+    pub(crate) fn among(&self) -> Among {
+        Among { name: self.name.as_str().into(), at_once: self.settings.at_once }
     }
 
     /// What its tools are called after.
