@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -134,6 +134,8 @@ def listed(name):
     if name == "echo":
         tool["outputSchema"] = {"type": "object", "required": ["never"]}
         tool["description"] = os.environ.get("ODD_SAYS", "Says it back.")
+    if name == "wait" and "ODD_TASKS" in os.environ:
+        tool["execution"] = {"taskSupport": "optional"}
     if name == "shaped":
         tool["outputSchema"] = {"type": "object", "properties": {"count": {"type": "integer"}}}
     return tool

@@ -27,7 +27,8 @@ pub use asking::{
     Sampling, Told,
 };
 pub use call::{
-    Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace, line_of,
+    Ahead, Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace,
+    line_of,
 };
 pub use caller::{Bearer, Caller, CallerKind};
 pub use change::{Change, Changes, Interest};

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Caller, Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
+use crate::{Ahead, Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -344,8 +344,8 @@ pub trait AnyTool: Send + Sync + 'static {
     fn looks_before(&self) -> bool {
         false
     }
-    /// Whether looking before had all of it done, so that no job need be made of it.
-    fn is_done(&self, _caller: &Caller, _input: &Value) -> bool {
+    /// Whether all of it is done with what looking before began, so that no job need be made of it.
+    fn is_done(&self, _ahead: &Ahead) -> bool {
         false
     }
     /// Runs it on input that already satisfies its schema.
@@ -382,6 +382,10 @@ impl AnyTool for Pictured {
 
     fn looks_before(&self) -> bool {
         self.tool.looks_before()
+    }
+
+    fn is_done(&self, ahead: &Ahead) -> bool {
+        self.tool.is_done(ahead)
     }
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {

@@ -36,8 +36,8 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Answer, AnyTool, AsJob, Askable, Asker, Beside, Call, CallError, Caller, Change, Effects,
-    EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
+    Ahead, Answer, AnyTool, AsJob, Askable, Asker, Beside, Call, CallError, Caller, Change,
+    Effects, EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
 };
 
 use catalog::{Current, Entry};
@@ -313,6 +313,7 @@ impl Host {
             asker,
             beside,
             within,
+            ahead: Ahead::default(),
         };
         let outcome = match request {
             Request::CallTool { tool, input } => {

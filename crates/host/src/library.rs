@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Completing,
+    Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Completing,
     CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark, ResourcePage,
     Resources, Skill, SkillPage, Skills,
 };
@@ -418,6 +418,7 @@ fn copy(call: &Call) -> Call {
         asker: call.asker.clone(),
         within: call.within,
         beside: call.beside.clone(),
+        ahead: Ahead::default(),
     }
 }
 

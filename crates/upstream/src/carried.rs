@@ -16,6 +16,7 @@ use toolgate_dialects::mcp::upstream::{answer, question};
 use crate::hearing::{Hearing, Open};
 use crate::lanes::Lane;
 use crate::link::Link;
+use crate::upstream::{EndsTask, Rounds};
 
 /// How many calls may wait for their clients to come back.
 const PARKED_MAX: usize = 256;
@@ -38,11 +39,25 @@ pub(crate) struct Begun {
     pub(crate) link: Arc<Link>,
     /// The connection, where it is the call's own.
     pub(crate) lane: Option<Lane>,
+    /// The task that it has become, which ends where nobody goes on with it.
+    pub(crate) task: Option<EndsTask>,
+}
+
+impl Begun {
+    pub(crate) fn of(first: Value, link: Arc<Link>, lane: Option<Lane>) -> Self {
+        let id = first.pointer("/task/taskId").or_else(|| match &first["resultType"] {
+            Value::String(word) if word == "task" => first.get("taskId"),
+            _ => None,
+        });
+        let id = id.and_then(Value::as_str).map(str::to_owned);
+        let task = id.map(|id| EndsTask::of(&link, id));
+        Self { first, link, lane, task }
+    }
 }
 
 /// A call that goes on.
 pub(crate) struct Going {
-    task: Task,
+    task: Task<Begun>,
     open: mpsc::Receiver<Open>,
     hearing: Arc<Hearing>,
     /// What it asks now.
@@ -50,9 +65,17 @@ pub(crate) struct Going {
 }
 
 /// Work that ends when nobody waits for it.
-struct Task(JoinHandle<Result<Begun, ToolError>>);
+struct Task<T>(JoinHandle<Result<T, ToolError>>);
 
-impl Drop for Task {
+impl<T> Task<T> {
+    /// What it comes to.
+    async fn done(&mut self) -> Result<T, ToolError> {
+        let done = (&mut self.0).await;
+        done.map_err(|err| ToolError::because("the call broke off", err))?
+    }
+}
+
+impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -98,6 +121,18 @@ impl Parking {
 pub(crate) enum Driven {
     Done(Begun),
     Going(Going),
+    /// A call in rounds of which one has no answer yet.
+    Sent(Box<(Rounds, Sent)>),
+}
+
+impl Driven {
+    /// Whether it has its result: no task was made of it.
+    pub(crate) fn has_result(&self) -> bool {
+        match self {
+            Self::Done(begun) => begun.task.is_none() && begun.first["resultType"] != "task",
+            Self::Going(_) | Self::Sent(_) => false,
+        }
+    }
 }
 
 /// Carries a call of an upstream that asks while it runs to its end. Where whoever called answers
@@ -134,6 +169,7 @@ pub(crate) async fn go_on(
         match drive(parking, ctx, going, Duration::from_secs(3600)).await? {
             Driven::Done(begun) => return Ok(begun),
             Driven::Going(more) => going = more,
+            Driven::Sent(_) => unreachable!("what is driven asks while it runs"),
         }
     }
 }
@@ -181,10 +217,7 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            done = &mut going.task.0 => {
-                let done = done.map_err(|err| ToolError::because("the call broke off", err))?;
-                return done.map(Driven::Done);
-            }
+            done = going.task.done() => return done.map(Driven::Done),
             Some(open) = going.open.recv() => {
                 going.waits.push(open);
                 // What is asked together comes together.
@@ -207,26 +240,62 @@ struct Round {
     state: Option<String>,
 }
 
-/// Carries a call of an upstream that ends with its questions and is made again with the answers.
+/// A request of a call in rounds that has no answer yet.
+pub(crate) struct Sent {
+    params: Map<String, Value>,
+    answer: Task<Value>,
+}
+
+/// Where a call in rounds begins, or goes on.
+pub(crate) enum Whence {
+    Start(Map<String, Value>),
+    Sent(Sent),
+}
+
+/// What a call in rounds has come to.
+pub(crate) enum Rounded {
+    Done(Value),
+    Sent(Sent),
+}
+
+/// Carries a call of an upstream that ends with its questions and is made again with the answers;
+/// with `within`, until an answer takes longer than that.
 pub(crate) async fn in_rounds<F>(
     ctx: &Ctx,
-    params: &Map<String, Value>,
+    from: Whence,
+    within: Option<Duration>,
     mut send: impl FnMut(Map<String, Value>) -> F,
-) -> Result<Value, ToolError>
+) -> Result<Rounded, ToolError>
 where
-    F: Future<Output = Result<Value, ToolError>>,
+    F: Future<Output = Result<Value, ToolError>> + Send + 'static,
 {
-    let noted = ctx.asker.noted().and_then(|note| serde_json::from_str::<Round>(&note).ok());
-    let mut params = params.clone();
     let mut before = BTreeSet::new();
-    if let Some(round) = noted {
-        before.extend(round.asked.keys().cloned());
-        answered(ctx, round, &mut params).await?;
-    }
+    let (mut params, mut sent) = match from {
+        Whence::Sent(Sent { params, answer }) => (params, Some(answer)),
+        Whence::Start(mut params) => {
+            let noted = ctx.asker.noted();
+            let noted = noted.and_then(|note| serde_json::from_str::<Round>(&note).ok());
+            if let Some(round) = noted {
+                before.extend(round.asked.keys().cloned());
+                answered(ctx, round, &mut params).await?;
+            }
+            (params, None)
+        }
+    };
     for at in 0..ROUNDS_MAX {
-        let result = send(params.clone()).await?;
+        let result = match (sent.take(), within) {
+            (Some(mut answer), _) => answer.done().await?,
+            (None, None) => send(params.clone()).await?,
+            (None, Some(within)) => {
+                let mut answer = Task(tokio::spawn(send(params.clone())));
+                match timeout(within, answer.done()).await {
+                    Ok(result) => result?,
+                    Err(_) => return Ok(Rounded::Sent(Sent { params, answer })),
+                }
+            }
+        };
         if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
-            return Ok(result);
+            return Ok(Rounded::Done(result));
         }
         let round = asked(&result)?;
         if round.asked.is_empty() {
@@ -279,4 +348,36 @@ pub(crate) fn questions(requests: Option<&Value>) -> Result<Questions, ToolError
 fn asked(result: &Value) -> Result<Round, ToolError> {
     let state = result.get("requestState").and_then(Value::as_str).map(str::to_owned);
     Ok(Round { asked: questions(result.get("inputRequests"))?, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_contract::Caller;
+
+    use super::*;
+
+    fn ctx() -> Ctx {
+        Ctx::alone(Caller::named("ann"), Instant::now() + Duration::from_secs(5))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_takes_long_goes_on_and_is_not_sent_again() {
+        let ctx = ctx();
+        let mut times = 0;
+        let slow = |_| {
+            times += 1;
+            async {
+                sleep(Duration::from_secs(600)).await;
+                Ok(json!({ "content": [] }))
+            }
+        };
+        let start = Whence::Start(Map::new());
+        let within = Some(Duration::from_millis(150));
+        let begun = in_rounds(&ctx, start, within, slow).await.expect("it is sent");
+        let Rounded::Sent(sent) = begun else { panic!("it has its answer") };
+        let never = |_| async { Err(ToolError::failed("it was sent before")) };
+        let ended = in_rounds(&ctx, Whence::Sent(sent), None, never).await.expect("an answer");
+        assert!(matches!(ended, Rounded::Done(result) if result == json!({ "content": [] })));
+        assert_eq!(times, 1);
+    }
 }

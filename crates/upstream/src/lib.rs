@@ -17,7 +17,6 @@ pub mod pins;
 mod hearing;
 mod carried;
 mod lanes;
-mod ready;
 mod results;
 mod upstream;
 mod tool;

@@ -22,15 +22,15 @@ use crate::link::Link;
 use crate::listing::Listing;
 use crate::oauth::Credentials;
 use crate::pins::Pinned;
-use crate::ready::Ready;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::tool::RemoteTool;
 use crate::world::World;
 
-pub(crate) use calls::Asked;
+pub(crate) use calls::{Asked, Rounds};
 pub(crate) use connecting::filled;
 pub(crate) use failed::told;
+pub(crate) use tasks::EndsTask;
 
 use callers::Callers;
 use changes::Listening;
@@ -56,7 +56,6 @@ pub trait Keeps: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Lasting {
     pub(crate) parking: Parking,
-    pub(crate) ready: Ready,
     /// The URIs that are watched, and how often.
     watched: Mutex<BTreeMap<String, usize>>,
     /// The upstream as it is served now.
@@ -90,7 +89,8 @@ pub struct Upstream {
     /// Whether it is asked again and again what it has.
     asking: AtomicBool,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
-    places: Semaphore,
+    /// Of the requests that are in flight for calls.
+    places: Arc<Semaphore>,
     pub(crate) lasting: Arc<Lasting>,
     pub(crate) lanes: Lanes,
     pub(crate) results: Results,
@@ -132,7 +132,7 @@ impl Upstream {
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
             kept_as,
-            places: Semaphore::new(settings.at_once),
+            places: Arc::new(Semaphore::new(settings.at_once)),
             settings,
             world,
             keeps,

@@ -1,5 +1,6 @@
 //! Other servers behind ours: real ones, and one that does what servers should not do.
 
+mod as_jobs;
 mod by_rmcp;
 mod clashes;
 mod hanging;
