@@ -1,6 +1,7 @@
 //! Calls of upstreams, carried to their ends: over rounds of questions, and from one request of a
 //! client to the next.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
-use toolgate_contract::{Askable, BoxFuture, Ctx, Fault, Questions, ToolError};
+use toolgate_contract::{Askable, BoxFuture, Caller, Ctx, Fault, Questions, ToolError};
 use toolgate_dialects::mcp::upstream::{answer, question};
 
 use crate::hearing::{Hearing, Open};
@@ -28,9 +29,21 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// How many rounds of questions one call may have.
 const ROUNDS_MAX: usize = 32;
 
-/// Calls that wait for their clients to come back with answers.
+/// Calls that wait for their clients to come back with answers, for a bounded time.
 #[derive(Default)]
-pub(crate) struct Parking(Mutex<HashMap<String, (Instant, Going)>>);
+pub(crate) struct Parking(Arc<Mutex<Parked>>);
+
+/// By the names that they are taken by.
+type Parked = HashMap<String, Waits>;
+
+/// A call that waits.
+struct Waits {
+    whose: Caller,
+    since: Instant,
+    going: Going,
+    /// Gives it up when its time is over.
+    _over: AbortOnDrop,
+}
 
 /// What a call has come to, with what it goes on over.
 pub(crate) struct Begun {
@@ -81,28 +94,44 @@ impl<T> Drop for Task<T> {
     }
 }
 
+/// Work that ends with this.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Parking {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, (Instant, Going)>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (since, _)| since.elapsed() < PARKED_FOR);
-        all
+    fn all(&self) -> MutexGuard<'_, Parked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, name: &str) -> Option<Going> {
-        self.all().remove(name).map(|(_, going)| going)
+        self.all().remove(name).map(|waits| waits.going)
     }
 
-    /// Gives up the call that has waited for longest, if any waits.
-    pub(crate) fn give_one_up(&self) {
+    /// Gives up a call for another of `caller`'s, if any waits: the one of theirs that has waited
+    /// for longest, or, if they have none, of whoever has most.
+    pub(crate) fn give_one_up(&self, caller: &Caller) {
         let mut all = self.all();
-        let oldest = all.iter().min_by_key(|(_, (since, _))| *since).map(|(name, _)| name.clone());
-        if let Some(name) = oldest {
-            drop(all.remove(&name));
+        let mut counts = HashMap::<_, usize>::new();
+        all.values().for_each(|waits| *counts.entry(&waits.whose).or_default() += 1);
+        let order = |waits: &Waits| {
+            let is_own = waits.whose == *caller;
+            (!is_own, Reverse(counts[&waits.whose]), waits.since)
+        };
+        let first = all.iter().min_by_key(|(_, waits)| order(waits));
+        if let Some(name) = first.map(|(name, _)| name.clone()) {
+            let given_up = all.remove(&name);
+            drop(all);
+            drop(given_up);
         }
     }
 
-    /// Has `going` wait; the name it is taken by again.
-    fn put(&self, going: Going) -> Result<String, ToolError> {
+    /// Has `going`, a call of `whose`, wait; the name it is taken by again.
+    fn put(&self, whose: &Caller, going: Going) -> Result<String, ToolError> {
         let mut all = self.all();
         if all.len() >= PARKED_MAX {
             let message = "too many calls wait for answers already";
@@ -112,7 +141,17 @@ impl Parking {
         getrandom::fill(&mut name)
             .map_err(|err| ToolError::because("a call cannot be named", err))?;
         let name = blake3::hash(&name).to_hex().to_string();
-        all.insert(name.clone(), (Instant::now(), going));
+        let (parked, over) = (Arc::downgrade(&self.0), name.clone());
+        // Nobody need come for it to be given up.
+        let over = tokio::spawn(async move {
+            sleep(PARKED_FOR).await;
+            let Some(parked) = parked.upgrade() else { return };
+            let given_up = parked.lock().unwrap_or_else(PoisonError::into_inner).remove(&over);
+            drop(given_up);
+        });
+        let (whose, since) = (whose.clone(), Instant::now());
+        let waits = Waits { whose, since, going, _over: AbortOnDrop(over.abort_handle()) };
+        all.insert(name.clone(), waits);
         Ok(name)
     }
 }
@@ -208,7 +247,7 @@ async fn drive(
             let asked: Questions = all.collect();
             match ctx.asker.ask(asked).await {
                 Err(why) if matches!(why.fault, Fault::Asks(_)) => {
-                    ctx.asker.note(Some(parking.put(going)?));
+                    ctx.asker.note(Some(parking.put(&ctx.caller, going)?));
                     return Err(why);
                 }
                 // Nobody waits if the call has ended meanwhile.
@@ -352,9 +391,52 @@ fn asked(result: &Value) -> Result<Round, ToolError> {
 
 #[cfg(test)]
 mod tests {
-    use toolgate_contract::Caller;
-
     use super::*;
+
+    /// A call that goes on for ever, and whether it does still.
+    fn going() -> (Going, Arc<()>) {
+        let alive = Arc::new(());
+        let held = alive.clone();
+        let task = Task(tokio::spawn(async move {
+            let _held = held;
+            std::future::pending().await
+        }));
+        let (sender, open) = mpsc::channel(1);
+        let hearing = Hearing::handed(toolgate_contract::EventSink::none(), sender);
+        (Going { task, open, hearing, waits: Vec::new() }, alive)
+    }
+
+    async fn is_given_up(alive: &Arc<()>) -> bool {
+        tokio::task::yield_now().await;
+        Arc::strong_count(alive) == 1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_client_does_not_come_back_is_given_up_though_nobody_comes() {
+        let parking = Parking::default();
+        let (going, alive) = going();
+        parking.put(&Caller::named("ann"), going).expect("there is room");
+        tokio::task::yield_now().await;
+        assert!(!is_given_up(&alive).await);
+        sleep(PARKED_FOR + Duration::from_secs(1)).await;
+        assert!(is_given_up(&alive).await);
+    }
+
+    #[tokio::test]
+    async fn who_needs_a_place_gives_up_a_call_of_their_own_or_of_whoever_has_most() {
+        let parking = Parking::default();
+        let mut calls = Vec::new();
+        for whose in ["ann", "bob", "cat", "bob"] {
+            let (going, alive) = going();
+            parking.put(&Caller::named(whose), going).expect("there is room");
+            calls.push(alive);
+            tokio::task::yield_now().await;
+        }
+        for (whose, gone) in [("cat", 2), ("cat", 1), ("bob", 3), ("bob", 0)] {
+            parking.give_one_up(&Caller::named(whose));
+            assert!(is_given_up(&calls[gone]).await, "{whose}");
+        }
+    }
 
     fn ctx() -> Ctx {
         Ctx::alone(Caller::named("ann"), Instant::now() + Duration::from_secs(5))

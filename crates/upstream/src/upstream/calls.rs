@@ -116,6 +116,7 @@ impl Upstream {
     ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
         let Asked { method, mut params, name, as_task, .. } = asked;
         let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
+        let caller = ctx.caller.clone();
         let lines = ctx.events.lines();
         let can = ctx.asker.can();
         let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
@@ -125,7 +126,7 @@ impl Upstream {
         move |hearing: Arc<Hearing>| -> BoxFuture<'static, _> {
             Box::pin(async move {
                 let mut lane = match apart {
-                    true => Some(this.lanes.take(&this, can).await?),
+                    true => Some(this.lanes.take(&this, &caller, can).await?),
                     false => None,
                 };
                 let link = lane.as_ref().map_or(link, |lane| lane.link.clone());

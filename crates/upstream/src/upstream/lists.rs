@@ -79,7 +79,7 @@ impl Upstream {
     pub(crate) async fn ask_all(&self) -> Result<Listing, String> {
         let link = self.link().await.map_err(|why| why.message)?;
         let within = Duration::from_millis(self.settings.start_ms);
-        let listing = tokio::time::timeout(within, Listing::of(&link)).await;
+        let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
         let listing = listing.map_err(|_| "it does not answer".to_owned())?;
         listing.map_err(|trouble| told(&trouble))
     }
@@ -104,7 +104,7 @@ impl Upstream {
                 let Some(link) = this.live() else { break };
                 let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
                 let within = Duration::from_millis(this.settings.start_ms);
-                let listing = tokio::time::timeout(within, Listing::of(&link)).await;
+                let listing = tokio::time::timeout(within, Listing::of(&this.name, &link)).await;
                 let late = || Trouble::Lost("it does not answer".to_owned());
                 match listing.unwrap_or_else(|_| Err(late())) {
                     Ok(listing) => this.has(listing, said),
