@@ -86,9 +86,25 @@ fn fits(template: &str, uri: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_template_fits_what_it_is_filled_with_and_without_a_variable_itself_alone(
+            start in "[a-z]{1,5}:[a-z/{}]{0,5}", value in any::<String>(), other in any::<String>(),
+        ) {
+            let plain = start.replace(['{', '}'], "");
+            let filled = format!("{plain}{value}/x");
+            let template = format!("{plain}{{+v}}/x");
+            prop_assert!(fits(&template, &filled));
+            prop_assert_eq!(fits(&plain, &other), plain == other);
+            // Whatever it is.
+            let _ = fits(&start, &other) || fits(&other, &start);
+        }
+    }
 
     #[test]
     fn what_is_listed_is_surer_than_a_template_and_that_than_a_scheme() {
