@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -12,6 +12,7 @@ import time
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 LOCK = threading.Lock()
+RESOURCES = os.environ.get("ODD_RESOURCES", "").split()
 
 
 def send(message):
@@ -93,9 +94,13 @@ def slow(request):
 
 
 def wait(request):
+    until_go()
+    text(request, "waited")
+
+
+def until_go():
     while not os.path.exists(os.environ["ODD_LOG"] + ".go"):
         time.sleep(0.01)
-    text(request, "waited")
 
 
 def shaped(request):
@@ -138,6 +143,8 @@ def listed(name):
         tool["description"] = os.environ.get("ODD_SAYS", "Says it back.")
     if name == "looping":
         tool["inputSchema"] = LOOPING
+    if name == "wait" and "ODD_TASKS" in os.environ:
+        tool["execution"] = {"taskSupport": "optional"}
     if name == "shaped":
         tool["outputSchema"] = {"type": "object", "properties": {"count": {"type": "integer"}}}
     return tool
@@ -150,22 +157,43 @@ DOUBLING = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$def
     | {"d40": {"type": "string"}}}
 
 
+def all_tools():
+    doubles = [{**listed("echo"), "description": os.environ["ODD_TWICE"]}] if "ODD_TWICE" in os.environ else []
+    return doubles + [listed(name) for name in TOOLS] + [
+        {"name": "networked", "inputSchema": {"type": "object", "properties": {
+            "a": {"$ref": "https://example.com/schema.json"}}}},
+        {"name": "doubling", "inputSchema": DOUBLING},
+        {"name": "a-b", "inputSchema": {"type": "object"}},
+        {"name": "a_b", "inputSchema": {"type": "object"}},
+        {"name": "files.odd", "inputSchema": {"type": "object"}}]
+
+
+def list_tools(request):
+    if "ODD_LATE" in os.environ:
+        note("asked what it has")
+        until_go()
+    send({"jsonrpc": "2.0", "id": request["id"], "result": {"tools": all_tools()}})
+
+
 def main():
     for line in sys.stdin:
         request = json.loads(line)
         method = request.get("method")
         if method == "initialize":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
-                "protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {"listChanged": True}, "logging": {}, **({"resources": {}} if RESOURCES else {})},
                 "serverInfo": {"name": "odd", "version": "1"}}})
         elif method == "tools/list":
+            threading.Thread(target=list_tools, args=(request,), daemon=True).start()
+        elif method == "resources/list":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
-                "tools": [listed(name) for name in TOOLS]
-                + [{"name": "networked", "inputSchema": {"type": "object", "properties": {
-                    "a": {"$ref": "https://example.com/schema.json"}}}},
-                   {"name": "doubling", "inputSchema": DOUBLING},
-                   {"name": "a-b", "inputSchema": {"type": "object"}},
-                   {"name": "a_b", "inputSchema": {"type": "object"}}]}})
+                "resources": [{"uri": uri, "name": uri} for uri in RESOURCES]}})
+        elif method == "resources/read":
+            uri = request["params"]["uri"]
+            note(f"read {uri}")
+            send({"jsonrpc": "2.0", "id": request["id"], "result": {
+                "contents": [{"uri": uri, "text": os.environ.get("ODD_SAYS", "")}]}})
         elif method == "tools/call":
             name = request["params"]["name"]
             note(f"call {name}")

@@ -1,8 +1,9 @@
 //! One call: who asks, for what, until when, and what it says on the way.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -38,6 +39,8 @@ pub struct Call {
     pub beside: Beside,
     /// How long its wire lets it take, where that is less than its tool may.
     pub within: Option<Duration>,
+    /// What was begun of it already.
+    pub ahead: Ahead,
 }
 
 /// What comes beside a call.
@@ -103,6 +106,54 @@ const PARENT_BYTES_MAX: usize = 256;
 /// How long what comes with it may be.
 const STATE_BYTES_MAX: usize = 8192;
 
+/// What looking before a call has begun of it, for its work to go on with: nobody else's, and
+/// given up with the call. Clones are one.
+#[derive(Clone, Default)]
+pub struct Ahead(Option<Arc<Mutex<Option<Begun>>>>);
+
+type Begun = Box<dyn Any + Send>;
+
+impl Ahead {
+    /// Room for what is begun.
+    pub fn room() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    fn held(&self) -> Option<MutexGuard<'_, Option<Begun>>> {
+        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps `begun`. Where there is no room, it is given up.
+    pub fn put(&self, begun: impl Any + Send) {
+        if let Some(mut held) = self.held() {
+            *held = Some(Box::new(begun));
+        }
+    }
+
+    /// Takes what is kept.
+    pub fn take<T: Any>(&self) -> Option<T> {
+        let begun = self.held()?.take()?;
+        begun.downcast().ok().map(|begun| *begun)
+    }
+
+    /// Whether something is kept.
+    pub fn is_begun(&self) -> bool {
+        self.held().is_some_and(|held| held.is_some())
+    }
+
+    /// Whether what is kept is so.
+    pub fn is<T: Any>(&self, so: impl FnOnce(&T) -> bool) -> bool {
+        let Some(held) = self.held() else { return false };
+        held.as_ref().and_then(|begun| begun.downcast_ref()).is_some_and(so)
+    }
+
+    /// Gives up what is kept.
+    pub fn give_up(&self) {
+        let begun = self.held().and_then(|mut held| held.take());
+        drop(begun);
+    }
+}
+
 /// What a running tool knows of its call.
 pub struct Ctx {
     /// Who asks.
@@ -120,6 +171,8 @@ pub struct Ctx {
     pub trace: Option<Trace>,
     /// Whether it is a job, or is to become one.
     pub as_job: bool,
+    /// What was begun of it already.
+    pub ahead: Ahead,
     /// What it takes of what its caller may take in bulk.
     pub spent: Spent,
     /// How the programs that it runs are confined, for its record.
@@ -132,8 +185,9 @@ impl Ctx {
     pub fn alone(caller: Caller, deadline: Instant) -> Self {
         let cancel = CancellationToken::new();
         let (events, asker) = (EventSink::none(), Asker::nobody());
-        let (spent, ran) = (Spent::none(), Ran::default());
-        Self { caller, cancel, deadline, events, asker, trace: None, as_job: false, spent, ran }
+        let (spent, ran, ahead) = (Spent::none(), Ran::default(), Ahead::default());
+        let (trace, as_job) = (None, false);
+        Self { caller, cancel, deadline, events, asker, trace, as_job, ahead, spent, ran }
     }
 
     /// Asks whoever called. `key` names the question in this call: whoever calls again with the

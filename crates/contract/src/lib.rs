@@ -27,7 +27,8 @@ pub use asking::{
     Sampling, Told,
 };
 pub use call::{
-    Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace, line_of,
+    Ahead, Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace,
+    line_of,
 };
 pub use caller::{Bearer, Caller, CallerKind};
 pub use change::{Change, Changes, Interest};
@@ -49,13 +50,13 @@ pub use prompt::{
 pub use ran::Ran;
 pub use request::{Answer, PromptPage, Request, ResourceMark, ResourcePage, SkillPage, ToolPage};
 pub use resource::{
-    COMPLETIONS_MAX, Completing, CompletingOf, Completion, Contents, Held, Hold, ResourceSpec,
-    ResourceTemplate, Resources,
+    COMPLETIONS_MAX, Claim, Completing, CompletingOf, Completion, Contents, Held, Hold,
+    ResourceSpec, ResourceTemplate, Resources,
 };
 pub use schema::{Schema, schema_of};
 pub use skill::{Skill, SkillFile, SkillFiles, Skills};
 pub use spent::{Purse, Spent};
 pub use tool::{
-    AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId, ToolSpec,
-    erase, fold, with_icons,
+    Among, AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId,
+    ToolSpec, erase, fold, with_icons,
 };

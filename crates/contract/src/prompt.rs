@@ -127,6 +127,10 @@ pub trait AnyPrompt: Send + Sync + 'static {
 pub trait Prompts: Send + Sync + 'static {
     /// All there are now, in order of name.
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>>;
+    /// Whether one of them may be called `name`, so that it has to be asked for all there are.
+    fn may_have(&self, _name: &str) -> bool {
+        true
+    }
     /// Why there is none named `name`, where there would be if it could be used; of what there was
     /// when [`Prompts::all`] was asked last.
     fn trouble(&self, _name: &str) -> Option<String> {

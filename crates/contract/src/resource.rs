@@ -127,6 +127,17 @@ impl Contents {
     }
 }
 
+/// How surely a URI belongs to a source, the surest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// It is one that it has.
+    Listed,
+    /// It is written as one of its templates says.
+    Template,
+    /// Others of its scheme are its own.
+    Scheme,
+}
+
 /// A source of resources. Each is a file, and a line where the sources are listed.
 pub trait Resources: Send + Sync + 'static {
     /// What policy, limits and the record know reading from it by: often the tool that reads the
@@ -134,6 +145,11 @@ pub trait Resources: Send + Sync + 'static {
     fn guard(&self) -> &ToolSpec;
     /// Whether `uri` is one of its own, there or not.
     fn owns(&self, uri: &str) -> bool;
+    /// How surely `uri` is one of its own, if it is: of several sources that say so the surest
+    /// has it, and of those the first.
+    fn claims(&self, uri: &str) -> Option<Claim> {
+        self.owns(uri).then_some(Claim::Listed)
+    }
     /// What policy sees of reading `uri`, as arguments of a call: those of the tool that reads the
     /// same too, as far as they say which.
     fn asked(&self, uri: &str) -> Value {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Caller, Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
+use crate::{Ahead, Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -246,6 +246,15 @@ pub fn fold(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// Calls that are counted together, apart from all others: none of them keeps another waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Among {
+    /// What they have in common, e.g. whose they are.
+    pub name: Arc<str>,
+    /// How many of them may run at once.
+    pub at_once: usize,
+}
+
 /// What the host and the dialects know of a tool without running it.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
@@ -269,6 +278,8 @@ pub struct ToolSpec {
     pub deadline: Option<Duration>,
     /// How many calls of it may run at once; `None` is as many as of any.
     pub at_once: Option<usize>,
+    /// Which calls it counts among; `None` is all that are this server's own.
+    pub among: Option<Among>,
     /// Which of the jobs that wait goes first: the higher.
     pub priority: i32,
     /// JSON Schema 2020-12 of the arguments; its root is an object.
@@ -302,6 +313,7 @@ impl ToolSpec {
             idempotent: false,
             deadline: None,
             at_once: None,
+            among: None,
             priority: 0,
             input_schema: serde_json::json!({ "type": "object" }).into(),
             output_schema: None,
@@ -332,8 +344,8 @@ pub trait AnyTool: Send + Sync + 'static {
     fn looks_before(&self) -> bool {
         false
     }
-    /// Whether looking before had all of it done, so that no job need be made of it.
-    fn is_done(&self, _caller: &Caller, _input: &Value) -> bool {
+    /// Whether all of it is done with what looking before began, so that no job need be made of it.
+    fn is_done(&self, _ahead: &Ahead) -> bool {
         false
     }
     /// Runs it on input that already satisfies its schema.
@@ -372,6 +384,10 @@ impl AnyTool for Pictured {
         self.tool.looks_before()
     }
 
+    fn is_done(&self, ahead: &Ahead) -> bool {
+        self.tool.is_done(ahead)
+    }
+
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         self.tool.run(ctx, input)
     }
@@ -394,6 +410,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         idempotent: T::IDEMPOTENT,
         deadline: T::DEADLINE,
         at_once: None,
+        among: None,
         priority: 0,
         input_schema: Schema::later(T::input_schema),
         output_schema: T::Output::schema(),

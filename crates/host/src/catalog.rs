@@ -1,6 +1,6 @@
 //! All tools on offer now. Replaced whole, never edited.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use toolgate_contract::{AnyTool, BoxFuture, CallError, ToolId, ToolPage, ToolSpec, fold};
@@ -16,7 +16,21 @@ const NAME_CHARS_MAX: usize = 100;
 pub struct Catalog {
     entries: Vec<Arc<Entry>>,
     by_folded_name: HashMap<String, usize>,
+    /// What others offer, with who does, that is spelled like what goes before it: it is served
+    /// once that is gone.
+    beaten: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
+}
+
+/// A tool that cannot be offered.
+#[derive(Debug)]
+pub struct NotOffered {
+    /// Who offers it.
+    pub owner: Arc<str>,
+    /// The tool.
+    pub tool: ToolId,
+    /// Why not.
+    pub why: CatalogError,
 }
 
 /// One tool with its compiled schemas.
@@ -55,17 +69,21 @@ impl Current {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Offers `tools` in place of those that `owner` offered before; gives back those that cannot
-    /// be.
+    /// Offers `tools` in place of those that `owner` offered before; whether that made a
+    /// difference, and what cannot be offered any more.
     pub(crate) fn offer(
         &self,
         owner: &str,
         tools: Vec<Arc<dyn AnyTool>>,
-    ) -> Vec<(ToolId, CatalogError)> {
+    ) -> (bool, Vec<NotOffered>) {
         let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, refused) = self.now().with(owner, tools);
+        let before = self.now();
+        let (next, refused) = before.with(owner, tools);
+        let is_same = |(a, b): (&Arc<Entry>, &Arc<Entry>)| Arc::ptr_eq(a, b);
+        let differs = before.entries.len() != next.entries.len()
+            || !before.entries.iter().zip(&next.entries).all(is_same);
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-        refused
+        (differs, refused)
     }
 
     /// Has lists wait for `listed`; the first who is set stays.
@@ -158,44 +176,65 @@ impl Catalog {
         schemas: Arc<SchemaRegistry>,
     ) -> Result<Self, CatalogError> {
         tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
-        let mut catalog = Self { entries: Vec::new(), by_folded_name: HashMap::new(), schemas };
+        let mut catalog = Self::without_tools(schemas);
         for tool in tools {
             catalog.offer(tool, None)?;
         }
         Ok(catalog)
     }
 
-    /// The same with `tools` in place of those that `owner` offered before, and those of them that
-    /// cannot be offered.
-    fn with(
-        &self,
-        owner: &str,
-        mut tools: Vec<Arc<dyn AnyTool>>,
-    ) -> (Self, Vec<(ToolId, CatalogError)>) {
-        tools.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
-        let (entries, schemas) = (Vec::new(), self.schemas.clone());
-        let mut catalog = Self { entries, by_folded_name: HashMap::new(), schemas };
-        let (own, others): (Vec<_>, Vec<_>) =
-            self.entries.iter().partition(|entry| entry.owner.as_deref() == Some(owner));
-        for entry in others {
-            catalog.put(entry.clone());
-        }
-        let owner: Arc<str> = owner.into();
-        let mut refused = Vec::new();
-        for tool in tools {
-            let same = own.iter().find(|entry| Arc::ptr_eq(&entry.tool, &tool));
-            let (id, offered) = (tool.spec().id.clone(), same.map(|entry| (*entry).clone()));
-            let offered = match offered {
-                Some(entry) => catalog.room(&id).map(|()| catalog.put(entry)),
-                None => catalog.offer(tool, Some(owner.clone())),
-            };
-            if let Err(why) = offered {
-                refused.push((id, why));
+    fn without_tools(schemas: Arc<SchemaRegistry>) -> Self {
+        let (entries, beaten) = (Vec::new(), Vec::new());
+        Self { entries, by_folded_name: HashMap::new(), beaten, schemas }
+    }
+
+    /// The same with `tools` in place of those that `owner` offered before, and what cannot be
+    /// offered any more.
+    ///
+    /// Of what is spelled alike, what this server itself has goes before what others offer, and
+    /// others go by their names, whoever comes first.
+    fn with(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> (Self, Vec<NotOffered>) {
+        let mut catalog = Self::without_tools(self.schemas.clone());
+        let mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)> = self.beaten.clone();
+        for entry in &self.entries {
+            match &entry.owner {
+                None => catalog.put(entry.clone()),
+                Some(owner) => offered.push((owner.clone(), entry.tool.clone())),
             }
         }
-        let gone = own.iter().map(|entry| &entry.spec().id).chain(refused.iter().map(|(id, _)| id));
-        for id in gone.filter(|id| catalog.room(id).is_ok()) {
-            catalog.schemas.forget(id);
+        offered.retain(|(whose, _)| **whose != *owner);
+        let owner: Arc<str> = owner.into();
+        offered.extend(tools.into_iter().map(|tool| (owner.clone(), tool)));
+        offered.sort_by(|(a, x), (b, y)| (a, &x.spec().id).cmp(&(b, &y.spec().id)));
+        let (mut refused, mut unusable) = (Vec::new(), HashSet::new());
+        for (owner, tool) in offered {
+            let id = tool.spec().id.clone();
+            let folded = fold(id.as_str()).into_owned();
+            // Calls are held against what was registered last.
+            let same = self.entry(&id).filter(|it| Arc::ptr_eq(&it.tool, &tool));
+            let same = same.filter(|_| !unusable.contains(&folded));
+            let put = match same {
+                Some(entry) => catalog.room(&id).map(|()| catalog.put(entry)),
+                None => catalog.offer(tool.clone(), Some(owner.clone())),
+            };
+            let Err(why) = put else { continue };
+            match why {
+                CatalogError::Alike { .. } => {
+                    let known = self.beaten.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
+                    catalog.beaten.push((owner.clone(), tool));
+                    if known {
+                        continue;
+                    }
+                }
+                CatalogError::Schema { .. } => _ = unusable.insert(folded),
+            }
+            refused.push(NotOffered { owner, tool: id, why });
+        }
+        let gone = self.entries.iter().map(|entry| &entry.spec().id);
+        for id in gone.chain(refused.iter().map(|it| &it.tool)) {
+            if catalog.room(id).is_ok() {
+                catalog.schemas.forget(id);
+            }
         }
         catalog.entries.sort_by(|a, b| a.spec().id.cmp(&b.spec().id));
         let places = catalog.entries.iter().enumerate();
@@ -207,6 +246,12 @@ impl Catalog {
     /// The ids of all tools, in order.
     pub fn ids(&self) -> Vec<ToolId> {
         self.entries.iter().map(|entry| entry.spec().id.clone()).collect()
+    }
+
+    /// Whether one of the tools that are this server's own is of `toolset`.
+    pub(crate) fn has_own(&self, toolset: &str) -> bool {
+        let mut own = self.entries.iter().filter(|entry| entry.owner.is_none());
+        own.any(|entry| entry.spec().id.toolset() == toolset)
     }
 
     /// The tool `id`, if it is on offer.

@@ -26,6 +26,16 @@ pub(crate) async fn before(
     permit: &Permit,
 ) -> Result<(), CallError> {
     agreed(gate, entry.spec(), call, input, permit).await?;
+    looked(gate, entry, call, input).await
+}
+
+/// Has the tool look before its work begins, if it does.
+pub(crate) async fn looked(
+    gate: &Gate,
+    entry: &Entry,
+    call: &Call,
+    input: &Value,
+) -> Result<(), CallError> {
     if !entry.tool().looks_before() {
         return Ok(());
     }

@@ -36,8 +36,8 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Answer, AnyTool, AsJob, Askable, Asker, Beside, Call, CallError, Caller, Change, Effects,
-    EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
+    Ahead, Answer, AnyTool, AsJob, Askable, Asker, Beside, Call, CallError, Caller, Change,
+    Effects, EventSink, Hold, Interest, Job, Request, Resources, ToolId, ToolPage, ToolSpec,
 };
 
 use catalog::{Current, Entry};
@@ -49,7 +49,7 @@ pub use audit::{
     Audit, Broken as BrokenAudit, Destination as AuditDestination, Key as AuditKey,
     ToFile as AuditFile, Whole as WholeAudit, verify as verify_audit,
 };
-pub use catalog::{Catalog, CatalogError, Listed};
+pub use catalog::{Catalog, CatalogError, Listed, NotOffered};
 pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};
 pub use gauges::{Gauges, JobGauge, PoolGauge, RecordGauge};
 pub use jobs::{
@@ -313,6 +313,7 @@ impl Host {
             asker,
             beside,
             within,
+            ahead: Ahead::default(),
         };
         let outcome = match request {
             Request::CallTool { tool, input } => {
@@ -427,11 +428,19 @@ impl Host {
     }
 
     /// Offers `tools` in place of those that `owner` offered before, beside all others, and tells
-    /// that there are others. Gives back those that cannot be offered, and why.
-    pub fn offer(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<(ToolId, CatalogError)> {
-        let refused = self.gate.catalog.offer(owner, tools);
-        self.gate.library.changes.tell(&Change::Tools);
+    /// that there are others, if there are. Gives back what cannot be offered any more, whoever
+    /// offers it: of what is spelled alike, that of the owner whose name comes first is served.
+    pub fn offer(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<NotOffered> {
+        let (differs, refused) = self.gate.catalog.offer(owner, tools);
+        if differs {
+            self.gate.library.changes.tell(&Change::Tools);
+        }
         refused
+    }
+
+    /// Whether this server itself has tools of `toolset`.
+    pub fn has_own(&self, toolset: &str) -> bool {
+        self.gate.catalog.now().has_own(toolset)
     }
 
     /// Has lists of tools wait for `listed`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Completing,
+    Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Completing,
     CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark, ResourcePage,
     Resources, Skill, SkillPage, Skills,
 };
@@ -46,6 +46,11 @@ pub trait Sources: Send + Sync + 'static {
 }
 
 impl Library {
+    /// Whether `uri` is of a source that does not come and go.
+    pub fn owns(&self, uri: &str) -> bool {
+        self.resources.iter().any(|source| source.owns(uri))
+    }
+
     /// All sources of resources there are now.
     fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
         let others = self.others.as_ref().map(|others| others.resources());
@@ -112,8 +117,10 @@ impl<'g> Reader<'g> {
 
     /// The source that `uri` belongs to.
     fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
-        let found = self.sources().find(|source| source.owns(uri));
-        found.ok_or_else(|| self.no_resource(uri))
+        let claims = |source: Arc<dyn Resources>| Some((source.claims(uri)?, source));
+        // The first of those that are as sure.
+        let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
+        surest.map(|(_, source)| source).ok_or_else(|| self.no_resource(uri))
     }
 
     /// Refuses to look at what the caller may not read, or a person does not agree to.
@@ -263,6 +270,22 @@ impl<'g> Reader<'g> {
     }
 
     async fn prompt(&self, name: &str) -> Result<Arc<dyn AnyPrompt>, CallError> {
+        let sources = self.gate.library.all_prompts();
+        let mut heard = Heard::default();
+        // One by one, so that nobody waits for a source that does not matter.
+        for source in sources.iter().filter(|source| source.may_have(name)) {
+            let stand = self.looking_as_one_of(sources.len());
+            let said = looked(self.gate, &stand, async { Ok(source.all().await) }).await;
+            self.is_wanted()?;
+            let said = heard.take("prompts", said).into_iter().flatten();
+            let mut said = said.map(|prompt| Clean::of(prompt, &self.gate.secrets));
+            if let Some(prompt) = said.find(|prompt| prompt.spec().name == name) {
+                match self.shows(&*prompt) {
+                    true => return Ok(prompt),
+                    false => break,
+                }
+            }
+        }
         let all = self.all_prompts().await?;
         let found = all.iter().find(|prompt| prompt.spec().name == name).cloned();
         found.ok_or_else(|| {
@@ -395,6 +418,7 @@ fn copy(call: &Call) -> Call {
         asker: call.asker.clone(),
         within: call.within,
         beside: call.beside.clone(),
+        ahead: Ahead::default(),
     }
 }
 

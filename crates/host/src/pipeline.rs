@@ -97,7 +97,10 @@ pub(crate) async fn make(
         if let Some(guard) = prompt.guard() {
             gate.limits.take(&call.caller, guard)?;
         }
-        let slot = gate.limits.admit(&call.caller, &gate.prompting, &call.cancel).await?;
+        gate.limits.take(&call.caller, &gate.prompting)?;
+        let holds = prompt.guard().filter(|guard| guard.among.is_some());
+        let holds = holds.unwrap_or(&gate.prompting);
+        let slot = gate.limits.admit_taken(&call.caller, holds, &call.cancel).await?;
         let stand = known.stand(gate, None, &call);
         run_bounded(gate, &stand, prompt.make(&stand.ctx, arguments), permit, slot).await
     };
@@ -292,8 +295,10 @@ async fn look(gate: &Gate, call: &Call, known: &Known) -> Result<Arc<Entry>, Cal
     if entry.spec().job == AsJob::Never {
         return Err(CallError::NoJob { tool: entry.spec().id.to_string() });
     }
-    confirm::before(gate, &entry, call, &input, &permit).await?;
+    confirm::agreed(gate, entry.spec(), call, &input, &permit).await?;
+    // Counted before it looks: some begin with that.
     gate.limits.take(&call.caller, entry.spec())?;
+    confirm::looked(gate, &entry, call, &input).await?;
     Ok(entry)
 }
 
@@ -325,6 +330,7 @@ impl Stand {
             spent: gate.limits.spent(&call.caller),
             trace: call.beside.trace.clone(),
             as_job: call.job.is_some() || call.beside.as_job,
+            ahead: call.ahead.clone(),
             ran: Ran::default(),
         };
         Self { ctx, cancel: call.cancel.clone(), allowed, patience, _veil: veil }

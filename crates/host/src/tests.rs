@@ -5,6 +5,8 @@ mod rounds;
 mod library;
 mod policy;
 mod jobs;
+mod ahead;
+mod offered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +40,7 @@ struct Plan {
     confirm: Vec<String>,
     rules: Vec<PolicyRule>,
     settings: Settings,
+    limits: Limits,
     handle: JobsHandle,
 }
 
@@ -51,16 +54,17 @@ impl Plan {
             confirm: Vec::new(),
             rules: Vec::new(),
             settings: Settings { cancel_grace: Duration::from_millis(10), ..Settings::default() },
+            limits: Limits::new(8, 8, 8, Duration::from_secs(1)),
             handle: JobsHandle::default(),
         }
     }
 
     fn build(self) -> House {
-        let Self { folder, tools, mut library, deny, confirm, rules, settings, handle } = self;
+        let Self { folder, tools, mut library, deny, confirm, rules, settings, limits, handle } =
+            self;
         let policy = Policy::new(&["*".to_owned()], &deny, Effects::Runs).expect("sound rules");
         let policy = policy.with_confirm(&confirm).expect("sound rules");
         let policy = policy.with_rules(&rules, PolicyEffect::Allow).expect("sound rules");
-        let limits = Limits::new(8, 8, 8, Duration::from_secs(1));
         let log =
             AuditDestination::File(AuditFile::at(folder.path().join("audit.jsonl"), folder.path()));
         let audit = Audit::open(&log, false).expect("a log");

@@ -1,7 +1,7 @@
 //! The tools of upstreams as someone agreed to them: `toolgate.lock`, in the folder that is served.
 #![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -44,6 +44,8 @@ pub struct Compared {
     now: BTreeMap<String, Vec<Definition>>,
     /// The upstreams that did not, and why.
     pub silent: Vec<(String, String)>,
+    /// The tools that an upstream lists twice, so that neither is served or agreed to.
+    pub twice: Vec<(String, String)>,
 }
 
 impl Compared {
@@ -66,11 +68,15 @@ impl Compared {
         let opened = upstreams::open(&Root::open(root)?, &processes, config, &Changes::default());
         let (upstreams, _) = opened?;
         let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
-        let (mut now, mut silent) = (BTreeMap::new(), Vec::new());
+        let (mut now, mut silent, mut twice) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (name, listing) in upstreams.ask(is_wanted).await {
             match listing {
                 Ok(listing) => {
-                    let tools = listing.tools.iter().filter_map(Definition::of).collect();
+                    let mut tools: Vec<_> =
+                        listing.tools.iter().filter_map(Definition::of).collect();
+                    let doubles = doubles(&tools);
+                    tools.retain(|tool| !doubles.contains(&tool.name));
+                    twice.extend(doubles.into_iter().map(|tool| (name.clone(), tool)));
                     now.insert(name, tools);
                 }
                 Err(why) => silent.push((name, why)),
@@ -78,7 +84,7 @@ impl Compared {
         }
         upstreams.close();
         processes.close().await;
-        Ok(Self { file, lock, now, silent })
+        Ok(Self { file, lock, now, silent, twice })
     }
 
     /// What became of the tools of each upstream, of those where anything did.
@@ -119,4 +125,11 @@ impl Compared {
         write().with_context(|| format!("{} cannot be written", self.file.display()))?;
         Ok(&self.file)
     }
+}
+
+/// The names that more than one of `tools` has.
+fn doubles(tools: &[Definition]) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let again = tools.iter().filter(|tool| !seen.insert(tool.name.as_str()));
+    again.map(|tool| tool.name.clone()).collect()
 }

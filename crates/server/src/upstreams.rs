@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, with_icons};
-use toolgate_host::{Host, Listed, Sources};
+use toolgate_host::{Host, Listed, NotOffered, Sources};
 use toolgate_toolsets::icons;
 use toolgate_toolsets::world::Root;
 use toolgate_toolsets::world::dial::{self, Secure, Trust};
@@ -29,6 +29,8 @@ use kept::Kept;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Who offers what reads their long answers: before all upstreams, whose names have no dot.
+const RESULTS: &str = ".results";
 /// How long a program that is not wanted any more may go on.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -111,10 +113,14 @@ impl Offered {
             true => Vec::new(),
             false => vec![with_icons(tool, icons)],
         };
-        // No upstream has a name with a dot in it.
-        for (id, why) in host.offer("results.read", tools) {
-            tracing::warn!("the tool `{id}` is not served: {why}");
-        }
+        told(host.offer(RESULTS, tools));
+    }
+}
+
+/// Tells what is not served.
+fn told(refused: Vec<NotOffered>) {
+    for NotOffered { owner, tool, why } in refused {
+        tracing::warn!("the tool `{tool}` of the upstream `{owner}` is not served: {why}");
     }
 }
 
@@ -124,7 +130,7 @@ pub(crate) struct Readable(pub(crate) Upstreams);
 impl Sources for Readable {
     fn resources(&self) -> Vec<Arc<dyn Resources>> {
         let results = (!self.0.is_empty()).then(|| self.0.results().resources());
-        self.0.resources().into_iter().chain(results).collect()
+        results.into_iter().chain(self.0.resources()).collect()
     }
 
     fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
@@ -180,11 +186,20 @@ impl Keeps for Memory {
         Pinned { lock: pins::read(&self.pins), on_change: self.on_change }
     }
 
+    fn is_own(&self, toolset: &str) -> bool {
+        let host = self.host.get().and_then(Weak::upgrade);
+        toolset == "results" || host.is_some_and(|host| host.has_own(toolset))
+    }
+
+    fn is_own_uri(&self, uri: &str) -> bool {
+        let host = self.host.get().and_then(Weak::upgrade);
+        let ours = |host: Arc<Host>| host.library().owns(uri);
+        uri.starts_with("result:") || host.is_some_and(ours)
+    }
+
     fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>) {
         let Some(host) = self.host.get().and_then(Weak::upgrade) else { return };
-        for (id, why) in host.offer(name, tools) {
-            tracing::warn!("the tool `{id}` of the upstream `{name}` is not served: {why}");
-        }
+        told(host.offer(name, tools));
     }
 }
 

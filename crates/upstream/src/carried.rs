@@ -1,6 +1,7 @@
 //! Calls of upstreams, carried to their ends: over rounds of questions, and from one request of a
 //! client to the next.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,14 +9,15 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
-use toolgate_contract::{Askable, BoxFuture, Ctx, Fault, Questions, ToolError};
+use toolgate_contract::{Askable, BoxFuture, Caller, Ctx, Fault, Questions, ToolError};
 use toolgate_dialects::mcp::upstream::{answer, question};
 
 use crate::hearing::{Hearing, Open};
 use crate::lanes::Lane;
 use crate::link::Link;
+use crate::upstream::{EndsTask, Rounds};
 
 /// How many calls may wait for their clients to come back.
 const PARKED_MAX: usize = 256;
@@ -27,9 +29,21 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// How many rounds of questions one call may have.
 const ROUNDS_MAX: usize = 32;
 
-/// Calls that wait for their clients to come back with answers.
+/// Calls that wait for their clients to come back with answers, for a bounded time.
 #[derive(Default)]
-pub(crate) struct Parking(Mutex<HashMap<String, (Instant, Going)>>);
+pub(crate) struct Parking(Arc<Mutex<Parked>>);
+
+/// By the names that they are taken by.
+type Parked = HashMap<String, Waits>;
+
+/// A call that waits.
+struct Waits {
+    whose: Caller,
+    since: Instant,
+    going: Going,
+    /// Gives it up when its time is over.
+    _over: AbortOnDrop,
+}
 
 /// What a call has come to, with what it goes on over.
 pub(crate) struct Begun {
@@ -38,11 +52,25 @@ pub(crate) struct Begun {
     pub(crate) link: Arc<Link>,
     /// The connection, where it is the call's own.
     pub(crate) lane: Option<Lane>,
+    /// The task that it has become, which ends where nobody goes on with it.
+    pub(crate) task: Option<EndsTask>,
+}
+
+impl Begun {
+    pub(crate) fn of(first: Value, link: Arc<Link>, lane: Option<Lane>) -> Self {
+        let id = first.pointer("/task/taskId").or_else(|| match &first["resultType"] {
+            Value::String(word) if word == "task" => first.get("taskId"),
+            _ => None,
+        });
+        let id = id.and_then(Value::as_str).map(str::to_owned);
+        let task = id.map(|id| EndsTask::of(&link, id));
+        Self { first, link, lane, task }
+    }
 }
 
 /// A call that goes on.
 pub(crate) struct Going {
-    task: Task,
+    task: Task<Begun>,
     open: mpsc::Receiver<Open>,
     hearing: Arc<Hearing>,
     /// What it asks now.
@@ -50,36 +78,60 @@ pub(crate) struct Going {
 }
 
 /// Work that ends when nobody waits for it.
-struct Task(JoinHandle<Result<Begun, ToolError>>);
+struct Task<T>(JoinHandle<Result<T, ToolError>>);
 
-impl Drop for Task {
+impl<T> Task<T> {
+    /// What it comes to.
+    async fn done(&mut self) -> Result<T, ToolError> {
+        let done = (&mut self.0).await;
+        done.map_err(|err| ToolError::because("the call broke off", err))?
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Work that ends with this.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl Parking {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, (Instant, Going)>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (since, _)| since.elapsed() < PARKED_FOR);
-        all
+    fn all(&self) -> MutexGuard<'_, Parked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, name: &str) -> Option<Going> {
-        self.all().remove(name).map(|(_, going)| going)
+        self.all().remove(name).map(|waits| waits.going)
     }
 
-    /// Gives up the call that has waited for longest, if any waits.
-    pub(crate) fn give_one_up(&self) {
+    /// Gives up a call for another of `caller`'s, if any waits: the one of theirs that has waited
+    /// for longest, or, if they have none, of whoever has most.
+    pub(crate) fn give_one_up(&self, caller: &Caller) {
         let mut all = self.all();
-        let oldest = all.iter().min_by_key(|(_, (since, _))| *since).map(|(name, _)| name.clone());
-        if let Some(name) = oldest {
-            drop(all.remove(&name));
+        let mut counts = HashMap::<_, usize>::new();
+        all.values().for_each(|waits| *counts.entry(&waits.whose).or_default() += 1);
+        let order = |waits: &Waits| {
+            let is_own = waits.whose == *caller;
+            (!is_own, Reverse(counts[&waits.whose]), waits.since)
+        };
+        let first = all.iter().min_by_key(|(_, waits)| order(waits));
+        if let Some(name) = first.map(|(name, _)| name.clone()) {
+            let given_up = all.remove(&name);
+            drop(all);
+            drop(given_up);
         }
     }
 
-    /// Has `going` wait; the name it is taken by again.
-    fn put(&self, going: Going) -> Result<String, ToolError> {
+    /// Has `going`, a call of `whose`, wait; the name it is taken by again.
+    fn put(&self, whose: &Caller, going: Going) -> Result<String, ToolError> {
         let mut all = self.all();
         if all.len() >= PARKED_MAX {
             let message = "too many calls wait for answers already";
@@ -89,7 +141,17 @@ impl Parking {
         getrandom::fill(&mut name)
             .map_err(|err| ToolError::because("a call cannot be named", err))?;
         let name = blake3::hash(&name).to_hex().to_string();
-        all.insert(name.clone(), (Instant::now(), going));
+        let (parked, over) = (Arc::downgrade(&self.0), name.clone());
+        // Nobody need come for it to be given up.
+        let over = tokio::spawn(async move {
+            sleep(PARKED_FOR).await;
+            let Some(parked) = parked.upgrade() else { return };
+            let given_up = parked.lock().unwrap_or_else(PoisonError::into_inner).remove(&over);
+            drop(given_up);
+        });
+        let (whose, since) = (whose.clone(), Instant::now());
+        let waits = Waits { whose, since, going, _over: AbortOnDrop(over.abort_handle()) };
+        all.insert(name.clone(), waits);
         Ok(name)
     }
 }
@@ -98,6 +160,18 @@ impl Parking {
 pub(crate) enum Driven {
     Done(Begun),
     Going(Going),
+    /// A call in rounds of which one has no answer yet.
+    Sent(Box<(Rounds, Sent)>),
+}
+
+impl Driven {
+    /// Whether it has its result: no task was made of it.
+    pub(crate) fn has_result(&self) -> bool {
+        match self {
+            Self::Done(begun) => begun.task.is_none() && begun.first["resultType"] != "task",
+            Self::Going(_) | Self::Sent(_) => false,
+        }
+    }
 }
 
 /// Carries a call of an upstream that asks while it runs to its end. Where whoever called answers
@@ -134,6 +208,7 @@ pub(crate) async fn go_on(
         match drive(parking, ctx, going, Duration::from_secs(3600)).await? {
             Driven::Done(begun) => return Ok(begun),
             Driven::Going(more) => going = more,
+            Driven::Sent(_) => unreachable!("what is driven asks while it runs"),
         }
     }
 }
@@ -172,7 +247,7 @@ async fn drive(
             let asked: Questions = all.collect();
             match ctx.asker.ask(asked).await {
                 Err(why) if matches!(why.fault, Fault::Asks(_)) => {
-                    ctx.asker.note(Some(parking.put(going)?));
+                    ctx.asker.note(Some(parking.put(&ctx.caller, going)?));
                     return Err(why);
                 }
                 // Nobody waits if the call has ended meanwhile.
@@ -181,10 +256,7 @@ async fn drive(
         }
         tokio::select! {
             biased;
-            done = &mut going.task.0 => {
-                let done = done.map_err(|err| ToolError::because("the call broke off", err))?;
-                return done.map(Driven::Done);
-            }
+            done = going.task.done() => return done.map(Driven::Done),
             Some(open) = going.open.recv() => {
                 going.waits.push(open);
                 // What is asked together comes together.
@@ -207,26 +279,62 @@ struct Round {
     state: Option<String>,
 }
 
-/// Carries a call of an upstream that ends with its questions and is made again with the answers.
+/// A request of a call in rounds that has no answer yet.
+pub(crate) struct Sent {
+    params: Map<String, Value>,
+    answer: Task<Value>,
+}
+
+/// Where a call in rounds begins, or goes on.
+pub(crate) enum Whence {
+    Start(Map<String, Value>),
+    Sent(Sent),
+}
+
+/// What a call in rounds has come to.
+pub(crate) enum Rounded {
+    Done(Value),
+    Sent(Sent),
+}
+
+/// Carries a call of an upstream that ends with its questions and is made again with the answers;
+/// with `within`, until an answer takes longer than that.
 pub(crate) async fn in_rounds<F>(
     ctx: &Ctx,
-    params: &Map<String, Value>,
+    from: Whence,
+    within: Option<Duration>,
     mut send: impl FnMut(Map<String, Value>) -> F,
-) -> Result<Value, ToolError>
+) -> Result<Rounded, ToolError>
 where
-    F: Future<Output = Result<Value, ToolError>>,
+    F: Future<Output = Result<Value, ToolError>> + Send + 'static,
 {
-    let noted = ctx.asker.noted().and_then(|note| serde_json::from_str::<Round>(&note).ok());
-    let mut params = params.clone();
     let mut before = BTreeSet::new();
-    if let Some(round) = noted {
-        before.extend(round.asked.keys().cloned());
-        answered(ctx, round, &mut params).await?;
-    }
+    let (mut params, mut sent) = match from {
+        Whence::Sent(Sent { params, answer }) => (params, Some(answer)),
+        Whence::Start(mut params) => {
+            let noted = ctx.asker.noted();
+            let noted = noted.and_then(|note| serde_json::from_str::<Round>(&note).ok());
+            if let Some(round) = noted {
+                before.extend(round.asked.keys().cloned());
+                answered(ctx, round, &mut params).await?;
+            }
+            (params, None)
+        }
+    };
     for at in 0..ROUNDS_MAX {
-        let result = send(params.clone()).await?;
+        let result = match (sent.take(), within) {
+            (Some(mut answer), _) => answer.done().await?,
+            (None, None) => send(params.clone()).await?,
+            (None, Some(within)) => {
+                let mut answer = Task(tokio::spawn(send(params.clone())));
+                match timeout(within, answer.done()).await {
+                    Ok(result) => result?,
+                    Err(_) => return Ok(Rounded::Sent(Sent { params, answer })),
+                }
+            }
+        };
         if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
-            return Ok(result);
+            return Ok(Rounded::Done(result));
         }
         let round = asked(&result)?;
         if round.asked.is_empty() {
@@ -279,4 +387,80 @@ pub(crate) fn questions(requests: Option<&Value>) -> Result<Questions, ToolError
 fn asked(result: &Value) -> Result<Round, ToolError> {
     let state = result.get("requestState").and_then(Value::as_str).map(str::to_owned);
     Ok(Round { asked: questions(result.get("inputRequests"))?, state })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that goes on for ever, and whether it does still.
+    fn going() -> (Going, Arc<()>) {
+        let alive = Arc::new(());
+        let held = alive.clone();
+        let task = Task(tokio::spawn(async move {
+            let _held = held;
+            std::future::pending().await
+        }));
+        let (sender, open) = mpsc::channel(1);
+        let ctx = Ctx::alone(Caller::local(), Instant::now());
+        let hearing = Hearing::handed(&ctx, sender);
+        (Going { task, open, hearing, waits: Vec::new() }, alive)
+    }
+
+    async fn is_given_up(alive: &Arc<()>) -> bool {
+        tokio::task::yield_now().await;
+        Arc::strong_count(alive) == 1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_client_does_not_come_back_is_given_up_though_nobody_comes() {
+        let parking = Parking::default();
+        let (going, alive) = going();
+        parking.put(&Caller::named("ann"), going).expect("there is room");
+        tokio::task::yield_now().await;
+        assert!(!is_given_up(&alive).await);
+        sleep(PARKED_FOR + Duration::from_secs(1)).await;
+        assert!(is_given_up(&alive).await);
+    }
+
+    #[tokio::test]
+    async fn who_needs_a_place_gives_up_a_call_of_their_own_or_of_whoever_has_most() {
+        let parking = Parking::default();
+        let mut calls = Vec::new();
+        for whose in ["ann", "bob", "cat", "bob"] {
+            let (going, alive) = going();
+            parking.put(&Caller::named(whose), going).expect("there is room");
+            calls.push(alive);
+            tokio::task::yield_now().await;
+        }
+        for (whose, gone) in [("cat", 2), ("cat", 1), ("bob", 3), ("bob", 0)] {
+            parking.give_one_up(&Caller::named(whose));
+            assert!(is_given_up(&calls[gone]).await, "{whose}");
+        }
+    }
+
+    fn ctx() -> Ctx {
+        Ctx::alone(Caller::named("ann"), Instant::now() + Duration::from_secs(5))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_takes_long_goes_on_and_is_not_sent_again() {
+        let ctx = ctx();
+        let mut times = 0;
+        let slow = |_| {
+            times += 1;
+            async {
+                sleep(Duration::from_secs(600)).await;
+                Ok(json!({ "content": [] }))
+            }
+        };
+        let start = Whence::Start(Map::new());
+        let within = Some(Duration::from_millis(150));
+        let begun = in_rounds(&ctx, start, within, slow).await.expect("it is sent");
+        let Rounded::Sent(sent) = begun else { panic!("it has its answer") };
+        let never = |_| async { Err(ToolError::failed("it was sent before")) };
+        let ended = in_rounds(&ctx, Whence::Sent(sent), None, never).await.expect("an answer");
+        assert!(matches!(ended, Rounded::Done(result) if result == json!({ "content": [] })));
+        assert_eq!(times, 1);
+    }
 }

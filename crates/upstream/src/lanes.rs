@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use toolgate_contract::{Askable, ToolError};
+use toolgate_contract::{Askable, Caller, ToolError};
 
 use crate::link::Link;
 use crate::upstream::Upstream;
@@ -32,17 +32,18 @@ impl Lanes {
         Self { places: Arc::new(Semaphore::new(most)), idle: Mutex::default(), most }
     }
 
-    /// A connection for one call, whose caller can be asked `can`. Where all are taken, the call that has waited for its client for
-    /// longest gives way.
+    /// A connection for one call of `caller`, who can be asked `can`. Where all are taken, a call
+    /// that waits for its client gives way.
     pub(crate) async fn take(
         &self,
         upstream: &Arc<Upstream>,
+        caller: &Caller,
         can: Askable,
     ) -> Result<Lane, ToolError> {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
-                upstream.lasting.parking.give_one_up();
+                upstream.lasting.parking.give_one_up(caller);
                 let place = self.places.clone().acquire_owned().await;
                 place.map_err(|_| ToolError::canceled())?
             }

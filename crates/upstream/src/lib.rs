@@ -17,10 +17,10 @@ pub mod pins;
 mod hearing;
 mod carried;
 mod lanes;
-mod ready;
 mod results;
 mod upstream;
 mod tool;
+mod claims;
 mod resources;
 mod prompts;
 #[cfg(fuzzing)]
@@ -30,6 +30,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::join_all;
 use toolgate_contract::{BoxFuture, Change, Changes, Prompts, Resources};
+
+use claims::Claims;
 
 pub use listing::Listing;
 pub use oauth::{Access, Grant, OAuth, Pending, Told};
@@ -46,6 +48,7 @@ pub struct Upstreams(Arc<Set>);
 struct Set {
     now: RwLock<Arc<[Served]>>,
     results: Results,
+    claims: Claims,
     world: Arc<dyn World>,
     keeps: Arc<dyn Keeps>,
     changes: Changes,
@@ -80,16 +83,17 @@ impl Upstreams {
         changes: Changes,
     ) -> Result<Self, String> {
         check(tables)?;
-        let (now, results) = (RwLock::new(Arc::default()), Results::default());
-        let set = Self(Arc::new(Set { now, results, world, keeps, changes }));
+        let now = RwLock::new(Arc::default());
+        let (results, claims) = (Results::default(), Claims::default());
+        let set = Self(Arc::new(Set { now, results, claims, world, keeps, changes }));
         let all = enabled(tables).map(|(name, settings)| set.begun(name, settings, None));
         set.put(all.collect());
         Ok(set)
     }
 
     fn begun(&self, name: &str, settings: &Settings, before: Option<&Upstream>) -> Served {
-        let Set { results, world, keeps, changes, .. } = &*self.0;
-        let handed = (world.clone(), keeps.clone(), results.clone());
+        let Set { results, claims, world, keeps, changes, .. } = &*self.0;
+        let handed = (world.clone(), keeps.clone(), results.clone(), claims.clone());
         Served::new(Upstream::new(name, settings.clone(), handed, changes.clone(), (before, None)))
     }
 
@@ -126,6 +130,7 @@ impl Upstreams {
         let stays = |name: &str| all.iter().any(|one| one.upstream.name == name);
         for gone in before.iter().filter(|one| !stays(&one.upstream.name)) {
             self.0.keeps.offer(&gone.upstream.name, Vec::new());
+            self.0.claims.has(&gone.upstream.name, &Listing::default());
             became.push((gone.upstream.name.clone(), "is not served any more"));
         }
         self.put(all);

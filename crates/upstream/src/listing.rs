@@ -1,5 +1,7 @@
 //! What an upstream has, as it said: kept, so that a list need not wait for it.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use toolgate_dialects::mcp::upstream::{Era, Revision, TASKS};
@@ -11,6 +13,8 @@ use crate::wire::Trouble;
 const ITEMS_MAX: usize = 10_000;
 /// The most pages of one kind.
 const PAGES_MAX: usize = 1_000;
+/// The most bytes of all together.
+const BYTES_MAX: usize = 64 << 20;
 
 /// What an upstream has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -23,9 +27,6 @@ pub struct Listing {
     pub templates: Vec<Value>,
     /// The entries of `prompts/list`.
     pub prompts: Vec<Value>,
-    /// What it says of how to use it.
-    #[serde(default)]
-    pub instructions: String,
     /// Whether its calls may become tasks, as it decides.
     #[serde(default)]
     pub tasks: bool,
@@ -50,53 +51,125 @@ impl Listing {
         Manner { tasks: self.tasks, in_session }
     }
 
-    /// All that the upstream at the other end of `link` has.
-    pub(crate) async fn of(link: &Link) -> Result<Self, Trouble> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    /// All that the upstream `name` at the other end of `link` has.
+    pub(crate) async fn of(name: &str, link: &Link) -> Result<Self, Trouble> {
+        let mut room = Room { name, bytes: BYTES_MAX };
         let mut all = Self {
-            instructions: text(&link.said["instructions"]),
             tasks: link.said["capabilities"]["extensions"].get(TASKS).is_some(),
             revision: link.revision.name.to_owned(),
             ..Self::default()
         };
         if link.has("tools") {
-            all.tools = pages(link, "tools/list", "tools").await?;
+            all.tools = pages(link, &mut room, "tools/list", "tools").await?;
         }
         if link.has("resources") {
-            all.resources = pages(link, "resources/list", "resources").await?;
+            all.resources = pages(link, &mut room, "resources/list", "resources").await?;
             // Servers that have none need not know the word.
-            let templates = pages(link, "resources/templates/list", "resourceTemplates").await;
+            let method = "resources/templates/list";
+            let templates = pages(link, &mut room, method, "resourceTemplates").await;
             all.templates = match templates {
                 Err(Trouble::Refused(_)) => Vec::new(),
                 templates => templates?,
             };
         }
         if link.has("prompts") {
-            all.prompts = pages(link, "prompts/list", "prompts").await?;
+            all.prompts = pages(link, &mut room, "prompts/list", "prompts").await?;
         }
         Ok(all)
     }
 }
 
-async fn pages(link: &Link, method: &'static str, of: &str) -> Result<Vec<Value>, Trouble> {
+/// How much more is taken in of one upstream.
+struct Room<'a> {
+    name: &'a str,
+    bytes: usize,
+}
+
+impl Room<'_> {
+    /// Takes `items`, of which there are `of`, into `all`; whether there was room for them.
+    fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, of: &str) -> bool {
+        for item in items {
+            let Some(left) = self.bytes.checked_sub(bytes(&item)) else {
+                self.is_full(all, of, &format!("its lists have more than {BYTES_MAX} bytes"));
+                return false;
+            };
+            if all.len() == ITEMS_MAX {
+                self.is_full(all, of, &format!("it has more than {ITEMS_MAX}"));
+                return false;
+            }
+            self.bytes = left;
+            all.push(item);
+        }
+        true
+    }
+
+    fn is_full(&self, all: &[Value], of: &str, why: &str) {
+        let (name, count) = (self.name, all.len());
+        tracing::warn!("{count} {of} of the upstream `{name}` are taken in, and no more: {why}");
+    }
+}
+
+/// How long `value` is as JSON.
+fn bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting does not fail.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
+
+async fn pages(
+    link: &Link,
+    room: &mut Room<'_>,
+    method: &'static str,
+    of: &str,
+) -> Result<Vec<Value>, Trouble> {
     let mut all = Vec::new();
     let mut cursor: Option<Value> = None;
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let asks = Asks::of(method, Map::from_iter(params)).unused();
         let mut page = link.ask(asks, link.hears.clone()).await?;
-        if let Some(Value::Array(items)) = page.get_mut(of).map(Value::take) {
-            all.extend(items);
-        }
-        cursor = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
-        if all.len() > ITEMS_MAX {
-            tracing::warn!("an upstream has more than {ITEMS_MAX} {of}; the rest is left out");
-            all.truncate(ITEMS_MAX);
+        if let Some(Value::Array(items)) = page.get_mut(of).map(Value::take)
+            && !room.take(&mut all, items, of)
+        {
             break;
         }
+        cursor = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
         if cursor.is_none() || cursor == Some(json!("")) {
             break;
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_in_than_there_is_room_for_in_bytes_and_in_number() {
+        let item = json!({ "name": "x".repeat(91) });
+        assert_eq!(bytes(&item), 102);
+        let mut room = Room { name: "up", bytes: 250 };
+        let mut tools = Vec::new();
+        assert!(room.take(&mut tools, vec![item.clone()], "tools"));
+        assert!(!room.take(&mut tools, vec![item.clone(), item], "tools"));
+        // What is left is for whatever comes after.
+        assert_eq!((tools.len(), room.bytes), (2, 46));
+        let mut room = Room { name: "up", bytes: BYTES_MAX };
+        let mut many = Vec::new();
+        assert!(!room.take(&mut many, vec![json!({}); ITEMS_MAX + 1], "tools"));
+        assert_eq!(many.len(), ITEMS_MAX);
+    }
 }

@@ -1,6 +1,8 @@
 //! What tools of others are called here: a pure function of the upstream and the tool.
 
-use toolgate_contract::ToolId;
+use std::collections::HashMap;
+
+use toolgate_contract::{ToolId, fold};
 
 /// The most characters of a name that model APIs take.
 const NAME_MAX: usize = 64;
@@ -28,6 +30,16 @@ pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
     ToolId::foreign(&id).expect("each part has a letter of those that an id has")
 }
 
+/// Which of the tools that an upstream calls `names` no other of them is spelled like, in their
+/// order.
+pub(crate) fn alone(prefix: &str, names: &[&str]) -> Vec<bool> {
+    let spelled = |name: &&str| fold(tool(prefix, name).as_str()).into_owned();
+    let spelled: Vec<_> = names.iter().map(spelled).collect();
+    let mut times = HashMap::<_, usize>::new();
+    spelled.iter().for_each(|one| *times.entry(one).or_default() += 1);
+    spelled.iter().map(|one| times[one] == 1).collect()
+}
+
 /// The name of the prompt that an upstream calls `name`.
 pub(crate) fn prompt(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}_{name}") }
@@ -47,6 +59,11 @@ mod tests {
         assert_eq!(id("a", "b c/d"), "a.b_c_d");
         assert_eq!(id("a", "b..c."), "a.b.c");
         assert_eq!(id("", ""), "_");
+    }
+
+    #[test]
+    fn of_names_that_are_spelled_alike_or_are_there_twice_none_is_alone() {
+        assert_eq!(alone("p", &["a-b", "c", "a_b", "d", "d"]), [false, true, false, false, false]);
     }
 
     proptest! {

@@ -32,6 +32,7 @@ impl Prompts for Source {
             let id = id.expect("the name of an upstream is part of an id");
             let title = format!("Prompts of {}", self.0.name);
             let guard = ToolSpec::new(id, title, "Makes prompts of an upstream.", Effects::Reads);
+            let guard = ToolSpec { among: Some(self.0.among()), ..guard };
             let listing = self.0.listing();
             let prompt = |entry: &Value| -> Option<Arc<dyn AnyPrompt>> {
                 let spec = prompt_spec(entry)?;
@@ -44,6 +45,10 @@ impl Prompts for Source {
             all.dedup_by(|a, b| a.spec().name == b.spec().name);
             all
         })
+    }
+
+    fn may_have(&self, name: &str) -> bool {
+        name.starts_with(&names::prompt(self.0.prefix(), ""))
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    BoxFuture, Changes, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Hold,
+    BoxFuture, Changes, Claim, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Hold,
     ResourceSpec, ResourceTemplate, Resources, ToolError, ToolId, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{completion, contents, resource, template};
 
+use crate::claims;
 use crate::upstream::{Asked, Upstream};
 
 /// The resources of an upstream.
@@ -23,16 +24,14 @@ impl Source {
         let id = id.expect("the name of an upstream is part of an id");
         let title = format!("Resources of {}", upstream.name);
         let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
+        let guard = ToolSpec { among: Some(upstream.among()), ..guard };
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
-}
 
-/// Where a URI begins to be the upstream's own: before the first variable of a template, or the
-/// scheme of what it lists, unless others have that, too.
-fn begins(uri: &str) -> Option<&str> {
-    let end = uri.find("://")? + 3;
-    let scheme = &uri[..end];
-    (!matches!(scheme, "file://" | "http://" | "https://")).then_some(scheme)
+    /// Whether `uri` is this server's own, whatever an upstream says.
+    fn is_own(&self, uri: &str) -> bool {
+        self.upstream.keeps.is_own_uri(uri)
+    }
 }
 
 impl Resources for Source {
@@ -41,18 +40,11 @@ impl Resources for Source {
     }
 
     fn owns(&self, uri: &str) -> bool {
-        let listing = self.upstream.listing();
-        let known = |entry: &Value| entry["uri"] == uri;
-        let templates = || listing.templates.iter().filter_map(|it| it["uriTemplate"].as_str());
-        let fits = |template: &str| {
-            let start = template.split('{').next().unwrap_or_default();
-            !start.is_empty() && uri.starts_with(start)
-        };
-        let uris = listing.resources.iter().filter_map(|entry| entry["uri"].as_str());
-        let mut schemes = uris.chain(templates()).filter_map(begins);
-        listing.resources.iter().any(known)
-            || templates().any(fits)
-            || schemes.any(|scheme| uri.starts_with(scheme))
+        self.claims(uri).is_some()
+    }
+
+    fn claims(&self, uri: &str) -> Option<Claim> {
+        claims::claim(&self.upstream.listing(), uri).filter(|_| !self.is_own(uri))
     }
 
     fn list<'a>(
@@ -65,7 +57,7 @@ impl Resources for Source {
             self.upstream.is_listed().await;
             let listing = self.upstream.listing();
             let all = listing.resources.iter().filter_map(resource);
-            let mut all: Vec<_> = all.collect();
+            let mut all: Vec<_> = all.filter(|one| !self.is_own(&one.uri)).collect();
             all.sort_by(|a, b| a.uri.cmp(&b.uri));
             all.dedup_by(|a, b| a.uri == b.uri);
             all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
@@ -75,7 +67,9 @@ impl Resources for Source {
     }
 
     fn templates(&self) -> Vec<ResourceTemplate> {
-        self.upstream.listing().templates.iter().filter_map(template).collect()
+        let listing = self.upstream.listing();
+        let all = listing.templates.iter().filter_map(template);
+        all.filter(|one| !self.is_own(&one.uri)).collect()
     }
 
     fn read<'a>(

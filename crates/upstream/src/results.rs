@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use toolgate_contract::{
     AnyTool, BoxFuture, Caller, Content, Contents, Ctx, Effects, Fault, Output, ResourceSpec,
     ResourceTemplate, Resources, Shape, Text, Tool, ToolError, ToolId, ToolSpec, erase,
@@ -24,8 +25,9 @@ const PIECE: usize = 16 << 10;
 const PIECE_MAX: usize = 256 << 10;
 /// How many places of what is sought are told.
 const PLACES_MAX: usize = 50;
-/// How much of a line is told.
+/// How much is told of the line that one is on, and how much of that stands before it.
 const LINE: usize = 300;
+const BEFORE: usize = 100;
 
 /// Results that are kept, the newest last. Clones are one.
 #[derive(Clone, Default)]
@@ -148,6 +150,55 @@ fn piece(text: &str, at: usize, len: usize) -> &str {
     &text[start..end]
 }
 
+/// Where `sought` is in `text` from `from` on, whatever its case: from which byte to which, at most
+/// [`PLACES_MAX`] times. However both are, it takes no longer than to read them.
+fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize)> {
+    let sought: Vec<char> = sought.chars().flat_map(char::to_lowercase).collect();
+    // How much of its beginning is there still where it goes on otherwise (Knuth, Morris, Pratt).
+    let mut again = vec![0; sought.len()];
+    let (mut places, mut starts) = (Vec::new(), VecDeque::with_capacity(sought.len()));
+    let step = |again: &[usize], mut have: usize, next: char| {
+        while have > 0 && sought[have] != next {
+            have = again[have - 1];
+        }
+        if sought[have] == next { have + 1 } else { 0 }
+    };
+    for at in 1..sought.len() {
+        again[at] = step(&again, again[at - 1], sought[at]);
+    }
+    let from = text.floor_char_boundary(from.min(text.len()));
+    let mut have = 0;
+    for (at, letter) in text[from..].char_indices() {
+        let at = from + at;
+        for small in letter.to_lowercase() {
+            if starts.len() == sought.len() {
+                starts.pop_front();
+            }
+            starts.push_back(at);
+            have = step(&again, have, small);
+            if have == sought.len() {
+                places.push((starts[0], at + letter.len_utf8()));
+                have = 0;
+                starts.clear();
+                if places.len() == PLACES_MAX {
+                    return places;
+                }
+            }
+        }
+    }
+    places
+}
+
+/// What stands around `at` on its line.
+fn around(text: &str, at: usize) -> &str {
+    let start = text.ceil_char_boundary(at.saturating_sub(BEFORE));
+    let before = &text[start..at];
+    let start = before.rfind('\n').map_or(start, |end| start + end + 1);
+    let line = piece(text, start, LINE);
+    let end = line[at - start..].find('\n').map_or(line.len(), |end| at - start + end);
+    line[..end].trim_end()
+}
+
 struct Read(Results);
 
 /// What is read of a result.
@@ -162,7 +213,7 @@ struct ReadInput {
     /// At most how many bytes; 16384 by default.
     #[serde(default)]
     bytes: Option<usize>,
-    /// Instead, the lines with this text in them are told, whatever its case.
+    /// Instead, each place is told where this text is, whatever its case.
     #[serde(default)]
     find: Option<String>,
 }
@@ -183,12 +234,12 @@ struct Part {
     found: Option<Vec<Found>>,
 }
 
-/// A line that what was sought is in.
+/// A place where what was sought is.
 #[derive(Serialize, JsonSchema)]
 struct Found {
-    /// Where the line begins, to be read from there.
+    /// Where it begins, to be read from there.
     offset: usize,
-    /// It, or its beginning.
+    /// What stands around it on its line.
     line: String,
 }
 
@@ -207,20 +258,14 @@ impl Tool for Read {
         let text = self.0.of(&ctx.caller, &id)?;
         let total = text.len();
         if let Some(find) = find.filter(|find| !find.is_empty()) {
-            let (mut at, mut found) = (0, Vec::new());
-            let sought = find.to_lowercase();
-            for line in text.split_inclusive('\n') {
-                if at >= offset && line.to_lowercase().contains(&sought) {
-                    let line = piece(line.trim_end(), 0, LINE).to_owned();
-                    found.push(Found { offset: at, line });
-                }
-                at += line.len();
-                if found.len() == PLACES_MAX {
-                    break;
-                }
-            }
-            let next = (found.len() == PLACES_MAX && at < total).then_some(at);
-            return Ok(Part { total, text: None, next, found: Some(found) });
+            let looked = spawn_blocking(move || (places(&text, offset, &find), text)).await;
+            let (places, text) =
+                looked.map_err(|err| ToolError::because("the search broke off", err))?;
+            let next = places.get(PLACES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
+            let found = places.into_iter();
+            let found =
+                found.map(|(at, _)| Found { offset: at, line: around(&text, at).to_owned() });
+            return Ok(Part { total, text: None, next, found: Some(found.collect()) });
         }
         let part = piece(&text, offset, bytes.unwrap_or(PIECE).clamp(4, PIECE_MAX));
         let end = text.floor_char_boundary(offset.min(total)) + part.len();
@@ -362,6 +407,40 @@ mod tests {
         let found = Read(results).run(&ctx, input).await.expect("places").found.expect("places");
         assert_eq!(found.len(), 1);
         assert!(long().text.body[found[0].offset..].starts_with("line 4321 "));
+    }
+
+    #[tokio::test]
+    async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
+        let (results, ctx) = (Results::default(), ctx("ann"));
+        let tool = ToolId::new("a.b").expect("an id");
+        let items: Vec<_> = (0..2000).map(|at| json!({ "name": format!("Äpfel {at}é") })).collect();
+        let whole = json!(items).to_string();
+        let done = toolgate_contract::Ending::Done;
+        let long = Output {
+            structured: false,
+            ..Output::new(Value::Null, Text::body(whole.clone()), done)
+        };
+        let output = results.cut(&ctx, &tool, long, 10_000).expect("it is kept");
+        let read = Read(results);
+        let (mut offset, mut all) = (0, Vec::new());
+        loop {
+            let find = Some("äPFEL 19".to_owned());
+            let input = ReadInput { id: id(&output), offset, bytes: None, find };
+            let part = read.run(&ctx, input).await.expect("places");
+            for found in part.found.expect("places") {
+                assert!(whole[found.offset..].starts_with("Äpfel 19"));
+                let piece = &whole[found.offset..found.offset + 9];
+                assert!(found.line.contains(piece) && found.line.len() <= LINE, "{}", found.line);
+                all.push(found.offset);
+            }
+            match part.next {
+                Some(next) => offset = next,
+                None => break,
+            }
+        }
+        // 19, 190 to 199, 1900 to 1999.
+        assert_eq!((all.len(), all.is_sorted()), (111, true));
+        assert_eq!(places("aabaaabaaaab", 0, "AAAB"), [(3, 7), (8, 12)]);
     }
 
     #[tokio::test]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use toolgate_contract::ToolId;
+
 use crate::oauth::OAuth;
 
 /// The upstreams by name: each a table `[upstream.NAME]`.
@@ -41,7 +43,7 @@ pub struct Settings {
     pub private_network: bool,
     /// The revision of MCP that is spoken to it, where it is not to be found out, e.g. `2025-06-18`.
     pub revision: Option<String>,
-    /// What its tools and prompts are called after: the upstream's name, unless said otherwise; empty for their own names.
+    /// What its tools and prompts are called after: the upstream's name, unless said otherwise; empty for their own names. Letters, digits, `_` and `-`, in parts with a dot between them.
     pub prefix: Option<String>,
     /// Which of its tools are served, by its own names with `*`.
     pub tools: Vec<String>,
@@ -63,7 +65,7 @@ pub struct Settings {
     pub lifetime_ms: u64,
     /// The most connections, or processes, of an upstream that asks its clients (revisions before 2026-07-28): over a pipe nothing says which call asks, and what a client can be asked is said once, so each call whose client can be asked has one for itself.
     pub processes: usize,
-    /// The most calls of it at once.
+    /// The most calls of it at once, which count apart from `limits.calls`; further ones wait as `limits.waiting` and `limits.wait_ms` say.
     pub at_once: usize,
     /// How much text of an answer is given at once, in bytes: the rest of a longer one is kept, to be read on with `results.read`; 0 for all.
     pub answer_bytes: usize,
@@ -162,6 +164,14 @@ impl Settings {
             }
             oauth.check()?;
         }
+        if let Some(prefix) = self.prefix.as_deref().filter(|prefix| !prefix.is_empty())
+            && ToolId::foreign(prefix).is_none()
+        {
+            return Err(format!(
+                "`prefix` is {prefix:?}; it has letters, digits, `_` and `-`, in parts with a dot \
+                 between them, or is empty"
+            ));
+        }
         match (self.at_once, self.processes) {
             (0, _) => Err("`at_once` is 0: nothing could be called".to_owned()),
             (_, 0) => Err("`processes` is 0: nothing could be asked".to_owned()),
@@ -197,5 +207,19 @@ mod tests {
         says(Transport::Http, "wss://a", "transport = \"websocket\"");
         says(Transport::Sse, "a.example/mcp", "`https://`");
         says(Transport::WebSocket, "http://news.example", "`wss://`");
+    }
+
+    #[test]
+    fn a_prefix_is_of_what_ids_are_made_of_or_empty() {
+        let checked = |prefix: &str| {
+            let (command, prefix) = (vec!["it".to_owned()], Some(prefix.to_owned()));
+            Settings { command, prefix, ..Settings::default() }.check()
+        };
+        for sound in ["", "git", "My-Tools_2", "a.b"] {
+            assert_eq!(checked(sound), Ok(()), "{sound}");
+        }
+        for odd in ["a b", "ä", ".", "a..b", "a.", "a/b"] {
+            assert!(checked(odd).is_err_and(|why| why.contains("`prefix`")), "{odd}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! A tool of an upstream, as the catalog holds it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyTool, AsJob, BoxFuture, Caller, Ctx, Effects, Fault, Output, ToolError, ToolSpec,
+    Ahead, AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, Output, ToolError, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{icons, output};
 
@@ -13,11 +13,12 @@ use crate::carried::Driven;
 use crate::listing::Manner;
 use crate::names;
 use crate::pins::Judged;
-use crate::ready::Ready;
 use crate::upstream::{Asked, Lasting, Upstream};
 
 /// What is done so soon is no job, though whoever called takes one.
 const SOON: Duration = Duration::from_millis(150);
+/// What becomes a task of the upstream's does so sooner, with what it asks before.
+const AS_TASK: Duration = Duration::from_secs(5);
 
 /// A tool of an upstream.
 pub(crate) struct RemoteTool {
@@ -76,6 +77,7 @@ impl RemoteTool {
             tags: vec!["upstream".to_owned(), of.name.clone()],
             icons: icons(entry),
             job,
+            among: Some(of.among()),
             ..ToolSpec::new(id, title, about, effects)
         };
         Some(Self { upstream: of.lasting.clone(), name, spec, judged, manner, tasked, mirrored })
@@ -134,37 +136,27 @@ impl AnyTool for RemoteTool {
     ) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async move {
             let upstream = self.upstream()?;
-            let key = Ready::key(&ctx.caller, &self.name, input);
-            if !ctx.as_job || upstream.lasting.ready.has(&key) {
+            if !ctx.as_job || ctx.ahead.is_begun() {
                 return Ok(());
             }
             let asked = self.asked(ctx, input.clone());
-            let begun = match self.tasked {
-                true => Driven::Done(upstream.begin(ctx, asked).await?),
-                false => upstream.begin_in_time(ctx, asked, SOON).await?,
-            };
-            upstream.lasting.ready.put(key, begun);
+            // Of the time that looking before may take it leaves some.
+            let left = ctx.deadline.saturating_duration_since(Instant::now()) / 2;
+            let within = left.min(if self.tasked { AS_TASK } else { SOON });
+            ctx.ahead.put(upstream.begin_in_time(ctx, asked, within).await?);
             Ok(())
         })
     }
 
-    fn is_done(&self, caller: &Caller, input: &Value) -> bool {
-        let done = |upstream: Arc<Upstream>| {
-            upstream.lasting.ready.is_done(&Ready::key(caller, &self.name, input))
-        };
-        self.upstream.upstream().is_some_and(done)
+    fn is_done(&self, ahead: &Ahead) -> bool {
+        ahead.is(Driven::has_result)
     }
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         Box::pin(async move {
             let upstream = self.upstream()?;
-            let ready = match ctx.as_job && self.looks_before() {
-                true => upstream.lasting.ready.take(&Ready::key(&ctx.caller, &self.name, &input)),
-                false => None,
-            };
-            let begun = match ready {
-                Some(Driven::Done(begun)) => begun,
-                Some(Driven::Going(going)) => upstream.go_on(ctx, going).await?,
+            let begun = match ctx.ahead.take::<Driven>() {
+                Some(driven) => upstream.go_on(ctx, driven).await?,
                 None => upstream.begin(ctx, self.asked(ctx, input)).await?,
             };
             let result = upstream.ended(ctx, begun).await?;

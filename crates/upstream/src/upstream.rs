@@ -15,23 +15,24 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use tokio::sync::{Semaphore, watch};
-use toolgate_contract::{AnyTool, Bearer, Change, Changes};
+use toolgate_contract::{Among, AnyTool, Bearer, Change, Changes};
 
 use crate::carried::Parking;
+use crate::claims::Claims;
 use crate::lanes::Lanes;
 use crate::link::Link;
 use crate::listing::Listing;
 use crate::oauth::Credentials;
 use crate::pins::Pinned;
-use crate::ready::Ready;
 use crate::results::Results;
 use crate::settings::Settings;
 use crate::tool::RemoteTool;
 use crate::world::World;
 
-pub(crate) use calls::Asked;
+pub(crate) use calls::{Asked, Rounds};
 pub(crate) use connecting::filled;
 pub(crate) use failed::told;
+pub(crate) use tasks::EndsTask;
 
 use callers::Callers;
 use changes::Listening;
@@ -45,6 +46,10 @@ pub trait Keeps: Send + Sync + 'static {
     fn keep(&self, name: &str, listing: &Listing);
     /// What was agreed to of the tools of upstreams.
     fn pinned(&self) -> Pinned;
+    /// Whether the server itself has tools of `toolset`.
+    fn is_own(&self, toolset: &str) -> bool;
+    /// Whether `uri` is one of the server's own, or would be.
+    fn is_own_uri(&self, uri: &str) -> bool;
     /// Offers its tools in place of those it had before.
     fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
 }
@@ -53,7 +58,6 @@ pub trait Keeps: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Lasting {
     pub(crate) parking: Parking,
-    pub(crate) ready: Ready,
     /// The URIs that are watched, and how often.
     watched: Mutex<BTreeMap<String, usize>>,
     /// The upstream as it is served now.
@@ -74,7 +78,7 @@ pub struct Upstream {
     kept_as: String,
     pub(crate) settings: Settings,
     world: Arc<dyn World>,
-    keeps: Arc<dyn Keeps>,
+    pub(crate) keeps: Arc<dyn Keeps>,
     pub(crate) changes: Changes,
     now: RwLock<Option<Arc<Link>>>,
     /// One connects at a time.
@@ -84,11 +88,15 @@ pub struct Upstream {
     has_listed: AtomicBool,
     /// Whether its list is known, or was tried to be.
     listed: watch::Sender<bool>,
+    /// Whether it is asked again and again what it has.
+    asking: AtomicBool,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
-    places: Semaphore,
+    /// Of the requests that are in flight for calls.
+    places: Arc<Semaphore>,
     pub(crate) lasting: Arc<Lasting>,
     pub(crate) lanes: Lanes,
     pub(crate) results: Results,
+    claims: Claims,
     /// Whether it was seen to ask.
     asks: AtomicBool,
     /// Which lists it said have changed.
@@ -113,7 +121,7 @@ impl Upstream {
     pub(crate) fn new(
         name: &str,
         settings: Settings,
-        (world, keeps, results): (Arc<dyn World>, Arc<dyn Keeps>, Results),
+        (world, keeps, results, claims): (Arc<dyn World>, Arc<dyn Keeps>, Results, Claims),
         changes: Changes,
         (before, caller): (Option<&Self>, Option<&Bearer>),
     ) -> Arc<Self> {
@@ -126,7 +134,7 @@ impl Upstream {
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
             kept_as,
-            places: Semaphore::new(settings.at_once),
+            places: Arc::new(Semaphore::new(settings.at_once)),
             settings,
             world,
             keeps,
@@ -136,10 +144,12 @@ impl Upstream {
             listing: RwLock::new(Arc::new(known.unwrap_or_default())),
             has_listed: AtomicBool::new(known_before),
             listed,
+            asking: AtomicBool::new(false),
             tools: Mutex::default(),
             lasting,
             lanes,
             results,
+            claims,
             asks: AtomicBool::new(false),
             said: Mutex::default(),
             stale: AtomicBool::new(false),
@@ -152,6 +162,7 @@ impl Upstream {
             callers: Callers::default(),
         });
         if caller.is_none() {
+            upstream.claims.has(name, &upstream.listing());
             let mut now = upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner);
             *now = Arc::downgrade(&upstream);
         }
@@ -170,6 +181,11 @@ impl Upstream {
     /// What it has, as it said last.
     pub(crate) fn listing(&self) -> Arc<Listing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Which calls those of it count among.
+    pub(crate) fn among(&self) -> Among {
+        Among { name: self.name.as_str().into(), at_once: self.settings.at_once }
     }
 
     /// What its tools are called after.

@@ -335,6 +335,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         idempotent,
         deadline: None,
         at_once: None,
+        among: None,
         priority: 0,
         input_schema: input_schema.into(),
         output_schema: output_schema.map(Schema::from),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{Asker, Beside, Caller, Ending, EventSink};
+use toolgate_contract::{Ahead, Asker, Beside, Caller, Ending, EventSink};
 
 use super::file::aside;
 use super::*;
@@ -24,6 +24,7 @@ fn call() -> Call {
         asker: Asker::nobody(),
         beside: Beside::default(),
         within: None,
+        ahead: Ahead::default(),
     }
 }
 

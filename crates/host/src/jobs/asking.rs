@@ -182,12 +182,12 @@ mod tests {
     use futures_util::FutureExt;
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
-    use toolgate_contract::{Choice, JobId, Told};
+    use toolgate_contract::{Ahead, Choice, JobId, Told};
 
     use super::*;
 
     fn asks() -> JobAsks {
-        let live = Live::new(JobId::of(7), CancellationToken::new(), 0);
+        let live = Live::new(JobId::of(7), CancellationToken::new(), 0, Ahead::default());
         JobAsks { live, pump: Pump::new(0) }
     }
 

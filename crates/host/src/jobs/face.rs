@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use toolgate_contract::{
-    Answer, AsJob, Askable, Asker, Call, CallError, Caller, Effects, Given, Happened, Job,
+    Ahead, Answer, AsJob, Askable, Asker, Call, CallError, Caller, Effects, Given, Happened, Job,
     JobEvent, JobId, JobPage, JobState, JobTerms, OpenArtefact, Questions, Watch, Which,
 };
 
@@ -130,9 +130,10 @@ impl Jobs {
     pub(crate) async fn start(&self, wanted: Wanted) -> Result<Answer, CallError> {
         let Wanted { mut call, terms, later } = wanted;
         call.beside.as_job = true;
+        call.ahead = Ahead::room();
         let jobs = &self.0;
         let (entry, mut call) = pipeline::accept(&jobs.gate, call).await?;
-        if terms.answer_within.is_some() && entry.tool().is_done(&call.caller, &call.input) {
+        if terms.answer_within.is_some() && entry.tool().is_done(&call.ahead) {
             return pipeline::run(&jobs.gate, &mut call, None).await.map(Answer::Output);
         }
         if let Some(why) = jobs.waits_too_many(&call.caller) {
@@ -141,7 +142,7 @@ impl Jobs {
         let created = Timestamp::now();
         let keep =
             terms.keep.unwrap_or(jobs.settings.keep).max(KEEP_MIN).min(jobs.settings.keep_max);
-        let cancel = call.cancel.clone();
+        let (cancel, ahead) = (call.cancel.clone(), call.ahead);
         let id = JobId::of(u128::from_le_bytes(random()?));
         let spec = entry.spec();
         let (tool, priority, as_job) = (spec.id.clone(), spec.priority, spec.job);
@@ -184,7 +185,7 @@ impl Jobs {
             // In a task of its own: whoever leaves half way leaves no job that nobody runs.
             tokio::spawn(async move {
                 let store = jobs.store().await?;
-                let live = jobs.enlist(id, 0);
+                let live = jobs.enlist(id, 0, ahead);
                 if let Err(err) = store.accept(new).await {
                     jobs.let_go(&live);
                     return Err(err);

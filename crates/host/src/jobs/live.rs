@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{BoxFuture, Happened, Job, JobEvent, JobId, Watch, Watched};
+use toolgate_contract::{Ahead, BoxFuture, Happened, Job, JobEvent, JobId, Watch, Watched};
 
 use super::Inner;
 use super::asking::Asking;
@@ -29,6 +29,8 @@ pub(super) struct Live {
     pub(super) id: JobId,
     /// Cancelled when nobody wants it any more, or the server stops.
     pub(super) cancel: CancellationToken,
+    /// What was begun of it before it was accepted.
+    pub(super) ahead: Ahead,
     unwanted: AtomicBool,
     recent: Mutex<Recent>,
     seen: watch::Sender<Seen>,
@@ -51,10 +53,11 @@ struct Recent {
 }
 
 impl Live {
-    pub(super) fn new(id: JobId, cancel: CancellationToken, last: u64) -> Arc<Self> {
+    pub(super) fn new(id: JobId, cancel: CancellationToken, last: u64, ahead: Ahead) -> Arc<Self> {
         Arc::new(Self {
             id,
             cancel,
+            ahead,
             unwanted: AtomicBool::new(false),
             recent: Mutex::default(),
             seen: watch::Sender::new(Seen { last, gone: false }),
@@ -85,8 +88,10 @@ impl Live {
         self.seen.send_modify(|seen| seen.last = seen.last.max(last));
     }
 
-    /// Says that nothing more comes from here.
+    /// Says that nothing more comes from here. What was begun of it and not gone on with is given
+    /// up, whoever watches still.
     pub(super) fn leave(&self) {
+        self.ahead.give_up();
         self.seen.send_modify(|seen| seen.gone = true);
     }
 

@@ -27,7 +27,7 @@ use tokio::sync::{OnceCell, watch};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_contract::{JobId, JobState};
+use toolgate_contract::{Ahead, JobId, JobState};
 
 pub(crate) use face::{AskLater, Wanted};
 pub(crate) use resources::resources;
@@ -201,8 +201,8 @@ impl Inner {
     }
 
     /// Makes the job `id` this server's.
-    fn enlist(&self, id: JobId, last_event: u64) -> Arc<Live> {
-        let live = Live::new(id, self.stopping.child_token(), last_event);
+    fn enlist(&self, id: JobId, last_event: u64, ahead: Ahead) -> Arc<Live> {
+        let live = Live::new(id, self.stopping.child_token(), last_event, ahead);
         self.alive().insert(id, live.clone());
         live
     }

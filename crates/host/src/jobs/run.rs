@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{
-    Asker, Beside, Call, CallError, Caller, Ending, EventSink, Happened, JobId, JobState, Level,
-    Output, ToolId,
+    Ahead, Asker, Beside, Call, CallError, Caller, Ending, EventSink, Happened, JobId, JobState,
+    Level, Output, ToolId,
 };
 
 use super::Inner;
@@ -135,6 +135,7 @@ impl Inner {
             asker: Asker::again(can, given).asking_by(asks),
             beside: Beside::default(),
             within: None,
+            ahead: live.ahead.clone(),
         };
         let work = async {
             let outcome = pipeline::run(&self.gate, &mut call, slot).await;
@@ -231,7 +232,7 @@ impl Inner {
     }
 
     async fn take_over(self: &Arc<Self>, store: &Arc<dyn Store>, orphan: &Orphan) {
-        let live = self.enlist(orphan.id, orphan.last_event);
+        let live = self.enlist(orphan.id, orphan.last_event, Ahead::room());
         let worn_out = orphan.attempts >= ATTEMPTS_MAX;
         if orphan.state == JobState::Running && (worn_out || !self.may_run_again(&orphan.tool)) {
             let end = End {
@@ -270,6 +271,7 @@ impl Inner {
             asker: Asker::nobody(),
             beside: Beside::default(),
             within: None,
+            ahead: Ahead::default(),
         };
         pipeline::refuse(&self.gate, &call, why).await;
     }

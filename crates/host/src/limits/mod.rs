@@ -7,14 +7,14 @@ mod refusals;
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use governor::clock::MonotonicClock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::{CallError, Caller, Effects, Spent, ToolId, ToolSpec};
+use toolgate_contract::{Among, CallError, Caller, Effects, Spent, ToolId, ToolSpec};
 
 use crate::gauges::PoolGauge;
 use crate::policy::BadRule;
@@ -27,11 +27,15 @@ pub use bytes::Quantity;
 pub use rates::Rate;
 
 /// Bounds on calls at once. Programs have a bound of their own, so a slow one never keeps a read
-/// waiting; so has each tool that asks for one.
+/// waiting; so has each tool that asks for one, and so have all calls that count apart from others.
 pub struct Limits {
     calls: Pool,
     programs: Pool,
     each: HashMap<ToolId, Pool>,
+    /// Calls that count apart, by what they have in common: who offers them comes and goes.
+    apart: Mutex<HashMap<Arc<str>, Arc<Apart>>>,
+    /// How many of them each caller may have going on.
+    apart_each: Option<usize>,
     rates: Option<Rates>,
     calls_each: Option<Each>,
     programs_each: Option<Each>,
@@ -75,6 +79,8 @@ impl Limits {
             calls: pool("calls", calls),
             programs: pool("programs", programs),
             each: HashMap::new(),
+            apart: Mutex::default(),
+            apart_each: None,
             rates: None,
             calls_each: None,
             programs_each: None,
@@ -91,7 +97,8 @@ impl Limits {
         let each =
             |what, size| Some(Each::new(move || Pool::new(what, size, waiting_max, wait_max)));
         let calls_each = each("calls of one caller", calls);
-        Self { calls_each, programs_each: each("programs of one caller", programs), ..self }
+        let programs_each = each("programs of one caller", programs);
+        Self { calls_each, programs_each, apart_each: Some(calls), ..self }
     }
 
     /// The same, with each caller writing only so much.
@@ -178,6 +185,16 @@ impl Limits {
         cancel: &CancellationToken,
     ) -> Result<Slot, CallError> {
         self.take(caller, spec)?;
+        self.admit_taken(caller, spec, cancel).await
+    }
+
+    /// The same for a call that is counted already.
+    pub(crate) async fn admit_taken(
+        &self,
+        caller: &Caller,
+        spec: &ToolSpec,
+        cancel: &CancellationToken,
+    ) -> Result<Slot, CallError> {
         self.slot(caller, spec, cancel, Patience::Bounded).await
     }
 
@@ -205,9 +222,15 @@ impl Limits {
         cancel: &CancellationToken,
         patience: Patience,
     ) -> Result<Slot, CallError> {
-        let runs = spec.effects == Effects::Runs;
+        let apart = spec.among.as_ref().map(|among| self.apart(among));
+        let (pool, each) = match (&apart, spec.effects) {
+            (Some(apart), _) => (&apart.pool, &apart.each),
+            (None, Effects::Runs) => (&self.programs, &self.programs_each),
+            (None, Effects::Reads | Effects::Adds | Effects::Changes) => {
+                (&self.calls, &self.calls_each)
+            }
+        };
         // Its own first: whoever waits for that takes no place that another could use.
-        let each = if runs { &self.programs_each } else { &self.calls_each };
         let of_its_caller = match each {
             Some(each) => Some(each.admit(caller, cancel, patience).await?),
             None => None,
@@ -216,8 +239,34 @@ impl Limits {
             Some(pool) => Some(pool.admit(cancel, patience).await?),
             None => None,
         };
-        let pool = if runs { &self.programs } else { &self.calls };
         Ok(Slot { among_all: pool.admit(cancel, patience).await?, of_its_tool, of_its_caller })
+    }
+}
+
+/// Calls that count apart from others.
+struct Apart {
+    pool: Pool,
+    each: Option<Each>,
+}
+
+impl Limits {
+    /// What calls that count `among` others are counted by. Where there may be another number of
+    /// them than before, those that run already count no more.
+    fn apart(&self, among: &Among) -> Arc<Apart> {
+        let mut all = self.apart.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(apart) = all.get(&among.name).filter(|it| it.pool.size == among.at_once) {
+            return apart.clone();
+        }
+        let (waiting_max, wait_max) = (self.calls.waiting_max, self.calls.wait_max);
+        let what = format!("calls of `{}`", among.name);
+        let whose = format!("calls of `{}` by one caller", among.name);
+        let each = self
+            .apart_each
+            .map(|size| Each::new(move || Pool::new(&whose, size, waiting_max, wait_max)));
+        let pool = Pool::new(&what, among.at_once, waiting_max, wait_max);
+        let apart = Arc::new(Apart { pool, each });
+        all.insert(among.name.clone(), apart.clone());
+        apart
     }
 }
 
@@ -360,6 +409,26 @@ mod tests {
         limits.admit(&bob, &program, &cancel).await.expect("he has a share of his own");
         drop(job);
         limits.admit(&ada, &program, &cancel).await.expect("there is room again");
+    }
+
+    #[tokio::test]
+    async fn calls_that_count_apart_keep_no_others_waiting_and_to_their_own_number() {
+        let among = |name: &str, at_once| {
+            let among = Some(Among { name: name.into(), at_once });
+            ToolSpec { among, ..spec(Effects::Changes) }
+        };
+        let limits = Limits::new(1, 1, 0, Duration::ZERO).with_each(1, 1);
+        let (slow, other) = (among("slow", 1), among("other", 2));
+        let slot = limits.admit(&me(), &slow, &wanted()).await.expect("it fits");
+        let refused = limits.admit(&me(), &slow, &wanted()).await;
+        assert!(
+            matches!(refused, Err(CallError::Limited { message, .. }) if message.contains("`slow`"))
+        );
+        let _other = limits.admit(&me(), &other, &wanted()).await.expect("it counts apart");
+        let _own = limits.admit(&me(), &spec(Effects::Reads), &wanted()).await.expect("so does it");
+        // As many as are said now, whatever was said before.
+        let _more = limits.admit(&me(), &among("slow", 2), &wanted()).await.expect("there is room");
+        drop(slot);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use toolgate_contract::{
-    AnyPrompt, Arguments, BoxFuture, Change, Completing, CompletingOf, Completion, Contents,
+    AnyPrompt, Arguments, BoxFuture, Change, Claim, Completing, CompletingOf, Completion, Contents,
     Prompt, PromptSpec, PromptText, Prompts, ResourceMark, ResourceSpec, ResourceTemplate,
     Resources, Skill, Skills, ToolId, ToolSpec, erase_prompt,
 };
@@ -289,6 +289,10 @@ impl Prompts for Broken {
         })
     }
 
+    fn may_have(&self, name: &str) -> bool {
+        name == "broken" || self.0 != Mood::Hangs
+    }
+
     fn trouble(&self, name: &str) -> Option<String> {
         (name == "broken").then(|| "`broken.md:2` cannot be used: why".to_owned())
     }
@@ -312,6 +316,77 @@ impl Skills for Spoilt {
 
     fn trouble(&self, uri: &str) -> Option<String> {
         (uri == "skill://a/SKILL.md").then(|| "`a/SKILL.md` cannot be used: why".to_owned())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_is_made_without_waiting_for_a_source_that_hangs_and_has_it_not() {
+    let mut plan = Plan::new();
+    let greets: Vec<Arc<dyn AnyPrompt>> = vec![erase_prompt(Greets)];
+    plan.library.prompts =
+        vec![Arc::new(Broken(Mood::Hangs)), Arc::new(greets), Arc::new(Broken(Mood::Hangs))];
+    let house = plan.build();
+    let arguments = Arguments::from([("whom".to_owned(), "Ada".to_owned())]);
+    let request = Request::GetPrompt { name: "greets".to_owned(), arguments };
+    let made = tokio::time::timeout(Duration::from_secs(1), house.ask(request)).await;
+    assert!(matches!(made, Ok(Ok(Answer::Prompt(_)))));
+}
+
+#[tokio::test]
+async fn of_several_sources_the_surest_is_read_from_and_of_those_the_first() {
+    let guessing = |name, claim| -> Arc<dyn Resources> {
+        let id = ToolId::new(&format!("{name}.read")).expect("an id");
+        let guard = ToolSpec::new(id, name, name, Effects::Reads);
+        Arc::new(Guesses { guard, claim })
+    };
+    for (claims, expected) in [
+        ([Claim::Scheme, Claim::Template, Claim::Listed], "c.read"),
+        ([Claim::Scheme, Claim::Template, Claim::Template], "b.read"),
+        ([Claim::Scheme, Claim::Scheme, Claim::Scheme], "a.read"),
+    ] {
+        let [a, b, c] = claims;
+        let shelves = vec![guessing("a", a), guessing("b", b), guessing("c", c)];
+        let house = house(shelves, 10, &[]);
+        let read = house.ask(Request::ReadResource { uri: "x://1".to_owned() }).await;
+        assert!(read.is_ok());
+        assert_eq!(house.records(), [format!("{expected} ok")]);
+    }
+}
+
+/// A source that has every URI, as surely as it says.
+struct Guesses {
+    guard: ToolSpec,
+    claim: Claim,
+}
+
+impl Resources for Guesses {
+    fn guard(&self) -> &ToolSpec {
+        &self.guard
+    }
+
+    fn owns(&self, _uri: &str) -> bool {
+        true
+    }
+
+    fn claims(&self, _uri: &str) -> Option<Claim> {
+        Some(self.claim)
+    }
+
+    fn list<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        _after: Option<&'a str>,
+        _at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn read<'a>(
+        &'a self,
+        _ctx: &'a Ctx,
+        uri: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
+        Box::pin(async move { Ok(vec![Contents::text(uri, "text/plain", "it")]) })
     }
 }
 

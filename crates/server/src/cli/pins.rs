@@ -56,6 +56,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for (name, why) in &compared.silent {
         complain(&format!("{name} does not say what it has: {why}"));
     }
+    for (name, tool) in &compared.twice {
+        complain(&format!("{name} lists {tool:?} twice: neither is served, nor agreed to"));
+    }
     if !accepts {
         for name in compared.unpinned() {
             complain(&format!("{name} has no pins yet; `toolgate pins accept {name}` makes them"));

@@ -63,6 +63,7 @@ impl Command {
             idempotent: declared.idempotent,
             deadline: Some(timeout + BEYOND),
             at_once: declared.at_once,
+            among: None,
             priority: declared.priority,
             input_schema: declared.schema().into(),
             output_schema: Some(Schema::of::<Ran>()),

@@ -54,6 +54,16 @@ pub enum Change {
 }
 
 impl Change {
+    /// What became of a tool that was as `before`, if it was there, and is as `now`; nothing if it
+    /// is the same.
+    pub(crate) fn of(before: Option<&Definition>, now: &Definition) -> Option<Self> {
+        match before {
+            None => Some(Self::Added(Box::new(now.clone()))),
+            Some(before) if before.hash() == now.hash() => None,
+            Some(before) => Some(Self::Changed(Box::new([before.clone(), now.clone()]))),
+        }
+    }
+
     /// What differs, the worst first.
     pub fn differences(&self) -> Vec<Difference> {
         let one = |class, what: &str| Difference { class, at: "tool".into(), what: what.into() };
@@ -83,13 +93,11 @@ pub fn changes<'d>(
     let gone = before.keys().map(|name| (name.clone(), Change::Removed));
     let mut all: BTreeMap<_, _> = gone.collect();
     for now in now {
-        match before.get(&now.name) {
-            None => _ = all.insert(now.name.clone(), Change::Added(Box::new(now.clone()))),
-            Some(before) if before.hash() == now.hash() => _ = all.remove(&now.name),
-            Some(before) => {
-                let both = Box::new([before.clone(), now.clone()]);
-                all.insert(now.name.clone(), Change::Changed(both));
-            }
+        match Change::of(before.get(&now.name), now) {
+            Some(change) => _ = all.insert(now.name.clone(), change),
+            // Of one that is there twice it is told what differs, whichever comes first.
+            None if all.get(&now.name) == Some(&Change::Removed) => _ = all.remove(&now.name),
+            None => {}
         }
     }
     all

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Change, Definition, Lock, changes};
+use super::{Change, Definition, Lock};
 
 /// What follows where an upstream's tool is not as it was agreed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -69,10 +69,7 @@ impl Pinned {
             }
         };
         let Some(pinned) = lock else { return tools.iter().map(as_it_is).collect() };
-        let now: Vec<_> = tools.iter().filter_map(|entry| Definition::of(entry)).collect();
-        let changes = changes(pinned, &now);
-        let judged = tools.iter().map(|entry| self.judged(name, entry, pinned, &changes));
-        judged.flatten().collect()
+        tools.iter().filter_map(|entry| self.judged(name, entry, pinned)).collect()
     }
 
     fn judged(
@@ -80,11 +77,12 @@ impl Pinned {
         upstream: &str,
         entry: &Value,
         pinned: &BTreeMap<String, Definition>,
-        changes: &BTreeMap<String, Change>,
     ) -> Option<Judged> {
         let as_it_is = Judged { entry: entry.clone(), withheld: None };
-        let name = entry["name"].as_str().unwrap_or_default();
-        let Some(change) = changes.get(name) else { return Some(as_it_is) };
+        let now = Definition::of(entry)?;
+        let name = &now.name;
+        // By itself, whatever else has its name.
+        let Some(change) = Change::of(pinned.get(name), &now) else { return Some(as_it_is) };
         let class = change.class().word();
         let what = match change {
             Change::Added(_) => "is new".to_owned(),

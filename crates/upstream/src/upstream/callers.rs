@@ -52,7 +52,8 @@ impl Upstream {
         let (_, theirs) = known.unwrap_or_else(|| {
             let idle_ms = if self.settings.idle_ms == 0 { IDLE_MS } else { self.settings.idle_ms };
             let settings = Settings { idle_ms, ..self.settings.clone() };
-            let handed = (self.world.clone(), Arc::new(Nothing) as _, self.results.clone());
+            let (results, claims) = (self.results.clone(), self.claims.clone());
+            let handed = (self.world.clone(), Arc::new(Nothing) as _, results, claims);
             let of = (Some(self), Some(bearer));
             (key, Self::new(&self.name, settings, handed, Changes::default(), of))
         });
@@ -76,6 +77,14 @@ impl Keeps for Nothing {
 
     fn pinned(&self) -> Pinned {
         Pinned { lock: Ok(None), on_change: OnChange::default() }
+    }
+
+    fn is_own(&self, _: &str) -> bool {
+        false
+    }
+
+    fn is_own_uri(&self, _: &str) -> bool {
+        false
     }
 
     fn offer(&self, _: &str, _: Vec<Arc<dyn AnyTool>>) {}

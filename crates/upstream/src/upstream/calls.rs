@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 use toolgate_contract::{Askable, BoxFuture, Ctx, ToolError};
 use toolgate_dialects::mcp::upstream::{Beside, Era, TASKS, Tasks};
 
 use super::Upstream;
-use crate::carried::{self, Begun, Driven, Going};
+use crate::carried::{self, Begun, Driven, Rounded, Whence};
 use crate::hearing::Hearing;
 use crate::link::{Asks, Link};
 use crate::message::RpcError;
@@ -36,7 +37,10 @@ impl Upstream {
                     carried::in_one(&self.lasting.parking, ctx, self.in_session(ctx, asked, link))
                         .await
                 }
-                Era::Stateless => self.stateless(ctx, asked, link).await,
+                Era::Stateless => {
+                    let (rounds, params) = Rounds::of(self.this(), ctx, asked, link, None);
+                    rounds.ended(ctx, Whence::Start(params)).await
+                }
             }
         };
         tokio::select! {
@@ -46,7 +50,7 @@ impl Upstream {
         }
     }
 
-    /// The same for as long as `within`: what is left of it then goes on.
+    /// The same for as long as `within`: what is left of it then goes on, in a place of its own.
     pub(crate) async fn begin_in_time(
         &self,
         ctx: &Ctx,
@@ -61,9 +65,20 @@ impl Upstream {
             match link.revision.era {
                 Era::Session => {
                     let begin = self.in_session(ctx, asked, link);
+                    let places = self.places.clone();
+                    let begin = |hearing| -> BoxFuture<'static, _> {
+                        Box::pin(async move {
+                            let _place = places.acquire_owned().await;
+                            begin(hearing).await
+                        })
+                    };
                     carried::in_time(&self.lasting.parking, ctx, begin, within).await
                 }
-                Era::Stateless => self.stateless(ctx, asked, link).await.map(Driven::Done),
+                Era::Stateless => {
+                    let places = Some(self.places.clone());
+                    let (rounds, params) = Rounds::of(self.this(), ctx, asked, link, places);
+                    rounds.carried(ctx, Whence::Start(params), Some(within)).await
+                }
             }
         };
         tokio::select! {
@@ -73,11 +88,22 @@ impl Upstream {
         }
     }
 
-    /// What is left of a call that goes on.
-    pub(crate) async fn go_on(&self, ctx: &Ctx, going: Going) -> Result<Begun, ToolError> {
+    /// What a call comes to that was begun before.
+    pub(crate) async fn go_on(&self, ctx: &Ctx, driven: Driven) -> Result<Begun, ToolError> {
+        let work = async {
+            match driven {
+                Driven::Done(begun) => Ok(begun),
+                Driven::Going(going) => carried::go_on(&self.lasting.parking, ctx, going).await,
+                Driven::Sent(sent) => {
+                    let (rounds, sent) = *sent;
+                    rounds.hearing.tells(ctx.events.clone());
+                    rounds.ended(ctx, Whence::Sent(sent)).await
+                }
+            }
+        };
         tokio::select! {
             biased;
-            done = carried::go_on(&self.lasting.parking, ctx, going) => done,
+            done = work => done,
             () = ctx.cancel.cancelled() => Err(ToolError::canceled()),
         }
     }
@@ -90,6 +116,7 @@ impl Upstream {
     ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
         let Asked { method, mut params, name, as_task, .. } = asked;
         let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
+        let caller = ctx.caller.clone();
         let lines = ctx.events.lines();
         let can = ctx.asker.can();
         let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
@@ -99,7 +126,7 @@ impl Upstream {
         move |hearing: Arc<Hearing>| -> BoxFuture<'static, _> {
             Box::pin(async move {
                 let mut lane = match apart {
-                    true => Some(this.lanes.take(&this, can).await?),
+                    true => Some(this.lanes.take(&this, &caller, can).await?),
                     false => None,
                 };
                 let link = lane.as_ref().map_or(link, |lane| lane.link.clone());
@@ -127,51 +154,96 @@ impl Upstream {
                 let first = asked.map_err(|trouble| this.failed(method, trouble))?;
                 match hearing.lacks() {
                     Some(kind) if first["isError"] == true => Err(ToolError::cannot_ask(kind)),
-                    _ => Ok(Begun { first, link, lane }),
+                    _ => Ok(Begun::of(first, link, lane)),
                 }
             })
         }
     }
+}
 
-    async fn stateless(
-        &self,
+/// A call in the stateless era, which ends with its questions and is made again with the answers.
+pub(crate) struct Rounds {
+    upstream: Arc<Upstream>,
+    link: Arc<Link>,
+    hearing: Arc<Hearing>,
+    method: &'static str,
+    name: String,
+    as_task: bool,
+    mirrored: Vec<(String, String)>,
+    /// Where each of its requests has a place of its own.
+    places: Option<Arc<Semaphore>>,
+}
+
+impl Rounds {
+    /// The call that is `asked` over `link`, with what it is asked with.
+    fn of(
+        upstream: Arc<Upstream>,
         ctx: &Ctx,
         asked: Asked,
         link: Arc<Link>,
-    ) -> Result<Begun, ToolError> {
+        places: Option<Arc<Semaphore>>,
+    ) -> (Self, Map<String, Value>) {
         let Asked { method, params, name, as_task, mirrored } = asked;
         let hearing = Hearing::now(ctx);
-        let tells = ctx.events.is_watched();
-        let send = |params| {
-            let (link, hearing, mirrored) = (link.clone(), hearing.clone(), mirrored.clone());
-            let name = name.clone();
-            async move {
-                let asks = |params, tasks| {
-                    let beside = Beside {
-                        can: ctx.asker.can(),
-                        tasks,
-                        log: ctx.events.lines(),
-                        trace: ctx.trace.as_ref(),
-                        ..Beside::default()
-                    };
-                    let mirrored = mirrored.clone();
-                    Asks { beside, tells, mirrored, ..Asks::of(method, params) }.about(&name)
-                };
-                let again = Map::clone(&params);
-                let asked = match link.ask(asks(params, as_task), hearing.clone()).await {
-                    // It did nothing yet. To whom a task can be nothing but a call, it is one.
-                    Err(Trouble::Refused(error))
-                        if !as_task && !ctx.asker.calls_again() && needs_tasks(&error) =>
-                    {
-                        link.ask(asks(again, true), hearing).await
-                    }
-                    asked => asked,
-                };
-                asked.map_err(|trouble| self.failed(method, trouble))
-            }
-        };
-        let first = carried::in_rounds(ctx, &params, send).await?;
-        Ok(Begun { first, link, lane: None })
+        (Self { upstream, link, hearing, method, name, as_task, mirrored, places }, params)
+    }
+
+    /// Carries it to its result, or until it has become a task.
+    async fn ended(self, ctx: &Ctx, from: Whence) -> Result<Begun, ToolError> {
+        match self.carried(ctx, from, None).await? {
+            Driven::Done(begun) => Ok(begun),
+            Driven::Going(_) | Driven::Sent(_) => unreachable!("it has all the time it takes"),
+        }
+    }
+
+    /// The same, until an answer takes longer than `within`.
+    async fn carried(
+        self,
+        ctx: &Ctx,
+        from: Whence,
+        within: Option<Duration>,
+    ) -> Result<Driven, ToolError> {
+        let send = |params| self.send(ctx, params);
+        match carried::in_rounds(ctx, from, within, send).await? {
+            Rounded::Done(first) => Ok(Driven::Done(Begun::of(first, self.link, None))),
+            Rounded::Sent(sent) => Ok(Driven::Sent(Box::new((self, sent)))),
+        }
+    }
+
+    /// Makes one request of it.
+    fn send(
+        &self,
+        ctx: &Ctx,
+        params: Map<String, Value>,
+    ) -> impl Future<Output = Result<Value, ToolError>> + Send + 'static + use<> {
+        let (upstream, link, hearing) =
+            (self.upstream.clone(), self.link.clone(), self.hearing.clone());
+        let (method, name, as_task) = (self.method, self.name.clone(), self.as_task);
+        let (mirrored, places, trace) =
+            (self.mirrored.clone(), self.places.clone(), ctx.trace.clone());
+        let (can, log, tells) = (ctx.asker.can(), ctx.events.lines(), ctx.events.is_watched());
+        let calls_again = ctx.asker.calls_again();
+        async move {
+            let _place = match places {
+                Some(places) => places.acquire_owned().await.ok(),
+                None => None,
+            };
+            let asks = |params, tasks| {
+                let trace = trace.as_ref();
+                let beside = Beside { can, tasks, log, trace, ..Beside::default() };
+                let mirrored = mirrored.clone();
+                Asks { beside, tells, mirrored, ..Asks::of(method, params) }.about(&name)
+            };
+            let again = Map::clone(&params);
+            let asked = match link.ask(asks(params, as_task), hearing.clone()).await {
+                // It did nothing yet. To whom a task can be nothing but a call, it is one.
+                Err(Trouble::Refused(error)) if !as_task && !calls_again && needs_tasks(&error) => {
+                    link.ask(asks(again, true), hearing).await
+                }
+                asked => asked,
+            };
+            asked.map_err(|trouble| upstream.failed(method, trouble))
+        }
     }
 }
 

@@ -11,28 +11,39 @@ use toolgate_dialects::mcp::upstream::Era;
 use super::Upstream;
 use super::failed::told;
 use crate::listing::Listing;
+use crate::names;
+use crate::pins::Judged;
 use crate::tool::RemoteTool;
 use crate::wire::Trouble;
 
 /// How long changes of lists are gathered.
 const GATHER: Duration = Duration::from_millis(200);
-/// After how long it is asked again what it has, of which that was never known.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// After how long it is asked again what it has, of which that was never known, and how often that
+/// doubles.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_AGAIN_DOUBLES: u32 = 8;
 
 impl Upstream {
-    /// It does not say what it has: who waits for that waits no more, and where it was never known
-    /// it is asked again later.
+    /// It does not say what it has: nobody waits for that any more, and where it was never known it
+    /// is asked again and again, ever more seldom, until it does.
     pub(super) fn is_not_listed(&self) {
         self.listed.send_replace(true);
-        if self.has_listed.load(Ordering::Acquire) {
+        let is_known = || self.has_listed.load(Ordering::Acquire);
+        if self.caller.is_some() || is_known() || self.asking.swap(true, Ordering::AcqRel) {
             return;
         }
         let this = self.this.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(ASK_AGAIN).await;
-            let Some(this) = this.upgrade() else { return };
-            if !this.has_listed.load(Ordering::Acquire) {
-                this.listed.send_replace(false);
+            for times in 0_u32.. {
+                let wait = ASK_AGAIN * 2_u32.pow(times.min(ASK_AGAIN_DOUBLES));
+                tokio::time::sleep(wait).await;
+                let Some(this) = this.upgrade() else { return };
+                if this.has_listed.load(Ordering::Acquire) || this.closed.load(Ordering::Acquire) {
+                    break;
+                }
+                if this.link().await.is_ok() {
+                    this.look_again();
+                }
             }
         });
     }
@@ -53,14 +64,22 @@ impl Upstream {
                 }
             }
         });
-        let _ = listed.wait_for(|listed| *listed).await;
+        let within = Duration::from_millis(self.settings.start_ms);
+        if tokio::time::timeout(within, listed.wait_for(|listed| *listed)).await.is_err() {
+            tracing::warn!(
+                "the upstream `{}` does not list within {} ms; lists are without it until it does",
+                self.name,
+                within.as_millis()
+            );
+            self.is_not_listed();
+        }
     }
 
     /// What it has now.
     pub(crate) async fn ask_all(&self) -> Result<Listing, String> {
         let link = self.link().await.map_err(|why| why.message)?;
         let within = Duration::from_millis(self.settings.start_ms);
-        let listing = tokio::time::timeout(within, Listing::of(&link)).await;
+        let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
         let listing = listing.map_err(|_| "it does not answer".to_owned())?;
         listing.map_err(|trouble| told(&trouble))
     }
@@ -85,7 +104,7 @@ impl Upstream {
                 let Some(link) = this.live() else { break };
                 let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
                 let within = Duration::from_millis(this.settings.start_ms);
-                let listing = tokio::time::timeout(within, Listing::of(&link)).await;
+                let listing = tokio::time::timeout(within, Listing::of(&this.name, &link)).await;
                 let late = || Trouble::Lost("it does not answer".to_owned());
                 match listing.unwrap_or_else(|_| Err(late())) {
                     Ok(listing) => this.has(listing, said),
@@ -120,6 +139,10 @@ impl Upstream {
         );
         if *before != listing {
             self.keeps.keep(&self.kept_as, &listing);
+            if resources {
+                self.claims.has(&self.name, &listing);
+                self.tell_of_refused(&listing);
+            }
             *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
         }
         if tools || !self.offered() {
@@ -156,17 +179,78 @@ impl Upstream {
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
         let served = listing.tools.iter().filter(serves);
-        let judged = self.keeps.pinned().judge(&self.name, served).into_iter();
-        let tools: Vec<_> = judged
+        let judged = self.keeps.pinned().judge(&self.name, served);
+        let tools: Vec<_> = self
+            .told_apart(judged)
             .filter_map(|judged| {
                 let same = known.iter().find(|tool| tool.is(&judged, listing.manner()));
                 same.cloned().or_else(|| RemoteTool::new(self, judged).map(Arc::new))
             })
             .collect();
+        let is_same = |(a, b): (&Arc<RemoteTool>, &Arc<RemoteTool>)| Arc::ptr_eq(a, b);
+        if !tools.is_empty() && tools.len() == known.len() && tools.iter().zip(&*known).all(is_same)
+        {
+            return;
+        }
         known.clone_from(&tools);
         drop(known);
         let tools = tools.into_iter().map(|tool| tool as Arc<dyn AnyTool>).collect();
         self.keeps.offer(&self.name, tools);
+    }
+
+    /// Those that are called by their names: of several that would be spelled alike nobody says
+    /// which is meant, so it is none.
+    fn told_apart(&self, judged: Vec<Judged>) -> impl Iterator<Item = Judged> {
+        let name = |judged: &Judged| judged.entry["name"].as_str().unwrap_or_default().to_owned();
+        let names: Vec<_> = judged.iter().map(name).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let alone = names::alone(self.prefix(), &names);
+        for (name, _) in names.iter().zip(&alone).filter(|(_, alone)| !**alone) {
+            tracing::warn!(
+                "the tool `{}` is not served: the upstream `{}` lists others that are spelled like \
+                 its `{name}`, or the same twice; have it rename them, or leave them out by \
+                 `without`",
+                names::tool(self.prefix(), name),
+                self.name
+            );
+        }
+        let served = names.iter().zip(alone).map(|(name, alone)| alone && !self.is_ours(name));
+        let served: Vec<_> = served.collect();
+        judged.into_iter().zip(served).filter_map(|(judged, served)| served.then_some(judged))
+    }
+
+    /// Whether the tool that it calls `name` would be taken for one of a toolset of the server's
+    /// own, which it is told.
+    fn is_ours(&self, name: &str) -> bool {
+        let id = names::tool(self.prefix(), name);
+        let has_toolset = self.prefix().is_empty() && id.as_str().contains('.');
+        let is_ours = has_toolset && self.keeps.is_own(id.toolset());
+        if is_ours {
+            tracing::warn!(
+                "the tool `{id}` of the upstream `{}` is not served: it would be taken for one of \
+                 this server's own; say a `prefix`, or leave it out by `without`",
+                self.name
+            );
+        }
+        is_ours
+    }
+
+    /// Tells which resources of `listing` are refused, for their URIs are the server's own.
+    fn tell_of_refused(&self, listing: &Listing) {
+        let of = |all: &[Value], key| {
+            let uris = all.iter().filter_map(|entry| Some(entry.get(key)?.as_str()?.to_owned()));
+            uris.filter(|uri| self.keeps.is_own_uri(uri)).collect::<Vec<_>>()
+        };
+        let uris = of(&listing.resources, "uri").into_iter();
+        let mut refused = uris.chain(of(&listing.templates, "uriTemplate"));
+        if let Some(first) = refused.next() {
+            tracing::warn!(
+                "{} resources of the upstream `{}` are not served, {first:?} the first: such URIs \
+                 are this server's own",
+                refused.count() + 1,
+                self.name
+            );
+        }
     }
 
     fn serves(&self, name: &str) -> bool {

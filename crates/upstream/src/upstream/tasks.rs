@@ -20,18 +20,18 @@ const POLL: Duration = Duration::from_millis(500);
 impl Upstream {
     /// What a call that has begun comes to.
     pub(crate) async fn ended(&self, ctx: &Ctx, begun: Begun) -> Result<Value, ToolError> {
-        let Begun { first, link, lane } = begun;
+        let Begun { first, link, lane, task } = begun;
         let work = async {
             if let Some(id) = first.pointer("/task/taskId").and_then(Value::as_str) {
                 let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
                 let hearing = Hearing::now(ctx);
-                let mut ends = EndsTask { link: link.clone(), id: Some(id.to_owned()) };
+                let ends = task;
                 let asked = link.ask(Asks::of("tasks/result", params).about(id), hearing).await;
-                ends.id = None;
+                ends.into_iter().for_each(EndsTask::over);
                 return asked.map_err(|trouble| self.failed("tools/call", trouble));
             }
             match first.get("resultType").and_then(Value::as_str) {
-                Some("task") => self.followed(ctx, &link, &first).await,
+                Some("task") => self.followed(ctx, &link, &first, task).await,
                 _ => Ok(first),
             }
         };
@@ -52,13 +52,14 @@ impl Upstream {
         ctx: &Ctx,
         link: &Arc<Link>,
         created: &Value,
+        ends: Option<EndsTask>,
     ) -> Result<Value, ToolError> {
         let odd = |what: &str| ToolError::new(Fault::Failed, format!("its task has no {what}"));
         let id = created["taskId"].as_str().or(created["task"]["taskId"].as_str());
         let id = id.ok_or_else(|| odd("id"))?.to_owned();
         let params = || Map::from_iter([("taskId".to_owned(), json!(id))]);
         let beside = || Beside { can: ctx.asker.can(), tasks: true, ..Beside::default() };
-        let mut ended = EndsTask { link: link.clone(), id: Some(id.clone()) };
+        let ended = ends.unwrap_or_else(|| EndsTask::of(link, id.clone()));
         let mut task = created.clone();
         let mut said = None;
         loop {
@@ -70,17 +71,17 @@ impl Upstream {
             }
             match task["status"].as_str().unwrap_or_default() {
                 "completed" => {
-                    ended.id = None;
+                    ended.over();
                     return Ok(task.get("result").cloned().unwrap_or_default());
                 }
                 "failed" => {
-                    ended.id = None;
+                    ended.over();
                     let error = serde_json::from_value(task["error"].clone());
                     let error = error.unwrap_or_else(|_| RpcError::new(-32603, "the task failed"));
                     return Err(self.failed("tools/call", Trouble::Refused(error)));
                 }
                 "cancelled" => {
-                    ended.id = None;
+                    ended.over();
                     return Err(ToolError::new(Fault::Failed, "the upstream cancelled it"));
                 }
                 "input_required" => {
@@ -106,9 +107,21 @@ impl Upstream {
 }
 
 /// A task of an upstream's that nobody waits for is cancelled.
-struct EndsTask {
+pub(crate) struct EndsTask {
     link: Arc<Link>,
     id: Option<String>,
+}
+
+impl EndsTask {
+    /// Of the task `id`.
+    pub(crate) fn of(link: &Arc<Link>, id: String) -> Self {
+        Self { link: link.clone(), id: Some(id) }
+    }
+
+    /// It has ended by itself.
+    fn over(mut self) {
+        self.id = None;
+    }
 }
 
 impl Drop for EndsTask {

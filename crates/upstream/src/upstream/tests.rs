@@ -1,7 +1,7 @@
 //! Upstreams that are listened to, idle, or slow of understanding.
 
 use serde_json::json;
-use toolgate_contract::Askable;
+use toolgate_contract::{Askable, Caller};
 
 use super::callers::Nothing;
 use super::*;
@@ -11,7 +11,7 @@ use crate::wires::scripted::{Answer, Request, Scripted, result, until};
 fn upstream(server: &Arc<Scripted>, more: impl Fn(&mut Settings)) -> Arc<Upstream> {
     let mut settings = Settings { url: Some("http://a.example/mcp".into()), ..Settings::default() };
     more(&mut settings);
-    let handed = (server.world(), Arc::new(Nothing) as _, Results::default());
+    let handed = (server.world(), Arc::new(Nothing) as _, Results::default(), Claims::default());
     Upstream::new("it", settings, handed, Changes::default(), (None, None))
 }
 
@@ -74,7 +74,7 @@ async fn an_upstream_that_is_only_listened_to_is_let_go() {
 async fn a_connection_of_a_calls_own_is_let_go_when_it_has_nothing_to_do() {
     let server = Scripted::new(|_, request| in_session(request));
     let upstream = upstream(&server, |settings| settings.idle_ms = 100);
-    let lane = upstream.lanes.take(&upstream, Askable::default()).await;
+    let lane = upstream.lanes.take(&upstream, &Caller::local(), Askable::default()).await;
     let lane = lane.map_err(|why| why.message).expect("a connection");
     let link = Arc::downgrade(&lane.link);
     let main = || upstream.live();

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    Answer, Beside, Call, Ctx, Effects, EventSink, JobTerms, Text, Tool, ToolError, fold,
+    Ahead, Answer, Beside, Call, Ctx, Effects, EventSink, JobTerms, Text, Tool, ToolError, fold,
 };
 
 use super::{Handle, Told, refusal};
@@ -50,6 +50,7 @@ impl Tool for Start {
             asker: ctx.asker.clone(),
             beside: Beside { trace: ctx.trace.clone(), ..Beside::default() },
             within: None,
+            ahead: Ahead::default(),
         };
         // What a job asks while it runs is told to whoever has words for jobs, not by these tools.
         let (terms, later) = (JobTerms::default(), AskLater::Never);

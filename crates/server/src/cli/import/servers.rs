@@ -1,5 +1,7 @@
 //! Upstreams, from the files in which clients name MCP servers.
 
+mod secrets;
+
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -39,10 +41,6 @@ const CLIENTS: [(&str, &[&str]); 5] = [
 /// Where in such a file servers stand.
 const PLACES: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
 
-/// Words in the names of variables and headers whose values nobody should copy.
-const SECRET: [&str; 8] =
-    ["token", "key", "secret", "password", "passwd", "credential", "auth", "cookie"];
-
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -50,8 +48,8 @@ Examples:
   toolgate import servers cursor --to toolgate.toml
   toolgate import servers ~/other/.mcp.json
 
-Secrets are not copied: where a token stands, `${NAME}` is written, and it is said which variable is
-to be set. After `--to toolgate.toml`, `toolgate trust` vouches for the file.")]
+Secrets are not copied, of variables and headers, of arguments and of addresses: where one stands,
+`${NAME}` is written, and it is said which variable is to be set. After `--to toolgate.toml`, `toolgate trust` vouches for the file.")]
 pub(super) struct Args {
     /// A client (claude, claude-desktop, cursor, vscode, zed) or a file; by default all clients
     from: Vec<String>,
@@ -167,12 +165,15 @@ struct Upstream {
     table: Table,
     /// What is to be done about it, or was not taken over, a sentence each.
     notes: Vec<String>,
+    /// The variables that stand where secrets were, with what they stand for.
+    secrets: BTreeMap<String, String>,
 }
 
 impl Upstream {
     /// What a client says of the server `name`; the error says why that is none.
     fn of(name: &str, server: &Map<String, Value>) -> Result<Self, String> {
-        let mut this = Self { name: sound(name), table: Table::new(), notes: Vec::new() };
+        let (table, notes, secrets) = (Table::new(), Vec::new(), BTreeMap::new());
+        let mut this = Self { name: sound(name), table, notes, secrets };
         // Zed once had a table of its own around the command.
         let nested = server.get("command").and_then(Value::as_object).cloned();
         let server = match nested {
@@ -190,7 +191,10 @@ impl Upstream {
             (Some(command), _) => {
                 let args = server.get("args").and_then(Value::as_array).into_iter().flatten();
                 let words = std::iter::once(command).chain(args.filter_map(Value::as_str));
-                let words: Vec<_> = words.map(|word| this.filled(word)).collect();
+                let words: Vec<_> = words.collect();
+                let before = std::iter::once("").chain(words.iter().copied());
+                let words = words.iter().zip(before);
+                let words: Vec<_> = words.map(|(word, before)| this.word(word, before)).collect();
                 this.put("command", words);
                 if let Some(cwd) = text("cwd") {
                     let cwd = this.filled(cwd);
@@ -200,7 +204,7 @@ impl Upstream {
                 this.put_table("env", env);
             }
             (None, Some(url)) => {
-                let url_filled = this.filled(url);
+                let url_filled = this.word(url, "");
                 this.put("url", url_filled);
                 let path = url.split(['?', '#']).next().unwrap_or_default();
                 let transport = match text("type").or(text("transport")) {
@@ -255,23 +259,55 @@ impl Upstream {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            let small = name.to_lowercase();
-            let is_secret = SECRET.iter().any(|word| small.contains(word));
-            let value = match is_secret && !value.contains("${") && !value.is_empty() {
+            let is_secret = match value.contains("${") {
+                true => secrets::looks_so(&secrets::without_variables(&value)),
+                false => secrets::is_name(name) || !secrets::in_word(&value, "").is_empty(),
+            };
+            let value = match is_secret && !value.is_empty() {
                 true => {
-                    let variable = variable(name, &value);
-                    self.notes.push(format!(
-                        "set the variable `{variable}` where toolgate starts: the value of \
-                         `{name}` was not copied"
-                    ));
+                    let variable = self.instead(variable(name, &value), &value, name);
                     let scheme = ["Bearer ", "Basic "].into_iter().find(|it| value.starts_with(it));
-                    format!("{}${{{variable}}}", scheme.unwrap_or_default())
+                    format!("{}{variable}", scheme.unwrap_or_default())
                 }
                 false => self.filled(&value),
             };
             table.insert(name.clone(), value.into());
         }
         table
+    }
+
+    /// `word`, an argument after `before` or an address, with a variable where a secret stands.
+    fn word(&mut self, word: &str, before: &str) -> String {
+        let (mut clean, mut at) = (String::new(), 0);
+        for secrets::Found { at: part, name } in secrets::in_word(word, before) {
+            let called = if name.is_empty() { "secret" } else { &name };
+            let is_variable = word[..part.start].ends_with('=')
+                && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+            let variable = match is_variable && !name.is_empty() {
+                true => name.clone(),
+                false => sound(&format!("{}_{called}", self.name)).to_uppercase(),
+            };
+            clean += &word[at..part.start];
+            clean += &self.instead(variable, &word[part.clone()], called);
+            at = part.end;
+        }
+        self.filled(&(clean + &word[at..]))
+    }
+
+    /// What is written in place of the secret `value`, which is called `name`: `variable`, or the
+    /// like if that stands for another.
+    fn instead(&mut self, variable: String, value: &str, name: &str) -> String {
+        let others = (2..).map(|turn| format!("{variable}_{turn}"));
+        let mut free = std::iter::once(variable.clone()).chain(others);
+        let of = |variable: &String| self.secrets.get(variable).is_none_or(|known| known == value);
+        let variable = free.find(of).unwrap_or(variable);
+        if self.secrets.insert(variable.clone(), value.to_owned()).is_none() {
+            self.notes.push(format!(
+                "set the variable `{variable}` where toolgate starts: the value of `{name}` was \
+                 not copied"
+            ));
+        }
+        format!("${{{variable}}}")
     }
 
     /// `text` with what clients write for variables as it is written here.
@@ -408,6 +444,44 @@ mod tests {
             json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
             "url = 'https://a/mcp'\nheaders = { X-Key = '${THE_KEY}' }",
             &["set the variable `THE_KEY` where toolgate starts"],
+        );
+    }
+
+    #[test]
+    fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() {
+        check(
+            json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
+                    "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug" } }),
+            "command = ['x', '--api-key', '${GIT_HUB_API_KEY}', '-e', 'B_TOKEN=${B_TOKEN}']\n\
+             env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug' }",
+            &[
+                "set the variable `GIT_HUB_API_KEY` where toolgate starts: the value of `api-key` \
+                 was not copied",
+                "set the variable `B_TOKEN` where toolgate starts: the value of `B_TOKEN` was not \
+                 copied",
+                "set the variable `DATABASE_URL` where toolgate starts: the value of \
+                 `DATABASE_URL` was not copied",
+            ],
+        );
+        check(
+            json!({ "url": "https://a.example/mcp?token=one&key=two" }),
+            "url = 'https://a.example/mcp?token=${GIT_HUB_TOKEN}&key=${GIT_HUB_KEY}'",
+            &[
+                "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
+                 not copied",
+                "set the variable `GIT_HUB_KEY` where toolgate starts: the value of `key` was not \
+                 copied",
+            ],
+        );
+        check(
+            json!({ "command": "x", "args": ["--token", "one", "--token", "two"] }),
+            "command = ['x', '--token', '${GIT_HUB_TOKEN}', '--token', '${GIT_HUB_TOKEN_2}']",
+            &[
+                "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
+                 not copied",
+                "set the variable `GIT_HUB_TOKEN_2` where toolgate starts: the value of `token` \
+                 was not copied",
+            ],
         );
     }
 

@@ -1,0 +1,99 @@
+//! Calls that have begun before a job is made of them.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use toolgate_contract::{BoxFuture, Output, ToolId, ToolSpec};
+
+use super::*;
+use crate::Rate;
+
+/// A tool that begins with looking before, and then works until it is told to stop.
+struct Begins {
+    spec: ToolSpec,
+    /// How many have begun and were not given up.
+    alive: Arc<AtomicUsize>,
+}
+
+/// What was begun.
+struct Begun(Arc<AtomicUsize>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl AnyTool for Begins {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn looks_before(&self) -> bool {
+        true
+    }
+
+    fn before<'a>(&'a self, ctx: &'a Ctx, _: &'a Value) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async {
+            if !ctx.ahead.is_begun() {
+                self.alive.fetch_add(1, Ordering::AcqRel);
+                ctx.ahead.put(Begun(self.alive.clone()));
+            }
+            Ok(())
+        })
+    }
+
+    fn run<'a>(&'a self, ctx: &'a Ctx, _: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+        Box::pin(async {
+            let _begun = ctx.ahead.take::<Begun>();
+            ctx.cancel.cancelled().await;
+            Err(ToolError::canceled())
+        })
+    }
+}
+
+fn begins(plan: &mut Plan) -> Arc<AtomicUsize> {
+    let alive = Arc::<AtomicUsize>::default();
+    let id = ToolId::new("t.begins").expect("an id");
+    let spec = ToolSpec::new(id, "Begins", "", Effects::Reads);
+    plan.tools.push(Arc::new(Begins { spec, alive: alive.clone() }));
+    alive
+}
+
+fn wanted() -> Request {
+    let (tool, input) = ("t.begins".to_owned(), json!({}));
+    Request::StartJob { tool, input, terms: JobTerms::default() }
+}
+
+#[tokio::test]
+async fn what_was_begun_for_a_job_is_given_up_where_the_job_is_refused_or_never_runs() {
+    let mut plan = Plan::new();
+    let alive = begins(&mut plan);
+    let house = plan.build();
+    let mut last = None;
+    // Four run, and sixteen wait.
+    for _ in 0..20 {
+        last = Some(job(house.ask(wanted()).await).id.to_string());
+    }
+    assert_eq!(alive.load(Ordering::Acquire), 20);
+    assert!(matches!(house.ask(wanted()).await, Err(CallError::Limited { .. })));
+    assert_eq!(alive.load(Ordering::Acquire), 20);
+    let last = last.expect("a job");
+    house.ask(Request::CancelJob { id: last.clone() }).await.map(drop).expect("it is cancelled");
+    house.ended(&last).await;
+    assert_eq!(alive.load(Ordering::Acquire), 19);
+}
+
+#[tokio::test]
+async fn what_may_be_called_no_more_is_not_begun() {
+    let mut plan = Plan::new();
+    let alive = begins(&mut plan);
+    let one = NonZeroU32::MIN;
+    let rate =
+        Rate { tools: "t.*".to_owned(), calls: one, per: Duration::from_secs(3600), burst: one };
+    plan.limits = plan.limits.with_rates(&[rate]).expect("a sound rule");
+    let house = plan.build();
+    house.ask(wanted()).await.map(drop).expect("the first is accepted");
+    assert!(matches!(house.ask(wanted()).await, Err(CallError::Limited { .. })));
+    assert_eq!(alive.load(Ordering::Acquire), 1);
+}

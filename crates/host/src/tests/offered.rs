@@ -1,0 +1,71 @@
+//! Tools that come and go while a host serves.
+
+use toolgate_contract::{BoxFuture, Change, Output, ToolId, ToolSpec};
+
+use super::*;
+use crate::CatalogError;
+
+/// A tool that is called so.
+struct Called(ToolSpec);
+
+impl AnyTool for Called {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn run<'a>(&'a self, _: &'a Ctx, _: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
+        Box::pin(async { Err(ToolError::failed("it is only listed")) })
+    }
+}
+
+fn called(id: &str, title: &str) -> Arc<dyn AnyTool> {
+    let id = ToolId::foreign(id).expect("an id");
+    Arc::new(Called(ToolSpec::new(id, title, "", Effects::Reads)))
+}
+
+fn titles(house: &House) -> Vec<String> {
+    let tools = house.host.tools(&Caller::local()).tools;
+    let titles = tools.iter().map(|tool| tool.spec().title.clone());
+    titles.filter(|title| title.starts_with("of ")).collect()
+}
+
+#[tokio::test]
+async fn of_what_is_spelled_alike_the_first_owner_by_name_is_served_whoever_comes_first() {
+    let of = |owner: &str| called("x.y-z", &format!("of {owner}"));
+    for order in [["a", "b"], ["b", "a"]] {
+        let house = Plan::new().build();
+        let mut refused = Vec::new();
+        for owner in order {
+            refused.extend(house.host.offer(owner, vec![of(owner)]));
+        }
+        assert_eq!(titles(&house), ["of a"], "{order:?}");
+        let [refused] = &refused[..] else { panic!("{refused:?}") };
+        assert_eq!(&*refused.owner, "b", "{order:?}");
+        assert!(matches!(refused.why, CatalogError::Alike { .. }), "{refused:?}");
+        // It is there once nobody is before it.
+        assert!(house.host.offer("a", Vec::new()).is_empty());
+        assert_eq!(titles(&house), ["of b"], "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_this_server_has_goes_before_what_others_offer() {
+    let house = Plan::new().build();
+    let own = house.host.tools(&Caller::local()).tools[0].spec().id.clone();
+    let refused = house.host.offer("a", vec![called(own.as_str(), "of a")]);
+    assert_eq!((refused.len(), titles(&house)), (1, Vec::<String>::new()));
+}
+
+#[tokio::test]
+async fn who_offers_the_same_again_tells_nobody() {
+    let library = Library::default();
+    let house = Plan { library, ..Plan::new() }.build();
+    let mut told = house.host.listen();
+    let (tool, other) = (called("x.y", "of a"), called("x.y", "of b"));
+    house.host.offer("a", vec![tool.clone()]);
+    house.host.offer("b", vec![other.clone()]);
+    assert_eq!(told.try_recv(), Ok(Change::Tools));
+    house.host.offer("a", vec![tool]);
+    assert!(house.host.offer("b", vec![other]).is_empty(), "it was told before");
+    assert!(told.try_recv().is_err());
+}

@@ -1,0 +1,74 @@
+//! What several upstreams, or one of them twice, say that they have.
+
+use serde_json::{Value, json};
+
+use super::{launch, names, stdio, with_odds};
+use crate::support::{Client, MODERN, Wire, wait_until};
+
+fn read(client: &mut Client, uri: &str) -> Value {
+    client.ask("resources/read", json!({ "uri": uri }))
+}
+
+#[test]
+fn a_resource_is_read_of_the_upstream_that_lists_it_and_no_upstream_has_what_is_ours() {
+    let one = "ODD_SAYS = \"one\", ODD_RESOURCES = \"odd://1 odd://both result://mine\",";
+    let two = "ODD_SAYS = \"two\", ODD_RESOURCES = \"odd://2 odd://both file:///etc/passwd\",";
+    let workspace = with_odds(&[("one", one, ""), ("two", two, "answer_bytes = 10000")]);
+    let served = launch(&workspace).served();
+    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let listed = client.ask("resources/list", json!({})).to_string();
+    assert!(listed.contains("odd://1") && listed.contains("odd://2"), "{listed}");
+    assert!(!listed.contains("result://mine") && !listed.contains("/etc/passwd"), "{listed}");
+    for (uri, expected) in [("odd://1", "one"), ("odd://2", "two"), ("odd://both", "one")] {
+        let answer = read(&mut client, uri);
+        assert_eq!(answer["result"]["contents"][0]["text"], expected, "{answer}");
+    }
+    // A long answer is read though an upstream lists such a URI.
+    let long = client.call("two_huge", json!({}));
+    let link = long["result"]["content"].as_array().unwrap().iter();
+    let uri = link.filter_map(|it| it["uri"].as_str()).next().unwrap().to_owned();
+    let whole = read(&mut client, &uri);
+    assert_eq!(whole["result"]["contents"][0]["text"].as_str().map(str::len), Some(3 << 20));
+    assert!(read(&mut client, "result://mine").get("error").is_some());
+    assert!(!workspace.read("one.log").contains("result://"));
+    let log = client.server().log();
+    assert!(log.contains("odd://both") && log.contains("result://mine"), "{log}");
+}
+
+#[test]
+fn of_a_tool_that_is_listed_twice_neither_is_served_and_the_log_says_so() {
+    let workspace = with_odds(&[("odd", "ODD_TWICE = \"Another.\",", "")]);
+    let served = launch(&workspace).served();
+    let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
+    let names = names(&mut client);
+    assert!(!names.contains(&"odd_echo".to_owned()), "{names:?}");
+    assert!(names.contains(&"odd_shout".to_owned()), "{names:?}");
+    assert!(client.server().log().contains("odd.echo"), "{}", client.server().log());
+}
+
+#[test]
+fn a_tool_without_a_prefix_is_taken_for_none_of_our_own_toolsets() {
+    let workspace = with_odds(&[("odd", "", "prefix = \"\"")]);
+    let mut client = stdio(&workspace);
+    let names = names(&mut client);
+    assert!(names.contains(&"shout".to_owned()), "{names:?}");
+    assert!(!names.contains(&"files_odd".to_owned()), "{names:?}");
+}
+
+#[test]
+fn of_two_upstreams_with_one_tool_the_first_by_name_is_served_whoever_lists_first() {
+    let late = "prefix = \"\"\nstart_ms = 1000";
+    let all = [("late", "ODD_LATE = \"1\",", late), ("other", "", "prefix = \"\"")];
+    let workspace = with_odds(&all);
+    let mut client = stdio(&workspace);
+    names(&mut client);
+    let mut called = |log: &str| {
+        let calls = || workspace.read(log).matches("call echo").count();
+        let before = calls();
+        client.call("echo", json!({ "message": "hello" }));
+        calls() > before
+    };
+    assert!(called("other.log"));
+    std::fs::write(workspace.path("late.log.go"), "").unwrap();
+    wait_until("it has listed, too", || called("late.log"));
+}

@@ -1,0 +1,54 @@
+//! Upstreams that do not answer, and who waits for them.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{launch, names, text, with_odds};
+use crate::support::{Client, MODERN, Wire, wait_until};
+
+#[test]
+fn for_an_upstream_that_does_not_list_one_list_waits_and_it_is_there_once_it_does() {
+    let workspace = with_odds(&[("late", "ODD_LATE = \"1\",", "start_ms = 3000")]);
+    let mut client = Client::stdio(launch(&workspace), "2025-06-18");
+    assert!(!names(&mut client).contains(&"late_echo".to_owned()));
+    let before = Instant::now();
+    for _ in 0..5 {
+        assert!(!names(&mut client).contains(&"late_echo".to_owned()));
+        let unknown = client.call("no_such_tool", json!({}));
+        assert!(unknown.get("error").is_some() || unknown["result"]["isError"] == true);
+        client.ask("prompts/list", json!({}));
+        client.ask("resources/list", json!({}));
+    }
+    let took = before.elapsed();
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+    fs::write(workspace.path("late.log.go"), "").unwrap();
+    // Clients are told once it has said what it has.
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let mut heard = std::iter::from_fn(|| Some(stdio.receive()));
+    assert!(heard.any(|said| said["method"] == "notifications/tools/list_changed"));
+    assert!(names(&mut client).contains(&"late_echo".to_owned()));
+}
+
+#[test]
+fn calls_that_an_upstream_never_answers_keep_no_other_call_waiting() {
+    let workspace = with_odds(&[("hung", "", "at_once = 64"), ("well", "", "")]);
+    let mut client = Client::stdio(launch(&workspace), MODERN);
+    names(&mut client);
+    let requests: Vec<_> = (0..80).map(|_| client.request("tools/call", never())).collect();
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    requests.iter().for_each(|request| stdio.send(request));
+    wait_until("they hang", || workspace.read("hung.log").matches("call never").count() == 64);
+    let before = Instant::now();
+    let read = client.call("files_read", json!({ "path": "README.md" }));
+    assert!(text(&read).starts_with("# A workspace"), "{read}");
+    let echo = client.call("well_echo", json!({ "message": "hello" }));
+    assert_eq!(text(&echo), "hello");
+    let took = before.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+fn never() -> Value {
+    json!({ "name": "hung_never", "arguments": {} })
+}

@@ -1,0 +1,131 @@
+//! Which URIs belong to an upstream, how surely, and which several say that they have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use toolgate_contract::Claim;
+
+use crate::listing::Listing;
+
+/// How many clashes of one list are told.
+const TOLD_MAX: usize = 3;
+
+/// What each upstream says that it has. Clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Claims(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+
+impl Claims {
+    /// Takes in that the upstream `name` has what is in `listing`, and tells of what another has,
+    /// too.
+    pub(crate) fn has(&self, name: &str, listing: &Listing) {
+        let own: BTreeSet<_> = uris(listing).chain(templates(listing)).map(str::to_owned).collect();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = 0;
+        for (other, theirs) in all.iter().filter(|(other, _)| *other != name) {
+            for uri in own.intersection(theirs).take(TOLD_MAX.saturating_sub(told)) {
+                let first = other.as_str().min(name);
+                tracing::warn!(
+                    "the upstreams `{other}` and `{name}` both have {uri:?}: it is read of `{first}`"
+                );
+                told += 1;
+            }
+        }
+        match own.is_empty() {
+            true => _ = all.remove(name),
+            false => _ = all.insert(name.to_owned(), own),
+        }
+    }
+}
+
+/// How surely `uri` belongs to whoever has `listing`, if it may.
+pub(crate) fn claim(listing: &Listing, uri: &str) -> Option<Claim> {
+    let schemes = || uris(listing).chain(templates(listing)).filter_map(scheme);
+    if uris(listing).any(|one| one == uri) {
+        Some(Claim::Listed)
+    } else if templates(listing).any(|template| fits(template, uri)) {
+        Some(Claim::Template)
+    } else if schemes().any(|scheme| uri.starts_with(scheme)) {
+        Some(Claim::Scheme)
+    } else {
+        None
+    }
+}
+
+fn uris(listing: &Listing) -> impl Iterator<Item = &str> {
+    listing.resources.iter().filter_map(|entry| entry.get("uri").and_then(Value::as_str))
+}
+
+fn templates(listing: &Listing) -> impl Iterator<Item = &str> {
+    listing.templates.iter().filter_map(|entry| entry.get("uriTemplate").and_then(Value::as_str))
+}
+
+/// The scheme of `uri`, unless others have that, too.
+fn scheme(uri: &str) -> Option<&str> {
+    let end = uri.find("://")? + 3;
+    let scheme = &uri[..end];
+    (!matches!(scheme, "file://" | "http://" | "https://")).then_some(scheme)
+}
+
+/// Whether `uri` is written as `template` says: with all that is no variable, in its order. One
+/// that does not begin with a whole scheme fits nothing.
+fn fits(template: &str, uri: &str) -> bool {
+    let mut literals = template.split('{');
+    let start = literals.next().unwrap_or_default();
+    let Some(mut rest) = uri.strip_prefix(start).filter(|_| start.contains(':')) else {
+        return false;
+    };
+    let mut literals = literals.map(|part| part.split_once('}').map_or("", |(_, after)| after));
+    let Some(end) = literals.next_back() else { return rest.is_empty() };
+    for literal in literals {
+        let Some((_, after)) = rest.split_once(literal) else { return false };
+        rest = after;
+    }
+    rest.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_template_fits_what_it_is_filled_with_and_without_a_variable_itself_alone(
+            start in "[a-z]{1,5}:[a-z/{}]{0,5}", value in any::<String>(), other in any::<String>(),
+        ) {
+            let plain = start.replace(['{', '}'], "");
+            let filled = format!("{plain}{value}/x");
+            let template = format!("{plain}{{+v}}/x");
+            prop_assert!(fits(&template, &filled));
+            prop_assert_eq!(fits(&plain, &other), plain == other);
+            // Whatever it is.
+            let _ = fits(&start, &other) || fits(&other, &start);
+        }
+    }
+
+    #[test]
+    fn what_is_listed_is_surer_than_a_template_and_that_than_a_scheme() {
+        let listing = Listing {
+            resources: vec![json!({ "uri": "a://1" }), json!({ "uri": "https://x/1" })],
+            templates: vec![
+                json!({ "uriTemplate": "b://{x}/y" }),
+                json!({ "uriTemplate": "d{+x}" }),
+            ],
+            ..Listing::default()
+        };
+        for (uri, expected) in [
+            ("a://1", Some(Claim::Listed)),
+            ("b://1/y", Some(Claim::Template)),
+            ("b://1", Some(Claim::Scheme)),
+            ("a://2", Some(Claim::Scheme)),
+            ("https://x/1", Some(Claim::Listed)),
+            ("https://x/2", None),
+            ("docs://1", None),
+        ] {
+            assert_eq!(claim(&listing, uri), expected, "{uri}");
+        }
+    }
+}
