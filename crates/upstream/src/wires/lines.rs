@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
@@ -19,8 +19,8 @@ use crate::world::Started;
 
 /// How long its last words are waited for when it ends.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
-/// How long its output is read on once the program has ended and nothing more comes, when something
-/// that it started holds it open; and how long at most.
+/// How long its output is read on once the program has ended, when something that it started holds
+/// it open; and how long where there is always more.
 const DRAIN: Duration = Duration::from_millis(200);
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
@@ -74,20 +74,20 @@ async fn read(
     errors: JoinHandle<()>,
     ended: CancellationToken,
 ) {
-    let over = async |after| {
+    let mut is_over = pin!(async {
         ended.cancelled().await;
-        sleep(after).await;
-    };
+        sleep(DRAIN).await;
+    });
+    let mut drained = None;
     let mut output = BufReader::with_capacity(64 << 10, output);
     let mut line = Vec::new();
-    let mut is_over = pin!(over(DRAIN_MAX));
     let why = loop {
         line.clear();
         let read = tokio::select! {
+            // What is there is read before the time is looked at.
             biased;
-            () = &mut is_over => break HELD.to_owned(),
             read = next_line(&mut output, &mut line, bytes_max) => read,
-            () = over(DRAIN) => break HELD.to_owned(),
+            () = &mut is_over => break HELD.to_owned(),
         };
         match read {
             Ok(Line::Whole) => ear.taken(&line),
@@ -97,6 +97,9 @@ async fn read(
         }
         if line.capacity() > 1 << 20 {
             line = Vec::new();
+        }
+        if ended.is_cancelled() && drained.get_or_insert_with(Instant::now).elapsed() > DRAIN_MAX {
+            break HELD.to_owned();
         }
     };
     let _ = tokio::time::timeout(LAST_WORDS_WAIT, errors).await;
@@ -143,5 +146,41 @@ async fn next_line(
         if end.is_some() {
             return Ok(cut.map_or(Line::Whole, Line::TooLong));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use toolgate_contract::Hold;
+
+    use super::super::scripted::{asks, deaf};
+    use super::*;
+    use crate::wire::{Trouble, Wire};
+
+    #[tokio::test]
+    async fn what_a_program_said_before_it_ended_is_read_though_its_output_stays_open() {
+        let (mut far, output) = tokio::io::duplex(1 << 10);
+        let ended = CancellationToken::new();
+        let started = Started {
+            input: Box::new(tokio::io::sink()),
+            output: Box::new(output),
+            errors: Box::new(tokio::io::empty()),
+            ended: ended.clone(),
+            hold: Hold::nothing(),
+        };
+        let talk = open(started, 1 << 20, deaf());
+        let ends = async {
+            let answer = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
+            far.write_all(answer).await.expect("it is read");
+            ended.cancel();
+        };
+        let (first, second) = (asks(1, "ping"), asks(2, "ping"));
+        let calls =
+            async { tokio::join!(talk.request(first, deaf()), talk.request(second, deaf()), ends) };
+        let (first, second, ()) = calls.await;
+        assert!(first.is_ok(), "{first:?}");
+        assert!(matches!(&second, Err(Trouble::Lost(why)) if why.contains(HELD)), "{second:?}");
+        assert!(talk.gone().is_cancelled());
     }
 }

@@ -1,0 +1,91 @@
+//! A session over HTTP: the stream of what is said to it, and whether it is known over there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use super::{Endpoint, PASSING, RETRY, SCRAP, Streamed, error_in, whole};
+use crate::message::RpcError;
+use crate::wire::Hears;
+
+/// For how long at most a stream is left alone that breaks off again and again.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// A stream that lasted so long did not break off at once.
+const LASTED: Duration = Duration::from_secs(10);
+
+impl Endpoint {
+    /// Hears what is said to the session and to no request. A stream that ends is opened again, for
+    /// as long as the session lasts and there is such a stream.
+    pub(super) async fn listens(self: Arc<Self>) {
+        let mut last: Option<String> = None;
+        let mut was_open = false;
+        let mut pause = RETRY;
+        loop {
+            let mut wait = None;
+            match self.sent(Method::GET, None, last.as_deref()).await {
+                Ok((response, _)) if response.status() == StatusCode::OK => {
+                    if was_open && last.is_none() {
+                        self.hears.missed();
+                    }
+                    was_open = true;
+                    let (begun, nothing) = (Instant::now(), u64::MAX);
+                    let hears: Arc<dyn Hears> = self.in_flight.clone();
+                    if let Ok(Streamed::Ended(new, said)) =
+                        self.streamed(response, None, nothing, &hears).await
+                    {
+                        if begun.elapsed() > LASTED || (new.is_some() && new != last) {
+                            pause = RETRY;
+                            wait = said.map(Duration::from_millis);
+                        }
+                        last = new.or(last);
+                    }
+                }
+                Ok((mut response, _)) => {
+                    let status = response.status();
+                    let body = tokio::time::timeout(PASSING, whole(&mut response, SCRAP)).await;
+                    let body = body.unwrap_or_else(|_| Ok(Bytes::new())).unwrap_or_default();
+                    let error = error_in(&body, 0);
+                    // One that never was there may be missed for another reason.
+                    let is_told = was_open || names_session(&String::from_utf8_lossy(&body));
+                    if is_told && knows_no_session(status, error.as_ref(), &body) {
+                        return self.gone.cancel();
+                    }
+                    let comes_later = status.is_server_error()
+                        || matches!(
+                            status,
+                            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+                        );
+                    if !comes_later {
+                        // There is no such stream, which need not be.
+                        return;
+                    }
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(wait.unwrap_or(pause)).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+    }
+}
+
+/// Whether a refusal says that the session is not known there: by the status that is for that or,
+/// since many servers have it so, by one that is for what makes no sense.
+pub(super) fn knows_no_session(status: StatusCode, error: Option<&RpcError>, body: &[u8]) -> bool {
+    match (status, error) {
+        (StatusCode::NOT_FOUND, _) => true,
+        (StatusCode::BAD_REQUEST, Some(error)) => {
+            matches!(error.code, -32000 | -32001 | -32600) && names_session(&error.message)
+        }
+        (StatusCode::BAD_REQUEST, None) => {
+            let text = String::from_utf8_lossy(body);
+            text.trim().is_empty() || names_session(&text)
+        }
+        _ => false,
+    }
+}
+
+fn names_session(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("session")
+}
