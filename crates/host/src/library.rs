@@ -51,6 +51,16 @@ impl Library {
         self.resources.iter().any(|source| source.owns(uri))
     }
 
+    /// Whether anything offers resources.
+    pub fn has_resources(&self) -> bool {
+        !self.all_resources().is_empty()
+    }
+
+    /// Whether anything offers prompts.
+    pub fn has_prompts(&self) -> bool {
+        !self.all_prompts().is_empty()
+    }
+
     /// All sources of resources there are now.
     fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
         let others = self.others.as_ref().map(|others| others.resources());

@@ -164,8 +164,8 @@ impl Served {
         let library = host.library();
         let facts = Arc::new(Facts {
             jobs: host.jobs().is_ok(),
-            resources: !library.resources.is_empty(),
-            prompts: !library.prompts.is_empty(),
+            resources: library.has_resources(),
+            prompts: library.has_prompts(),
             skills: !library.skills.is_empty(),
             ..facts
         });
