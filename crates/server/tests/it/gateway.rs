@@ -339,6 +339,19 @@ fn an_address_in_a_private_network_is_not_reached_unless_it_is_said() {
 }
 
 #[test]
+fn prompts_of_an_upstream_are_served_where_there_are_none_of_our_own() {
+    let example = crate::support::binary().with_file_name("example-everything");
+    let settings = format!(
+        "[prompts]\nenabled = false\n[upstream.every]\ncommand = [{example:?}, \"stdio\"]\n"
+    );
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let mut client = stdio(&workspace);
+    let listed = client.ask("prompts/list", json!({}));
+    let named = |one: &Value| one["name"] == "every_test_simple_prompt";
+    assert!(listed["result"]["prompts"].as_array().unwrap().iter().any(named), "{listed}");
+}
+
+#[test]
 fn what_an_upstream_asks_reaches_a_client_that_answers_with_another_request() {
     let example = crate::support::binary().with_file_name("example-everything");
     for revision in ["2025-11-25", "2026-07-28"] {

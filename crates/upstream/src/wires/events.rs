@@ -38,6 +38,10 @@ impl Events {
     /// The events that end in `piece`. Of one whose data is longer than `bytes_max` it is cut.
     pub(crate) fn take(&mut self, piece: &[u8], bytes_max: usize) -> Vec<Event> {
         let mut all = Vec::new();
+        // It says nothing, not even that the `\r` before it was a whole end.
+        if piece.is_empty() {
+            return all;
+        }
         let mut rest = piece;
         if std::mem::take(&mut self.after_cr) && rest.first() == Some(&b'\n') {
             rest = &rest[1..];
