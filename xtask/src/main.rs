@@ -53,8 +53,8 @@ cargo xtask WORD
   conformance [--through [--edge EDGE] | --client] [--scenario NAME] [--revision REVISION] [--keep]
                        hold an example server against MCP's own conformance suite, for each
                        revision, print each check that fails and how many pass; --through puts
-                       toolgate between the two and prints a line for each pair of wires, of EDGE
-                       alone if it is said; --client holds what toolgate is to its upstreams
+                       toolgate between the two, prints a line for each pair of revisions and wires,
+                       of EDGE alone if it is said, and keeps a whole run in docs/reference; --client holds what toolgate is to its upstreams
                        against the suite's servers; --keep keeps what the suite wrote down
   contracts [--seed NAME] [--list | --last]
                        run the tests that show the requirements of the five contracts, print

@@ -1,9 +1,11 @@
 //! A client of an older revision: the suite itself asks for its newest one with sessions, and says
 //! which in every request. On the way to the server it is made to say another, which has as many
-//! bytes; whatever the server answers reaches it as it is.
+//! bytes, and where the server is instead of where it came by; whatever the server answers reaches
+//! it as it is.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, ensure};
@@ -20,19 +22,24 @@ pub(super) struct Older {
 impl Older {
     /// Before the server at `url`, in `revision`.
     pub(super) fn before(url: &str, revision: &'static str) -> anyhow::Result<Self> {
-        ensure!(revision.len() == SAID.len(), "`{revision}` is longer than `{SAID}`");
         let (server, path) = url
             .strip_prefix("http://")
             .and_then(|url| url.split_once('/'))
             .with_context(|| format!("`{url}` is no address"))?;
         let server: SocketAddr = server.parse()?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let url = format!("http://{}/{path}", listener.local_addr()?);
+        let here = listener.local_addr()?.to_string();
+        let url = format!("http://{here}/{path}");
+        let instead = [(SAID.to_owned(), revision.to_owned()), (here, server.to_string())];
+        let sound = instead.iter().all(|(said, other)| said.len() == other.len());
+        ensure!(sound, "one is longer than the other: {instead:?}");
+        let instead = Arc::new(instead);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
+                let instead = instead.clone();
                 thread::spawn(move || {
                     // Whoever is cut off says what is missing.
-                    let _ = relay(&client, server, revision);
+                    let _ = relay(&client, server, &*instead);
                 });
             }
         });
@@ -40,7 +47,10 @@ impl Older {
     }
 }
 
-fn relay(client: &TcpStream, server: SocketAddr, revision: &str) -> io::Result<()> {
+/// What is said instead of what, of as many bytes.
+type Instead = [(String, String)];
+
+fn relay(client: &TcpStream, server: SocketAddr, instead: &Instead) -> io::Result<()> {
     let server = TcpStream::connect(server)?;
     for stream in [client, &server] {
         stream.set_nodelay(true)?;
@@ -50,13 +60,13 @@ fn relay(client: &TcpStream, server: SocketAddr, revision: &str) -> io::Result<(
             let _ = io::copy(&mut &server, &mut &*client);
             client.shutdown(Shutdown::Both)
         });
-        let asked = said_otherwise(client, &server, revision);
+        let asked = said_otherwise(client, &server, instead);
         server.shutdown(Shutdown::Write).and(asked)
     })
 }
 
-/// Hands on what comes, with `revision` for each [`SAID`].
-fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, revision: &str) -> io::Result<()> {
+/// Hands on what comes, with what is said `instead`.
+fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, instead: &Instead) -> io::Result<()> {
     let mut piece = vec![0; 64 << 10];
     let mut held = Vec::new();
     loop {
@@ -65,15 +75,23 @@ fn said_otherwise(mut from: &TcpStream, mut to: &TcpStream, revision: &str) -> i
             return to.write_all(&held);
         }
         held.extend_from_slice(&piece[..read]);
-        let mut at = 0;
-        while let Some(said) = held.get_mut(at..at + SAID.len()) {
-            if said == SAID.as_bytes() {
-                said.copy_from_slice(revision.as_bytes());
+        for (said, other) in instead {
+            let mut at = 0;
+            while let Some(place) = held.get_mut(at..at + said.len()) {
+                if place == said.as_bytes() {
+                    place.copy_from_slice(other.as_bytes());
+                }
+                at += 1;
             }
-            at += 1;
         }
         // What may be the beginning of one waits for its end; no message ends so.
-        let begun = (1..SAID.len()).rev().find(|end| held.ends_with(&SAID.as_bytes()[..*end]));
+        let begins = |end: &usize| {
+            instead.iter().any(|(said, _)| {
+                said.as_bytes().get(..*end).is_some_and(|begun| held.ends_with(begun))
+            })
+        };
+        let longest = instead.iter().map(|(said, _)| said.len()).max().unwrap_or_default();
+        let begun = (1..longest).rev().find(begins);
         let ready = held.len() - begun.unwrap_or_default();
         to.write_all(&held[..ready])?;
         held.drain(..ready);
@@ -91,8 +109,9 @@ mod tests {
         let older = Older::before(&url, "2025-03-26").expect("a relay");
         let at = older.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
         let asking = thread::spawn(move || {
-            let mut client = TcpStream::connect(at).expect("it listens");
-            for piece in ["a 2025-1", "1-25 b ", "2025-11-25 c 202", "6-07-28"] {
+            let mut client = TcpStream::connect(&at).expect("it listens");
+            let here = format!("2025-11-25 c {at} 202");
+            for piece in ["a 2025-1", "1-25 b ", &here, "6-07-28"] {
                 client.write_all(piece.as_bytes()).expect("it is taken");
                 thread::sleep(std::time::Duration::from_millis(20));
             }
@@ -106,7 +125,8 @@ mod tests {
         served.read_to_string(&mut asked).expect("a request");
         served.write_all(b"2025-11-25").expect("it is read");
         drop(served);
-        assert_eq!(asked, "a 2025-03-26 b 2025-03-26 c 2026-07-28");
+        let there = server.local_addr().expect("an address");
+        assert_eq!(asked, format!("a 2025-03-26 b 2025-03-26 c {there} 2026-07-28"));
         assert_eq!(asking.join().expect("no panic"), "2025-11-25");
     }
 }
