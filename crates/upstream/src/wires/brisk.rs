@@ -1,12 +1,15 @@
 //! Looking for an answer for a moment, where answers come soon, instead of sleeping: to put a
 //! thread to sleep and wake it takes longer than a server on this machine may take to answer. One
-//! that is not quick costs nothing here but a look at the clock.
+//! that is not quick costs nothing here but a look at the clock. Where the runtime has several
+//! threads each look would wake another of them, which costs more than it saves.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Within how long an answer has come soon; for longer than this it is not looked for.
 const SOON: Duration = Duration::from_micros(150);
@@ -31,7 +34,7 @@ impl Brisk {
     /// What `answer` comes to. One that is `alone` is looked for; whatever else is ready runs
     /// before each look.
     pub(super) async fn wait<F: Future>(&self, alone: bool, answer: F) -> F::Output {
-        if !alone || !self.can {
+        if !alone || !self.can || !is_alone_on_its_thread() {
             return answer.await;
         }
         let mut answer = pin!(answer);
@@ -54,9 +57,22 @@ impl Brisk {
     }
 }
 
+/// Whether the runtime has this thread alone.
+fn is_alone_on_its_thread() -> bool {
+    Handle::try_current()
+        .is_ok_and(|runtime| matches!(runtime.runtime_flavor(), RuntimeFlavor::CurrentThread))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_looked_for_where_that_would_wake_another_thread() {
+        let brisk = Brisk { can: true, soon: AtomicU32::new(OFTEN) };
+        brisk.wait(true, tokio::time::sleep(SOON * 2)).await;
+        assert_eq!(brisk.soon.load(Ordering::Relaxed), OFTEN, "it was only waited for");
+    }
 
     #[tokio::test]
     async fn answers_are_looked_for_once_several_came_soon_and_until_one_does_not() {
