@@ -69,7 +69,12 @@ impl Authorization {
         self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// How many tokens it gave for `grant`.
+    /// Waits until it has said that it gave so many tokens for `grant`.
+    fn has_given(&self, grant: &str, tokens: usize) {
+        wait_until(&format!("{tokens} are given"), || self.gave(grant) == tokens);
+    }
+
+    /// How many tokens it has said that it gave for `grant`.
     fn gave(&self, grant: &str) -> usize {
         let begins = format!("grant.success {grant} ");
         self.said.lock().unwrap().iter().filter(|line| line.starts_with(&begins)).count()
@@ -189,7 +194,7 @@ fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
     // The upstream takes what it took before no more.
     client.call("prot_forget", json!({}));
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
-    wait_until("it was renewed once", || protected.authorization.gave("refresh_token") == 1);
+    protected.authorization.has_given("refresh_token", 1);
 
     let kept: Vec<_> = fs::read_dir(state.path().join("toolgate/upstreams")).unwrap().collect();
     let kept = kept.into_iter().map(|it| it.unwrap().path());
@@ -217,7 +222,8 @@ fn a_token_that_ends_is_renewed_before_it_is_refused() {
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
     let before = protected.authorization.gave("refresh_token");
     assert_eq!(text(&client.call("prot_whoami", json!({}))), "ada read");
-    assert!(protected.authorization.gave("refresh_token") > before);
+    let renewed = || protected.authorization.gave("refresh_token") > before;
+    wait_until("it is renewed", renewed);
 }
 
 #[test]
@@ -230,14 +236,15 @@ fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
     let workspace = protected.workspace(&oauth);
     let mut client = Client::stdio(service(launch(&workspace)), "2025-06-18");
     assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
-    let gave = || protected.authorization.gave("client_credentials");
+    let has_given = |tokens| protected.authorization.has_given("client_credentials", tokens);
     for _ in 0..3 {
         assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
     }
-    assert_eq!(gave(), 1, "a token is used for as long as it is good");
+    // A token is used for as long as it is good.
+    has_given(1);
     client.call("prot_forget", json!({}));
     assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
-    assert_eq!(gave(), 2);
+    has_given(2);
 }
 
 #[test]
@@ -264,13 +271,13 @@ fn each_caller_is_let_in_by_their_own_token_which_is_exchanged_and_never_handed_
     });
     let answer = called("prot_whoami", &ada);
     assert!(text(&answer).ends_with(" read"), "{answer}\n{}", served.log());
-    assert_eq!(authorization.gave("urn:ietf:params:oauth:grant-type:token-exchange"), 1);
+    authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 1);
     called("prot_whoami", &ada);
-    assert_eq!(authorization.gave("urn:ietf:params:oauth:grant-type:token-exchange"), 1);
+    authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 1);
     // Another token may be for less, and is exchanged for itself.
     let again = authorization.granted(AUDIENCE);
     called("prot_whoami", &again);
-    assert_eq!(authorization.gave("urn:ietf:params:oauth:grant-type:token-exchange"), 2);
+    authorization.has_given("urn:ietf:params:oauth:grant-type:token-exchange", 2);
     let refused = called("prot_whoami", "carol-key");
     assert!(refused.to_string().contains("in the name of whoever calls"), "{refused}");
     let told = served.log() + &format!("{:?}", served.records());
