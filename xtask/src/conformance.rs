@@ -20,7 +20,7 @@ use crate::setup;
 use crate::shell::{build, checkout};
 use matrix::Pair;
 use server::Server;
-use suite::{Outcome, Scenario, Suite};
+use suite::{Check, Outcome, Scenario, Suite};
 use through::{Client, Edge};
 
 pub(crate) use client::hold as hold_client;
@@ -54,6 +54,26 @@ struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
+}
+
+impl Tally {
+    /// Counts what came of `scenario`, and prints what did not pass.
+    fn count(&mut self, revision: &str, scenario: &Scenario, checks: &[Check]) {
+        for check in checks {
+            match check.outcome {
+                Outcome::Passed => self.passed += 1,
+                Outcome::Failed => {
+                    self.failed += 1;
+                    println!("{revision} {}: {check}", scenario.name);
+                }
+                Outcome::Skipped => {
+                    self.skipped += 1;
+                    eprintln!("{revision} {}: skipped: {check}", scenario.name);
+                }
+                Outcome::Told => {}
+            }
+        }
+    }
 }
 
 /// Does what `words` say: `--scenario NAME`, `--revision REVISION`, `--keep`.
@@ -177,20 +197,7 @@ fn against(
     let mut tally = Tally::default();
     for scenario in scenarios {
         let results = results.join(&scenario.name);
-        for check in &suite.run(scenario, revision, url, &results)? {
-            match check.outcome {
-                Outcome::Passed => tally.passed += 1,
-                Outcome::Failed => {
-                    tally.failed += 1;
-                    println!("{revision} {}: {check}", scenario.name);
-                }
-                Outcome::Skipped => {
-                    tally.skipped += 1;
-                    eprintln!("{revision} {}: skipped: {check}", scenario.name);
-                }
-                Outcome::Told => {}
-            }
-        }
+        tally.count(revision, scenario, &suite.run(scenario, revision, url, &results)?);
     }
     eprintln!(
         "{revision}: {} scenarios in {:.0} s; {} checks skipped, as the suite has it",

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use super::suite::{Outcome, Suite};
+use super::suite::Suite;
 use super::{EXTENSIONS, Folder, Tally, Wanted, driver};
 use crate::shell::copy_of_this;
 
@@ -46,20 +46,7 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
             count += 1;
             let results = folder.0.join("results").join(revision).join(&scenario.name);
             let checks = suite.run_client(scenario, revision, &command, &results)?;
-            for check in &checks {
-                match check.outcome {
-                    Outcome::Passed => tally.passed += 1,
-                    Outcome::Failed => {
-                        tally.failed += 1;
-                        println!("{revision} {}: {check}", scenario.name);
-                    }
-                    Outcome::Skipped => {
-                        tally.skipped += 1;
-                        eprintln!("{revision} {}: skipped: {check}", scenario.name);
-                    }
-                    Outcome::Told => {}
-                }
-            }
+            tally.count(revision, scenario, &checks);
         }
         let Tally { passed, failed: not, skipped } = tally;
         failed += not;
