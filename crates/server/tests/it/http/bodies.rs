@@ -78,6 +78,7 @@ fn who_sends_much_and_not_its_end_gives_way_in_the_end() {
     let whole = served.send(&large(9));
     assert_eq!(whole.status, 200, "{whole:?}");
     answered_at_once(&served, &Post::mcp(&read(10)));
+    wait_until("one gives way", || stalled.iter().any(Connection::has_answer));
     let mut statuses: Vec<_> = Vec::new();
     for connection in &mut stalled {
         connection.try_write(b"}");

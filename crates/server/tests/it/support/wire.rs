@@ -211,6 +211,14 @@ impl Connection {
         let _ = self.stream.write_all(bytes);
     }
 
+    /// Whether something came that was not read yet, or the other end closed.
+    pub(crate) fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        !matches!(peeked, Err(err) if err.kind() == ErrorKind::WouldBlock)
+    }
+
     #[track_caller]
     pub(crate) fn post(&mut self, post: &Post) {
         post.said_to(&mut self.ear);
