@@ -9,10 +9,14 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::task::{Context as Polls, Poll};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::process::ChildStdout;
 use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, with_icons};
 use toolgate_host::{Host, Listed, NotOffered, Sources};
 use toolgate_toolsets::icons;
@@ -21,7 +25,9 @@ use toolgate_toolsets::world::dial::{self, Secure, Trust};
 use toolgate_toolsets::world::processes::{self, Processes, Spoken, Start};
 use toolgate_toolsets::world::sandbox::Profile;
 use toolgate_upstream::pins::{OnChange, Pinned};
-use toolgate_upstream::{Bytes, Keeps, Listing, Place, Program, Started, Tables, Upstreams, World};
+use toolgate_upstream::{
+    Bytes, Keeps, Listing, Output, Place, Program, Started, Tables, Upstreams, World,
+};
 
 use crate::config::{Config, cache_folder};
 use crate::pins;
@@ -212,6 +218,26 @@ struct Outside {
     kept: Kept,
 }
 
+/// What a program prints, over a pipe.
+struct Printed(ChildStdout);
+
+impl AsyncRead for Printed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Polls<'_>,
+        piece: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, piece)
+    }
+}
+
+impl Output for Printed {
+    fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+        // What fails here fails again where it is waited for, and is told there.
+        toolgate_transports::stdio::look(&self.0, end, piece).unwrap_or_default()
+    }
+}
+
 impl World for Outside {
     fn start<'a>(&'a self, program: &'a Program) -> BoxFuture<'a, Result<Started, String>> {
         Box::pin(async move {
@@ -241,7 +267,7 @@ impl World for Outside {
             let spoken = self.processes.open(start).await;
             let Spoken { stdin, stdout, stderr, ended, runs } =
                 spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
-            let (input, output) = (Box::new(stdin), Box::new(stdout));
+            let (input, output) = (Box::new(stdin), Box::new(Printed(stdout)));
             let errors = Box::new(stderr);
             Ok(Started { input, output, errors, ended, hold: Hold::of(runs) })
         })

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use eager::Eager;
+pub use eager::look;
 
 /// How much is read at once; lines that come together are served together.
 const CHUNK: usize = 64 << 10;

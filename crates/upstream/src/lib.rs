@@ -38,7 +38,7 @@ pub use oauth::{Access, Grant, OAuth, Pending, Told};
 pub use results::Results;
 pub use settings::{Settings, Tables, Transport};
 pub use upstream::{Keeps, Upstream};
-pub use world::{Bytes, Place, Program, Started, World};
+pub use world::{Bytes, Output, Place, Program, Started, World};
 
 /// All upstreams of a server. Clones are one.
 #[derive(Clone)]

@@ -1,8 +1,9 @@
 //! What upstreams are handed of the world: programs that are started, and connections.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, Hold};
 
@@ -43,13 +44,23 @@ pub struct Started {
     /// What it reads.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
     /// What it prints.
-    pub output: Box<dyn AsyncRead + Send + Unpin>,
+    pub output: Box<dyn Output>,
     /// What it says beside.
     pub errors: Box<dyn AsyncRead + Send + Unpin>,
     /// Cancelled when it has ended, also where something that it started has not.
     pub ended: CancellationToken,
     /// Ends it, and all it started, when dropped.
     pub hold: Hold,
+}
+
+/// What a program prints.
+pub trait Output: AsyncRead + Send + Unpin {
+    /// Reads into `piece` what comes until `end`, without sleeping, where that can be: whether
+    /// anything did.
+    fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+        let _ = (end, piece);
+        false
+    }
 }
 
 /// Bytes both ways.

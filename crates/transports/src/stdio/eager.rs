@@ -32,7 +32,7 @@ impl<R: AsyncRead + AsFd + Unpin> Eager<R> {
 }
 
 /// Reads what comes from `input` until `end`; whether anything did.
-pub(crate) fn look(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
+pub fn look(input: &impl AsFd, end: Instant, buf: &mut ReadBuf<'_>) -> io::Result<bool> {
     // Unlike how much is there, whether anything is can be asked without a lock that whoever
     // sends it needs, too.
     while poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&NO_TIME))? == 0 {

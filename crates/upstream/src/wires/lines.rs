@@ -1,22 +1,26 @@
 //! Messages as lines on the pipes of a program.
 
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::brisk::{self, Brisk};
 use super::cut::Cut;
 use super::pen::Pen;
 use super::talk::{Ear, Talk, until};
 use crate::wire::Hears;
-use crate::world::Started;
+use crate::world::{Output, Started};
 
+/// How much is read at once.
+const PIECE: usize = 64 << 10;
 /// How long its last words are waited for when it ends.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 /// How long its output is read on once the program has ended, when something that it started holds
@@ -27,11 +31,12 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// Speaks to `started` in lines of at most `bytes_max`.
 pub(crate) fn open(started: Started, bytes_max: usize, hears: Arc<dyn Hears>) -> Talk {
     let Started { input, output, errors, ended, hold } = started;
-    let (talk, lines, ends) = Talk::begin(hears, hold);
+    let (talk, lines, ends) = Talk::begin(hears, hold, Brisk::reader());
     let pen = Arc::new(Pen::new(input));
     let talk = talk.written_by(pen.clone());
     let errors = tokio::spawn(listened(errors, talk.ear()));
     tokio::spawn(until(ends.clone(), written(pen, lines, talk.ear())));
+    let output = Pieces::new(output, talk.brisk().clone());
     tokio::spawn(until(ends, read(output, bytes_max, talk.ear(), errors, ended)));
     talk
 }
@@ -68,7 +73,7 @@ async fn listened(mut errors: impl AsyncRead + Unpin, ear: Ear) {
 }
 
 async fn read(
-    output: impl AsyncRead + Unpin,
+    mut output: Pieces,
     bytes_max: usize,
     ear: Ear,
     errors: JoinHandle<()>,
@@ -79,7 +84,6 @@ async fn read(
         sleep(DRAIN).await;
     });
     let mut drained = None;
-    let mut output = BufReader::with_capacity(64 << 10, output);
     let mut line = Vec::new();
     let why = loop {
         line.clear();
@@ -117,13 +121,13 @@ enum Line {
 
 /// Reads one line into `line`, or the beginning of one that is longer than `bytes_max`.
 async fn next_line(
-    output: &mut BufReader<impl AsyncRead + Unpin>,
+    output: &mut Pieces,
     line: &mut Vec<u8>,
     bytes_max: usize,
 ) -> std::io::Result<Line> {
     let mut cut: Option<Cut> = None;
     loop {
-        let piece = output.fill_buf().await?;
+        let piece = output.next().await?;
         if piece.is_empty() {
             return Ok(match cut {
                 Some(cut) => Line::TooLong(cut),
@@ -142,21 +146,105 @@ async fn next_line(
             Some(cut) => cut.take(&piece[..taken]),
             None => line.extend_from_slice(&piece[..taken]),
         }
-        output.consume(end.map_or(taken, |end| end + 1));
+        output.take(end.map_or(taken, |end| end + 1));
         if end.is_some() {
             return Ok(cut.map_or(Line::Whole, Line::TooLong));
         }
     }
 }
 
+/// What a program prints, in pieces as they come.
+struct Pieces {
+    output: Box<dyn Output>,
+    brisk: Arc<Brisk>,
+    piece: Box<[u8]>,
+    /// What of it came, and was not taken yet.
+    fresh: Range<usize>,
+}
+
+impl Pieces {
+    fn new(output: Box<dyn Output>, brisk: Arc<Brisk>) -> Self {
+        Self { output, brisk, piece: vec![0; PIECE].into(), fresh: 0..0 }
+    }
+
+    /// What has come; empty at the end.
+    async fn next(&mut self) -> std::io::Result<&[u8]> {
+        let Self { output, brisk, piece, fresh } = self;
+        while Range::is_empty(fresh) {
+            tokio::select! {
+                biased;
+                read = output.read(piece) => {
+                    *fresh = 0..read?;
+                    brisk.came();
+                    break;
+                }
+                () = brisk.is_wanted() => {
+                    let mut piece = ReadBuf::new(piece);
+                    if brisk::look(|end| output.look(end, &mut piece)) {
+                        *fresh = 0..piece.filled().len();
+                    }
+                }
+            }
+        }
+        Ok(&piece[fresh.clone()])
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.fresh.start += bytes;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncWriteExt, DuplexStream};
     use toolgate_contract::Hold;
 
     use super::super::scripted::{asks, deaf};
     use super::*;
     use crate::wire::{Trouble, Wire};
+
+    impl Output for DuplexStream {}
+
+    /// What is there only for who looks.
+    struct Found(&'static [u8]);
+
+    impl AsyncRead for Found {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl Output for Found {
+        fn look(&self, end: Instant, piece: &mut ReadBuf<'_>) -> bool {
+            assert!(end > Instant::now());
+            piece.put_slice(self.0);
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_found_by_looking_is_taken_as_what_is_read() {
+        let brisk = Arc::new(Brisk::quick_reader());
+        let mut output = Pieces::new(Box::new(Found(b"one\ntw")), brisk.clone());
+        let mut line = Vec::new();
+        brisk.wait(true, tokio::task::yield_now()).await;
+        assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(Line::Whole)));
+        assert_eq!(line, b"one");
+        line.clear();
+        let waits = tokio::time::timeout(DRAIN, next_line(&mut output, &mut line, 8)).await;
+        assert!(waits.is_err(), "nothing is looked for unless an answer is waited for");
+        assert_eq!(line, b"tw");
+        brisk.wait(true, tokio::task::yield_now()).await;
+        assert!(matches!(next_line(&mut output, &mut line, 8).await, Ok(Line::Whole)));
+        assert_eq!(line, b"twone");
+    }
 
     #[tokio::test]
     async fn what_a_program_said_before_it_ended_is_read_though_its_output_stays_open() {

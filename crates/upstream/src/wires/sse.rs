@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use toolgate_contract::Hold;
 
+use super::brisk::Brisk;
 use super::events::Events;
 use super::http::{SCRAP, whole};
 use super::pool::Pool;
@@ -54,7 +55,7 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
     let mut events = Events::default();
     let endpoint = endpoint(&mut response, &mut events, bytes_max).await?;
     let endpoint = beside(&uri, &endpoint)?;
-    let (talk, messages, ends) = Talk::begin(hears, Hold::nothing());
+    let (talk, messages, ends) = Talk::begin(hears, Hold::nothing(), Brisk::new());
     let ear = talk.ear();
     let reading = async move {
         let why = read(response, events, bytes_max, &ear).await;

@@ -37,7 +37,7 @@ pub(crate) struct Talk {
 /// What both directions of a conversation know.
 pub(crate) struct Shared {
     in_flight: Arc<InFlight<Answer>>,
-    brisk: Brisk,
+    brisk: Arc<Brisk>,
     gone: CancellationToken,
     why: Mutex<String>,
     last_words: Mutex<Vec<u8>>,
@@ -75,13 +75,14 @@ impl Shared {
 impl Talk {
     /// A conversation that `hears` what belongs to no request. What is to be sent comes by the
     /// receiver; the token says when nobody wants it any more.
-    pub(crate) fn begin(
+    pub(super) fn begin(
         hears: Arc<dyn Hears>,
         hold: Hold,
+        brisk: Brisk,
     ) -> (Self, mpsc::Receiver<Bytes>, CancellationToken) {
         let shared = Arc::new(Shared {
             in_flight: Arc::new(InFlight::new(hears)),
-            brisk: Brisk::new(),
+            brisk: Arc::new(brisk),
             gone: CancellationToken::new(),
             why: Mutex::default(),
             last_words: Mutex::default(),
@@ -99,6 +100,11 @@ impl Talk {
     pub(super) fn written_by(mut self, pen: Arc<Pen>) -> Self {
         self.out.pen = Some(pen);
         self
+    }
+
+    /// Whoever reads what comes is told by this when to look for it.
+    pub(super) fn brisk(&self) -> &Arc<Brisk> {
+        &self.shared.brisk
     }
 
     /// What carries it tells what comes to this.

@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use toolgate_contract::Hold;
 
+use super::brisk::Brisk;
 use super::site::{Site, over_http, place};
 use super::talk::{Talk, until};
 use crate::upstream::told;
@@ -32,7 +33,7 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
     };
     let socket = socket.map_err(|err| format!("it opens no WebSocket: {err}"))?;
     let (mut sink, mut stream) = socket.split();
-    let (talk, mut messages, ends) = Talk::begin(hears, Hold::nothing());
+    let (talk, mut messages, ends) = Talk::begin(hears, Hold::nothing(), Brisk::new());
     let ear = talk.ear();
     let writing = async move {
         while let Some(message) = messages.recv().await {
