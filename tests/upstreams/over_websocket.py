@@ -7,6 +7,7 @@ No package on the registries serves MCP over WebSockets any more; the transport 
 """
 
 import asyncio
+import signal
 import sys
 
 from websockets.asyncio.server import serve
@@ -35,7 +36,9 @@ async def main():
     async with serve(bridge, "127.0.0.1", 0, subprotocols=["mcp"]) as serving:
         port = serving.sockets[0].getsockname()[1]
         print(f"serving at ws://127.0.0.1:{port}/", file=sys.stderr, flush=True)
-        await asyncio.Future()
+        told = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.set)
+        await told.wait()
 
 
 asyncio.run(main())

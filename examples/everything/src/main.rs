@@ -39,7 +39,8 @@ async fn main() -> anyhow::Result<()> {
     let offer = resources::add(offer);
     let offer = skills::add(offer);
 
-    let config = Config::default();
+    let mut config = Config::default();
+    config.server.http_sse = true;
     let served = offer.open(&config)?;
     let stop = shutdown::on_signal()?;
     if address == "stdio" {

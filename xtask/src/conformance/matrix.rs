@@ -36,7 +36,8 @@ fn page(pairs: &[Pair]) -> String {
          the upstream is spoken to in, and over what. Each cell says how many of the suite's checks \
          passed and failed, and how many scenarios were left out, since the upstream's revision has \
          no words for what they are about: sounds before 2025-03-26, forms before 2025-06-18, \
-         several choices in a form and tools that are called as tasks alone before 2025-11-25.\n\n\
+         several choices in a form and tools that are called as tasks alone before 2025-11-25. Over \
+         a WebSocket, which no revision knows, messages are as over stdio.\n\n\
          The suite's client asks for 2025-11-25 or speaks 2026-07-28. For the older columns its \
          requests are made to say the older revision on their way, and it is held to those of its \
          scenarios that 2025-06-18 has and the client's own revision has words for.\n\n",

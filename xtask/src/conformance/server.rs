@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::shell::checkout;
+
 /// How long it may take to end once it is told to.
 const STOP: Duration = Duration::from_secs(30);
 /// How often it is looked whether it has.
@@ -23,6 +25,13 @@ impl Server {
     /// Starts `program`, which keeps all that it keeps below `folder`.
     pub(super) fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         Self::of(Command::new(program).arg("127.0.0.1:0"), folder)
+    }
+
+    /// Starts what starts `program` for each WebSocket that is opened.
+    pub(super) fn over_websocket(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(checkout().join(".tools/upstreams/bin/python"));
+        command.arg(checkout().join("tests/upstreams/over_websocket.py")).arg(program).arg("stdio");
+        Self::of(&mut command, folder)
     }
 
     /// Starts toolgate, `program`, with `settings` over the folder `served`.
@@ -52,7 +61,9 @@ impl Server {
         let mut lines = BufReader::new(said).lines();
         while server.url.is_empty() {
             let line = lines.next().context("the server ended before it said where it is")??;
-            let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+            let url = line
+                .split_whitespace()
+                .find(|word| ["http://", "ws://"].iter().any(|scheme| word.starts_with(scheme)));
             match url {
                 Some(url) => url.clone_into(&mut server.url),
                 None => eprintln!("{line}"),

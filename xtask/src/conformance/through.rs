@@ -90,6 +90,9 @@ impl Client {
 pub(super) enum Way {
     Stdio,
     Http,
+    /// HTTP+SSE.
+    Events,
+    Socket,
 }
 
 /// How toolgate speaks to the example.
@@ -104,19 +107,23 @@ impl fmt::Display for Edge {
         let way = match self.way {
             Way::Stdio => "stdio",
             Way::Http => "HTTP",
+            Way::Events => "HTTP+SSE",
+            Way::Socket => "WebSocket",
         };
         write!(f, "{} over {way}", self.revision)
     }
 }
 
 impl Edge {
-    /// Every one there is; 2024-11-05 knows no Streamable HTTP.
+    /// Every one there is: HTTP is what the revision knows by that name, and no revision knows
+    /// WebSockets, over which the newest of sessions and the stateless one are spoken.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        let ways = [Way::Stdio, Way::Http];
-        REVISIONS
-            .into_iter()
-            .flat_map(move |revision| ways.map(|way| Self { revision, way }))
-            .filter(|edge| edge.revision != "2024-11-05" || edge.way == Way::Stdio)
+        REVISIONS.into_iter().flat_map(|revision| {
+            let http = if revision == "2024-11-05" { Way::Events } else { Way::Http };
+            let socket = (revision >= "2025-11-25").then_some(Way::Socket);
+            let ways = [Some(Way::Stdio), Some(http), socket];
+            ways.into_iter().flatten().map(move |way| Self { revision, way })
+        })
     }
 
     /// Whether the example can say all that `scenario` is about.
@@ -132,6 +139,16 @@ impl Edge {
             Way::Http => {
                 let behind = Server::start(&example, folder)?;
                 let at = format!("url = {:?}", behind.url);
+                (Some(behind), at)
+            }
+            Way::Events => {
+                let behind = Server::start(&example, folder)?;
+                let url = behind.url.replace("/mcp", "/sse");
+                (Some(behind), format!("url = {url:?}\ntransport = \"sse\""))
+            }
+            Way::Socket => {
+                let behind = Server::over_websocket(&example, folder)?;
+                let at = format!("url = {:?}\ntransport = \"websocket\"", behind.url);
                 (Some(behind), at)
             }
         };

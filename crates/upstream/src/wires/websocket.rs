@@ -1,6 +1,7 @@
 //! Messages as texts of a WebSocket.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use http::header::AUTHORIZATION;
@@ -19,6 +20,9 @@ use crate::upstream::told;
 use crate::wire::{Hears, Trouble};
 use crate::world::Bytes;
 
+/// How long a server may take to read that it is left.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// Opens the socket at `site` (`ws:` or `wss:`) and speaks over it.
 pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, String> {
     let told = |trouble: Trouble| told(&trouble);
@@ -35,15 +39,20 @@ pub(crate) async fn open(site: Site, hears: Arc<dyn Hears>) -> Result<Talk, Stri
     let (mut sink, mut stream) = socket.split();
     let (talk, mut messages, ends) = Talk::begin(hears, Hold::nothing(), Brisk::new());
     let ear = talk.ear();
-    let writing = async move {
-        while let Some(message) = messages.recv().await {
-            let text = String::from_utf8_lossy(&message).into_owned();
-            if let Err(err) = sink.send(Message::text(text)).await {
-                return ear.shared.end(format!("it does not read: {err}"));
+    let over = ends.clone();
+    tokio::spawn(async move {
+        let writing = async {
+            while let Some(message) = messages.recv().await {
+                let text = String::from_utf8_lossy(&message).into_owned();
+                if let Err(err) = sink.send(Message::text(text)).await {
+                    return ear.shared.end(format!("it does not read: {err}"));
+                }
             }
-        }
-    };
-    tokio::spawn(until(ends.clone(), writing));
+        };
+        until(over, writing).await;
+        // Who is left without a word takes it for a fault.
+        let _ = tokio::time::timeout(CLOSING, sink.close()).await;
+    });
     let ear = talk.ear();
     let reading = async move {
         let why = loop {
@@ -128,5 +137,24 @@ mod tests {
         let site = Site { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
         let talk = open(site, deaf()).await.expect("a socket");
         talk.request(asks(1, "ping"), deaf()).await.expect("an answer");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_left_is_told() {
+        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let world = world(move |stream| {
+            let tell = tell.clone();
+            async move {
+                let Ok(mut socket) = accept_async(stream).await else { return };
+                let _ = tell.send(socket.next().await).await;
+            }
+        });
+        let nothing = Scripted::new(|_, _| unreachable!("it is asked nothing"));
+        let site = Site { world, url: "ws://a.example/".to_owned(), ..nothing.site() };
+        drop(open(site, deaf()).await.expect("a socket"));
+        // The first socket was given up when it did not name `mcp`.
+        let heard =
+            async { while !matches!(told.recv().await, Some(Some(Ok(Message::Close(_))))) {} };
+        tokio::time::timeout(CLOSING * 20, heard).await.expect("it is told");
     }
 }
