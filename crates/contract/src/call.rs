@@ -169,6 +169,8 @@ pub struct Ctx {
     pub asker: Asker,
     /// Which trace the call belongs to.
     pub trace: Option<Trace>,
+    /// Which session it was made in, by a name that is no secret.
+    pub session: Option<Arc<str>>,
     /// Whether it is a job, or is to become one.
     pub as_job: bool,
     /// What was begun of it already.
@@ -186,8 +188,8 @@ impl Ctx {
         let cancel = CancellationToken::new();
         let (events, asker) = (EventSink::none(), Asker::nobody());
         let (spent, ran, ahead) = (Spent::none(), Ran::default(), Ahead::default());
-        let (trace, as_job) = (None, false);
-        Self { caller, cancel, deadline, events, asker, trace, as_job, ahead, spent, ran }
+        let (trace, session, as_job) = (None, None, false);
+        Self { caller, cancel, deadline, events, asker, trace, session, as_job, ahead, spent, ran }
     }
 
     /// Asks whoever called. `key` names the question in this call: whoever calls again with the

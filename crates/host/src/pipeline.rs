@@ -329,6 +329,7 @@ impl Stand {
             asker: patience.counted(&call.asker),
             spent: gate.limits.spent(&call.caller),
             trace: call.beside.trace.clone(),
+            session: call.beside.session.clone(),
             as_job: call.job.is_some() || call.beside.as_job,
             ahead: call.ahead.clone(),
             ran: Ran::default(),

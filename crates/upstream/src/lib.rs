@@ -32,11 +32,12 @@ use futures_util::future::join_all;
 use toolgate_contract::{BoxFuture, Change, Changes, Prompts, Resources};
 
 use claims::Claims;
+use upstream::Whose;
 
 pub use listing::Listing;
 pub use oauth::{Access, Grant, OAuth, Pending, Told};
 pub use results::Results;
-pub use settings::{Settings, Tables, Transport};
+pub use settings::{Settings, SharedBy, Tables, Transport};
 pub use upstream::{Keeps, Upstream};
 pub use world::{Bytes, Output, Place, Program, Started, World};
 
@@ -94,7 +95,8 @@ impl Upstreams {
     fn begun(&self, name: &str, settings: &Settings, before: Option<&Upstream>) -> Served {
         let Set { results, claims, world, keeps, changes, .. } = &*self.0;
         let handed = (world.clone(), keeps.clone(), results.clone(), claims.clone());
-        Served::new(Upstream::new(name, settings.clone(), handed, changes.clone(), (before, None)))
+        let of = (before, Whose::All);
+        Served::new(Upstream::new(name, settings.clone(), handed, changes.clone(), of))
     }
 
     fn now(&self) -> Arc<[Served]> {

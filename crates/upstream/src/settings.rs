@@ -57,6 +57,8 @@ pub struct Settings {
     pub roots: Vec<String>,
     /// How long it may take to begin, in milliseconds.
     pub start_ms: u64,
+    /// Who share a connection to it, or a program: `all`, the calls of one `caller`, or those of one `session`, for a server that keeps something of its clients. Where a client has no session (2026-07-28, WebSockets), those of its caller. At most 256 are kept, each until it has had nothing to do for `idle_ms`, or for five minutes.
+    pub shared_by: SharedBy,
     /// How long one call of its tools may take, in milliseconds; without it, as long as any.
     pub deadline_ms: Option<u64>,
     /// How long a program may have nothing to do before it is ended, in milliseconds; 0 for ever.
@@ -84,6 +86,19 @@ pub enum Transport {
     Sse,
     /// Messages as texts of a WebSocket, at a `ws:` or `wss:` URL.
     WebSocket,
+}
+
+/// Who share a connection to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SharedBy {
+    /// Whoever calls.
+    #[default]
+    All,
+    /// The calls of one caller.
+    Caller,
+    /// The calls of one session.
+    Session,
 }
 
 impl Transport {
@@ -132,6 +147,7 @@ impl Default for Settings {
             prompts: true,
             roots: Vec::new(),
             start_ms: 30_000,
+            shared_by: SharedBy::default(),
             deadline_ms: None,
             idle_ms: 0,
             lifetime_ms: 0,

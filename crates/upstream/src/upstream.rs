@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use tokio::sync::{Semaphore, watch};
-use toolgate_contract::{Among, AnyTool, Bearer, Change, Changes};
+use toolgate_contract::{Among, AnyTool, Change, Changes};
 
 use crate::carried::Parking;
 use crate::claims::Claims;
@@ -35,6 +35,7 @@ pub(crate) use failed::told;
 pub(crate) use tasks::EndsTask;
 
 use callers::Callers;
+pub(crate) use callers::Whose;
 use changes::Listening;
 use connecting::Failed;
 
@@ -111,9 +112,9 @@ pub struct Upstream {
     listening: Mutex<Option<Listening>>,
     /// What lets us in, once that was needed.
     credentials: OnceLock<Arc<Credentials>>,
-    /// Whose connection it is, where it is one caller's.
-    caller: Option<Bearer>,
-    /// It, as single callers are let in there.
+    /// Whose it is.
+    whose: Whose,
+    /// It, as single callers have it.
     callers: Callers,
 }
 
@@ -123,7 +124,7 @@ impl Upstream {
         settings: Settings,
         (world, keeps, results, claims): (Arc<dyn World>, Arc<dyn Keeps>, Results, Claims),
         changes: Changes,
-        (before, caller): (Option<&Self>, Option<&Bearer>),
+        (before, whose): (Option<&Self>, Whose),
     ) -> Arc<Self> {
         let kept_as = kept_as(name, &settings);
         let known = keeps.known(&kept_as);
@@ -158,10 +159,10 @@ impl Upstream {
             closed: AtomicBool::new(false),
             listening: Mutex::default(),
             credentials: OnceLock::new(),
-            caller: caller.cloned(),
+            whose,
             callers: Callers::default(),
         });
-        if caller.is_none() {
+        if upstream.whose == Whose::All {
             upstream.claims.has(name, &upstream.listing());
             let mut now = upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner);
             *now = Arc::downgrade(&upstream);

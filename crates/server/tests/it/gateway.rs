@@ -9,6 +9,7 @@ mod oauth;
 mod pins;
 mod real;
 mod reloading;
+mod sharing;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,25 +1,46 @@
-//! An upstream at which each caller is let in by a token of their own: each has their connection.
+//! An upstream that each caller, or each session, has for themselves: one at which each is let in by
+//! a token of their own, or one that is configured so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blake3::Hash;
-use toolgate_contract::{AnyTool, Caller, Changes, Fault, ToolError};
+use blake3::{Hash, Hasher};
+use toolgate_contract::{AnyTool, Bearer, Caller, Changes, Ctx, Fault, ToolError};
 
 use super::{Keeps, Upstream};
 use crate::listing::Listing;
 use crate::oauth::Grant;
 use crate::pins::{OnChange, Pinned};
-use crate::settings::Settings;
+use crate::settings::{Settings, SharedBy};
 
-/// Of how many callers connections are kept, for each upstream.
+/// Of how many callers or sessions connections are kept, for each upstream.
 const CALLERS_MAX: usize = 256;
-/// How long a caller's connection has nothing to do before it is let go, in milliseconds, unless
-/// that is configured.
+/// How long such a connection has nothing to do before it is let go, in milliseconds, unless that
+/// is configured.
 const IDLE_MS: u64 = 300_000;
 
-/// An upstream as single callers are let in there, the last to call last: by a hash of what they
-/// are let in here with, which may be for less than what they were let in with before.
+/// Whose an upstream is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Of whoever calls.
+    All,
+    /// Of one caller or session, with what they are let in with there in their own name.
+    One(Option<Bearer>),
+}
+
+impl Whose {
+    /// In whose name its connection is.
+    pub(super) fn bearer(&self) -> Option<Bearer> {
+        match self {
+            Self::All => None,
+            Self::One(bearer) => bearer.clone(),
+        }
+    }
+}
+
+/// An upstream as single callers or sessions have it, the last to call last: by a hash of who they
+/// are and, where that lets them in there, of the token that they were let in here with: the next
+/// may be for less.
 #[derive(Default)]
 pub(super) struct Callers(Mutex<VecDeque<(Hash, Arc<Upstream>)>>);
 
@@ -32,21 +53,26 @@ impl Callers {
 }
 
 impl Upstream {
-    /// The upstream as `caller` is let in there, if each caller is by themselves.
-    pub(super) fn of(&self, caller: &Caller) -> Result<Option<Arc<Self>>, ToolError> {
-        let exchanges = |oauth: &crate::oauth::OAuth| oauth.grant == Grant::TokenExchange;
-        if self.caller.is_some() || !self.settings.oauth.as_ref().is_some_and(exchanges) {
+    /// The upstream as whoever calls has it, if each has it for themselves.
+    pub(super) fn of(&self, ctx: &Ctx) -> Result<Option<Arc<Self>>, ToolError> {
+        if self.whose != Whose::All {
             return Ok(None);
         }
-        let Some(bearer) = &caller.bearer else {
-            let message = format!(
-                "the upstream `{}` is called in the name of whoever calls, who must be let in here \
-                 by a token of an authorization server",
-                self.name
-            );
-            return Err(ToolError::new(Fault::NotAllowed, message));
+        let bearer = self.bearer_of(&ctx.caller)?;
+        let key = match (self.settings.shared_by, bearer) {
+            (SharedBy::All, None) => return Ok(None),
+            (SharedBy::All, Some(bearer)) => vec![bearer.said()],
+            (shared_by, bearer) => {
+                let session = ctx.session.as_deref().filter(|_| shared_by == SharedBy::Session);
+                let bearer = bearer.map(Bearer::said);
+                vec![&*ctx.caller.name, session.unwrap_or_default(), bearer.unwrap_or_default()]
+            }
         };
-        let key = blake3::hash(bearer.said().as_bytes());
+        let mut hasher = Hasher::new();
+        for part in key {
+            hasher.update(&part.len().to_le_bytes()).update(part.as_bytes());
+        }
+        let key = hasher.finalize();
         let mut all = self.callers.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.iter().position(|(of, _)| *of == key).and_then(|at| all.remove(at));
         let (_, theirs) = known.unwrap_or_else(|| {
@@ -54,7 +80,7 @@ impl Upstream {
             let settings = Settings { idle_ms, ..self.settings.clone() };
             let (results, claims) = (self.results.clone(), self.claims.clone());
             let handed = (self.world.clone(), Arc::new(Nothing) as _, results, claims);
-            let of = (Some(self), Some(bearer));
+            let of = (Some(self), Whose::One(bearer.cloned()));
             (key, Self::new(&self.name, settings, handed, Changes::default(), of))
         });
         all.push_back((key, theirs.clone()));
@@ -62,6 +88,23 @@ impl Upstream {
             all.pop_front();
         }
         Ok(Some(theirs))
+    }
+
+    /// What `caller` is let in there with, if that is what everybody is let in here with.
+    fn bearer_of<'a>(&self, caller: &'a Caller) -> Result<Option<&'a Bearer>, ToolError> {
+        let exchanges = |oauth: &crate::oauth::OAuth| oauth.grant == Grant::TokenExchange;
+        if !self.settings.oauth.as_ref().is_some_and(exchanges) {
+            return Ok(None);
+        }
+        let none = || {
+            let message = format!(
+                "the upstream `{}` is called in the name of whoever calls, who must be let in here \
+                 by a token of an authorization server",
+                self.name
+            );
+            ToolError::new(Fault::NotAllowed, message)
+        };
+        caller.bearer.as_ref().ok_or_else(none).map(Some)
     }
 }
 

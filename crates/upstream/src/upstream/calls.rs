@@ -25,7 +25,7 @@ impl Upstream {
 
     /// Makes a request for `ctx` and carries it to its result, or until it has become a task.
     pub(crate) async fn begin(&self, ctx: &Ctx, asked: Asked) -> Result<Begun, ToolError> {
-        if let Some(theirs) = self.of(&ctx.caller)? {
+        if let Some(theirs) = self.of(ctx)? {
             return Box::pin(theirs.begin(ctx, asked)).await;
         }
         let work = async {
@@ -57,7 +57,7 @@ impl Upstream {
         asked: Asked,
         within: Duration,
     ) -> Result<Driven, ToolError> {
-        if let Some(theirs) = self.of(&ctx.caller)? {
+        if let Some(theirs) = self.of(ctx)? {
             return Box::pin(theirs.begin_in_time(ctx, asked, within)).await;
         }
         let work = async {

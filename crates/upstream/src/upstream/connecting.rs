@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use toolgate_contract::{Askable, Fault, ToolError};
 use toolgate_dialects::mcp::upstream::{Era, REVISIONS, Revision};
 
-use super::Upstream;
 use super::changes::OfNobody;
 use super::failed::told;
+use super::{Upstream, Whose};
 use crate::link::Link;
 use crate::oauth::Credentials;
 use crate::settings::{Settings, Transport};
@@ -84,7 +84,7 @@ impl Upstream {
                 let link = Arc::new(link);
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
                 self.watch_over(&link);
-                if self.caller.is_none() {
+                if self.whose == Whose::All {
                     self.watch_again(&link);
                 }
                 self.look_again();
@@ -207,7 +207,7 @@ impl Upstream {
         }
         let at = (&*self.name, url, self.settings.private_network);
         let (oauth, world) = (self.settings.oauth.as_ref(), self.world.clone());
-        let made = Arc::new(Credentials::new(at, oauth, world, self.caller.clone())?);
+        let made = Arc::new(Credentials::new(at, oauth, world, self.whose.bearer())?);
         Ok(Some(self.credentials.get_or_init(|| made).clone()))
     }
 

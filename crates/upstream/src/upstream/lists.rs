@@ -8,8 +8,8 @@ use serde_json::Value;
 use toolgate_contract::{AnyTool, Change};
 use toolgate_dialects::mcp::upstream::Era;
 
-use super::Upstream;
 use super::failed::told;
+use super::{Upstream, Whose};
 use crate::listing::Listing;
 use crate::names;
 use crate::pins::Judged;
@@ -29,7 +29,7 @@ impl Upstream {
     pub(super) fn is_not_listed(&self) {
         self.listed.send_replace(true);
         let is_known = || self.has_listed.load(Ordering::Acquire);
-        if self.caller.is_some() || is_known() || self.asking.swap(true, Ordering::AcqRel) {
+        if self.whose != Whose::All || is_known() || self.asking.swap(true, Ordering::AcqRel) {
             return;
         }
         let this = self.this.clone();
@@ -90,7 +90,7 @@ impl Upstream {
     }
     /// Has its lists looked at again.
     pub(crate) fn look_again(&self) {
-        if self.caller.is_some() {
+        if self.whose != Whose::All {
             // What there is, is asked for by the server itself.
             return;
         }

@@ -12,7 +12,7 @@ fn upstream(server: &Arc<Scripted>, more: impl Fn(&mut Settings)) -> Arc<Upstrea
     let mut settings = Settings { url: Some("http://a.example/mcp".into()), ..Settings::default() };
     more(&mut settings);
     let handed = (server.world(), Arc::new(Nothing) as _, Results::default(), Claims::default());
-    Upstream::new("it", settings, handed, Changes::default(), (None, None))
+    Upstream::new("it", settings, handed, Changes::default(), (None, Whose::All))
 }
 
 /// What a server of 2026-07-28 answers that tells of its tools.

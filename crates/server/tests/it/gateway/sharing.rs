@@ -1,0 +1,65 @@
+//! Who share the program of an upstream.
+
+use serde_json::json;
+
+use super::{launch, text, with_odds};
+use crate::support::{Post, Served, call, initialize, is_alive, keys_of, legacy, wait_until};
+
+const REVISION: &str = "2025-06-18";
+
+/// The program that answers `tool`, called by `caller` in `session`, or in none.
+#[track_caller]
+fn program(served: &Served, tool: &str, caller: &str, session: Option<&str>) -> u32 {
+    let post = match session {
+        Some(session) => {
+            let params = json!({ "name": tool, "arguments": {} });
+            let post = Post::mcp(&legacy(1, "tools/call", params));
+            post.with("mcp-protocol-version", REVISION).with("mcp-session-id", session)
+        }
+        None => Post::mcp(&call(1, tool, json!({}))),
+    };
+    text(&served.send(&post.with("x-api-key", &format!("{caller}-key"))).message()).parse().unwrap()
+}
+
+fn session(served: &Served, caller: &str) -> String {
+    let post = Post::mcp(&initialize(0, REVISION)).with("x-api-key", &format!("{caller}-key"));
+    served.send(&post).header("mcp-session-id").unwrap().to_owned()
+}
+
+#[test]
+fn a_program_is_shared_by_all_or_by_the_calls_of_a_caller_or_of_a_session() {
+    let keys = keys_of(&["ada", "bob"]);
+    let workspace = with_odds(&[
+        ("everyones", "", ""),
+        ("callers", "", "shared_by = \"caller\""),
+        ("sessions", "", &format!("shared_by = \"session\"\n{keys}")),
+    ]);
+    let served = launch(&workspace).served();
+    let [one, two, bobs] = ["ada", "ada", "bob"].map(|caller| session(&served, caller));
+    let callers = [("ada", Some(&*one)), ("ada", Some(&two)), ("bob", Some(&bobs)), ("bob", None)];
+    let programs = |upstream: &str| {
+        let tool = format!("{upstream}_pid");
+        let of = callers.map(|(caller, session)| program(&served, &tool, caller, session));
+        let again = callers.map(|(caller, session)| program(&served, &tool, caller, session));
+        assert_eq!(of, again, "{upstream}");
+        of
+    };
+    let [one, two, bobs, stateless] = programs("everyones");
+    assert!(one == two && two == bobs && bobs == stateless);
+    let [one, two, bobs, stateless] = programs("callers");
+    assert!(one == two && two != bobs && bobs == stateless);
+    let [one, two, bobs, stateless] = programs("sessions");
+    assert!(one != two && two != bobs && bobs != stateless && one != bobs && one != stateless);
+}
+
+#[test]
+fn the_program_of_a_session_ends_once_it_has_nothing_to_do_and_another_takes_its_place() {
+    let more = format!("shared_by = \"session\"\nidle_ms = 300\n{}", keys_of(&["ada"]));
+    let workspace = with_odds(&[("odd", "", &more)]);
+    let served = launch(&workspace).served();
+    let session = session(&served, "ada");
+    let first = program(&served, "odd_pid", "ada", Some(&session));
+    assert!(is_alive(first));
+    wait_until("it has ended", || !is_alive(first));
+    assert_ne!(program(&served, "odd_pid", "ada", Some(&session)), first);
+}
