@@ -140,7 +140,7 @@ impl Served {
     }
 
     /// One that is asked in the revision that has none.
-    fn modern(name: &'static str, server: Server, tool: &str) -> Self {
+    pub(crate) fn modern(name: &'static str, server: Server, tool: &str) -> Self {
         let headers = Headers::stateless(&server.address, tool);
         let question = Question::stateless(tool, &json!({ "text": "hello" }), "hello");
         Self { name, headers, question, _server: server }

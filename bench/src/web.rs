@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::contenders::{FLOOR, OURS, RMCP, Served, ours_http, session_echoes, stateless_echoes};
-use crate::http::{Headers, Pace, load};
+use crate::http::{Pace, load};
 use crate::question::Question;
 use crate::row::{Asked, Row};
 use crate::{Run, sockets};
@@ -22,7 +22,9 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let what = "echo, HTTP, 16 connections, in a session";
     let session = run.row(what, "/s", &mut session_echoes()?, |it| it.name, rate)?;
     let session = session.asked(Asked::Ratio(0.8));
-    Ok(vec![stateless, session, sockets(run)?, late(run)?])
+    let mut rows = vec![stateless, session, sockets(run)?];
+    rows.extend(late(run)?);
+    Ok(rows)
 }
 
 /// Over WebSockets, which Mira's wire has; the floor is axum's over HTTP.
@@ -49,21 +51,27 @@ fn sockets(run: &Run) -> anyhow::Result<Row> {
     Ok(row.asked(Asked::Ratio(0.8)))
 }
 
-/// How late the last answers of a hundred are at half of the most that can be had.
-fn late(run: &Run) -> anyhow::Result<Row> {
+/// How late the last answers of a hundred are at half of the most that can be had, and how late
+/// axum's are at as many: what of it is the machine's.
+fn late(run: &Run) -> anyhow::Result<[Row; 2]> {
     eprintln!("measuring: how late answers are");
-    let ours = ours_http()?;
-    let headers = Headers::stateless(&ours.address, "example_echo");
-    let question = Question::stateless("example_echo", &json!({ "text": "hello" }), "hello");
-    let load = |pace| load(&headers, &question, CONNECTIONS, pace, run.time);
-    let (mut late, mut usual) = (Vec::new(), Vec::new());
+    let ours = Served::modern(OURS, ours_http()?, "example_echo");
+    let floor = Served::floor()?;
+    let load = |it: &Served, pace| load(&it.headers, &it.question, CONNECTIONS, pace, run.time);
+    let mut lates = [Vec::new(), Vec::new()];
+    let mut usuals = [Vec::new(), Vec::new()];
     for _ in 0..run.rounds {
-        let most = load(Pace::Busy)?.rate;
-        let came = load(Pace::Rate(most / 2.0))?;
-        late.push(came.percentile(99.0));
-        usual.push(came.percentile(50.0));
+        let half = Pace::Rate(load(&ours, Pace::Busy)?.rate / 2.0);
+        for (at, it) in [&ours, &floor].into_iter().enumerate() {
+            let came = load(it, half)?;
+            lates[at].push(came.percentile(99.0));
+            usuals[at].push(came.percentile(50.0));
+        }
     }
+    let row =
+        |what, late, usual| Row::new(what, " µs", crate::median(late)).floor(crate::median(usual));
+    let ([ours, floor], [usual, floor_usual]) = (lates, usuals);
     let what = "echo, HTTP, at half of that rate: p99 (floor: p50)";
-    let row = Row::new(what, " µs", crate::median(late)).floor(crate::median(usual));
-    Ok(row.asked(Asked::Within(5.0)))
+    let beside = "axum with a canned answer, at as many calls: p99 (floor: its p50)";
+    Ok([row(what, ours, usual).asked(Asked::Within(5.0)), row(beside, floor, floor_usual)])
 }

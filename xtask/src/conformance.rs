@@ -11,7 +11,11 @@ mod older;
 mod server;
 mod through;
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
@@ -137,44 +141,30 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same against the example behind toolgate, for every pair of edges; a whole run is kept as a
-/// page of the reference.
+/// The same against the example behind toolgate, for every pair of edges, as many edges at a time
+/// as there are processors; a whole run is kept as a page of the reference.
 fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
-    let mut pairs = Vec::new();
-    for edge in Edge::all() {
+    let is_wanted = |edge: &Edge| {
         let name = edge.to_string();
-        if wanted.edge.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
-            continue;
+        wanted.edge.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))
+    };
+    let edges = Mutex::new(Edge::all().filter(is_wanted));
+    let next = || edges.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let some = || {
+        let mut pairs = Vec::new();
+        while let Some(edge) = next() {
+            pairs.extend(before(edge, &suite, &all, wanted)?);
         }
-        let folder = Folder::make()?;
-        let (server, behind) = edge.start(&folder.0)?;
-        eprintln!("\n==> conformance against {}, before {name}", server.url);
-        for client in Client::all() {
-            if wanted.revision.as_ref().is_some_and(|wanted| wanted != client.revision) {
-                continue;
-            }
-            let is_wanted = |one: &&Scenario| {
-                let named = wanted.scenario.as_ref().is_none_or(|name| *name == one.name);
-                named && client.asks(one)
-            };
-            let (scenarios, beyond): (Vec<_>, Vec<_>) =
-                all.iter().filter(is_wanted).partition(|one| edge.has_words_for(&one.name));
-            if scenarios.is_empty() {
-                continue;
-            }
-            let url = client.reaches(&server)?;
-            let results = folder.0.join("results").join(client.revision);
-            let tally = against(&suite, client.suited(), &scenarios, &url, &results)?;
-            let Tally { passed, failed, .. } = tally;
-            println!("{} before {name}: {passed} passed, {failed} failed", client.revision);
-            pairs.push(Pair { client, edge, tally, beyond: beyond.len() });
-        }
-        server.stop()?;
-        behind.map_or(Ok(()), Server::stop)?;
-        folder.leave(wanted.keep)?;
-    }
+        anyhow::Ok(pairs)
+    };
+    let pairs: anyhow::Result<Vec<_>> = thread::scope(|scope| {
+        let at_once = thread::available_parallelism().map_or(1, usize::from);
+        let held: Vec<_> = (0..at_once).map(|_| scope.spawn(some)).collect();
+        held.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+    });
+    let pairs: Vec<_> = pairs?.into_iter().flatten().collect();
     let is_whole = [&wanted.edge, &wanted.revision, &wanted.scenario].iter().all(|it| it.is_none());
     if is_whole {
         matrix::write(&pairs)?;
@@ -182,6 +172,43 @@ fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
     let failed: usize = pairs.iter().map(|pair| pair.tally.failed).sum();
     ensure!(failed == 0, "what passes through toolgate breaks {failed} checks, named above");
     Ok(())
+}
+
+/// What comes of the clients that are wanted before `edge`.
+fn before(
+    edge: Edge,
+    suite: &Suite,
+    all: &[Scenario],
+    wanted: &Wanted,
+) -> anyhow::Result<Vec<Pair>> {
+    let folder = Folder::make()?;
+    let (server, behind) = edge.start(&folder.0)?;
+    eprintln!("\n==> conformance against {}, before {edge}", server.url);
+    let mut pairs = Vec::new();
+    for client in Client::all() {
+        if wanted.revision.as_ref().is_some_and(|wanted| wanted != client.revision) {
+            continue;
+        }
+        let is_wanted = |one: &&Scenario| {
+            let named = wanted.scenario.as_ref().is_none_or(|name| *name == one.name);
+            named && client.asks(one)
+        };
+        let (scenarios, beyond): (Vec<_>, Vec<_>) =
+            all.iter().filter(is_wanted).partition(|one| edge.has_words_for(&one.name));
+        if scenarios.is_empty() {
+            continue;
+        }
+        let url = client.reaches(&server)?;
+        let results = folder.0.join("results").join(client.revision);
+        let tally = against(suite, client.suited(), &scenarios, &url, &results)?;
+        let Tally { passed, failed, .. } = tally;
+        println!("{} before {edge}: {passed} passed, {failed} failed", client.revision);
+        pairs.push(Pair { client, edge, tally, beyond: beyond.len() });
+    }
+    server.stop()?;
+    behind.map_or(Ok(()), Server::stop)?;
+    folder.leave(wanted.keep)?;
+    Ok(pairs)
 }
 
 /// What comes of `scenarios` against the server at `url`; what the suite writes down is below
@@ -239,7 +266,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> anyhow::Result<Self> {
-        let name = format!("toolgate-conformance-{:x}", std::process::id());
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let nth = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("toolgate-conformance-{:x}-{nth}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
         Ok(Self(path))

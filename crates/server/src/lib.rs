@@ -57,6 +57,7 @@ pub use offer::{Offer, Served};
 pub use once::answer_once;
 pub use session::Desk;
 pub use shelf::{Shelf, Variables};
+pub use toolgate_transports::http::Workers;
 
 use config::Config;
 use telemetry::{Connected, Page};
@@ -68,7 +69,7 @@ pub async fn serve_http(
     config: &Config,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let Listeners { all, own, front } = listeners.into();
+    let Listeners { all, own, front, workers } = listeners.into();
     let front = front.map_or_else(|| Front::of(config), Ok);
     let Front { identity, secure } = front.map_err(io::Error::other)?;
     shutdown::tell(shutdown.clone());
@@ -103,6 +104,7 @@ pub async fn serve_http(
     });
     let serving = own.chain([(all, endpoints)]).map(|(listener, endpoints)| {
         let (shutdown, secure) = (shutdown.clone(), secure.clone());
+        let workers = workers.clone();
         let occupancy = occupancy.clone();
         let asks = identity.asks();
         async move {
@@ -115,6 +117,7 @@ pub async fn serve_http(
                 Some(tls) => (Entrance::secured(listener, tls), admission.secured(addr)),
             };
             let bounds = http::Bounds { occupancy, ..wiring::http_bounds(config) };
+            let entrance = entrance.served_by(workers);
             serve(entrance, Arc::new(endpoints), admission, bounds, shutdown).await
         }
     });

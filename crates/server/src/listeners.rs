@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::ServerConfig;
 use toolgate_dialects::Dialect;
+use toolgate_transports::http::Workers;
 
 use crate::config::Config;
 use crate::identity::Identity;
@@ -18,6 +19,8 @@ pub struct Listeners {
     pub own: Vec<(TcpListener, Arc<dyn Dialect>)>,
     /// Whom they let in; without, as the configuration has it.
     pub front: Option<Front>,
+    /// Who serves the connections; without, whoever accepts them.
+    pub workers: Option<Workers>,
 }
 
 /// Whom listeners let in, and how they speak with them: the files that the configuration names for
@@ -40,6 +43,6 @@ impl Front {
 
 impl From<TcpListener> for Listeners {
     fn from(all: TcpListener) -> Self {
-        Self { all, own: Vec::new(), front: None }
+        Self { all, own: Vec::new(), front: None, workers: None }
     }
 }

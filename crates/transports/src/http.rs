@@ -14,6 +14,7 @@ mod secure;
 mod sent;
 mod unsent;
 mod upgrade;
+mod workers;
 
 use std::convert::Infallible;
 use std::io;
@@ -47,6 +48,7 @@ use quiet::Quiet;
 use seats::Lasting;
 pub use secure::Entrance;
 use secure::{Secure, Wire};
+pub use workers::Workers;
 
 /// The room behind HTTP.
 pub trait Exchange: Send + Sync + 'static {
@@ -233,7 +235,7 @@ pub async fn serve(
     bounds: Bounds,
     shutdown: CancellationToken,
 ) -> io::Result<()> {
-    let Entrance { listener, secure } = entrance.into();
+    let Entrance { listener, secure, workers } = entrance.into();
     let door = Arc::new(Door::new(exchange, admission, bounds));
     let connections = TaskTracker::new();
     let abort = CancellationToken::new();
@@ -250,7 +252,7 @@ pub async fn serve(
                 };
                 let (door, shutdown, abort) = (door.clone(), shutdown.clone(), abort.clone());
                 let (secure, owed) = (secure.clone(), door.unsent.owed());
-                connections.spawn(async move {
+                let serve = async move |stream| {
                     let (doubt, agreed) = (Arc::default(), Mutex::default());
                     let (seat, owed) = (seat.clone(), owed.clone());
                     let client = Arc::new(Client { peer, seat, owed, doubt, agreed });
@@ -260,7 +262,15 @@ pub async fn serve(
                         () = client.owed.cut_off() => {}
                         () = abort.cancelled() => {}
                     }
-                });
+                };
+                match &workers {
+                    None => drop(connections.spawn(serve(stream))),
+                    Some(workers) => {
+                        if let Err(err) = workers.take(stream, &connections, serve) {
+                            tracing::warn!("a connection was not accepted: {err}");
+                        }
+                    }
+                }
             }
             Err(err) => {
                 // Out of descriptors, or the client left already: the next may fare better.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use toolgate::config::Config;
-use toolgate::{Offer, Served, serve_http, serve_stdio, shutdown};
+use toolgate::{Listeners, Offer, Served, Workers, serve_http, serve_stdio, shutdown};
 use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
 
 /// Says back what it is told.
@@ -66,7 +66,8 @@ async fn http(address: &str) -> anyhow::Result<()> {
     let (config, served) = served()?;
     let listener = TcpListener::bind(address).await?;
     eprintln!("serving at http://{}/mcp", listener.local_addr()?);
-    Ok(serve_http(&served, listener, &config, shutdown::on_signal()?).await?)
+    let listeners = Listeners { workers: Some(Workers::start()?), ..listener.into() };
+    Ok(serve_http(&served, listeners, &config, shutdown::on_signal()?).await?)
 }
 
 fn served() -> anyhow::Result<(Config, Served)> {

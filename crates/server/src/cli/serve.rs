@@ -16,6 +16,7 @@ use toolgate::{Front, Listeners, Served, config, serve_http, shutdown};
 use toolgate_contract::Caller;
 use toolgate_dialects::Dialect;
 use toolgate_host::Host;
+use toolgate_transports::http::Workers;
 
 use super::enveloping::Enveloping;
 use super::{Folder, run_to_end};
@@ -55,7 +56,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let ground = Ground::of(&args.path, &loaded.config)?;
     ground.confine_server(&loaded.config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    run_to_end(runtime, async {
+    let workers = Workers::start()?;
+    let serving = workers.clone();
+    let done = run_to_end(runtime, async move {
         let workspace = Workspace::on(ground, &loaded.config)?;
         let served = workspace.served();
         let front = Some(Front::of(&loaded.config)?);
@@ -69,10 +72,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         announce(&workspace.host, args, loaded.file.as_deref(), &at);
         announce_own(&own, scheme)?;
         let _follows = args.folder.follow(&workspace, &args.path, &loaded.config);
-        serve_http(&served, Listeners { all: listener, own, front }, &loaded.config, stop).await?;
+        let listeners = Listeners { all: listener, own, front, workers: Some(serving) };
+        serve_http(&served, listeners, &loaded.config, stop).await?;
         workspace.close().await;
         Ok(ExitCode::SUCCESS)
-    })
+    });
+    // What their connections began is closed by then.
+    workers.end();
+    done
 }
 
 /// Listens at `addr`, which `said` says.

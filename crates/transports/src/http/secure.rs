@@ -13,6 +13,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
+use super::workers::Workers;
+
 /// How long a client may take to agree on how to speak, at most.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -20,18 +22,25 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub struct Entrance {
     pub(super) listener: TcpListener,
     pub(super) secure: Option<Secure>,
+    pub(super) workers: Option<Workers>,
 }
 
 impl Entrance {
+    /// Clients are served by `workers`, if by any, instead of whoever accepts them.
+    pub fn served_by(self, workers: Option<Workers>) -> Self {
+        Self { workers, ..self }
+    }
+
     /// Clients speak TLS, as `config` has it.
     pub fn secured(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
-        Self { listener, secure: Some(Secure(TlsAcceptor::from(config))) }
+        let secure = Some(Secure(TlsAcceptor::from(config)));
+        Self { listener, secure, workers: None }
     }
 }
 
 impl From<TcpListener> for Entrance {
     fn from(listener: TcpListener) -> Self {
-        Self { listener, secure: None }
+        Self { listener, secure: None, workers: None }
     }
 }
 

@@ -48,6 +48,21 @@ fn handle(returned: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// How often a call is made again, at most.
+const TRIES: usize = 100;
+
+/// Makes `call`, again where the kernel asks for that: a rename or a mount of somebody else's came
+/// between, and it cannot tell whether that matters.
+pub(super) fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..TRIES {
+        match call() {
+            Err(err) if matches!(err.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
+            made => return made,
+        }
+    }
+    call()
+}
+
 /// A mount of what is at `path`, with all that is mounted beneath, that is nowhere yet.
 pub(super) fn tree(path: &CStr) -> io::Result<OwnedFd> {
     let flags = OPEN_TREE_CLONE | (libc::O_CLOEXEC | AT_RECURSIVE).cast_unsigned();
@@ -90,9 +105,11 @@ pub(super) fn restrict(mount: impl AsFd, attr: Attr, is_recursive: bool) -> io::
 pub(super) fn attach(mount: impl AsFd, target: impl AsFd) -> io::Result<()> {
     let (from, to) = (mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd());
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
-    // SAFETY: both paths are strings that end.
-    done(unsafe {
-        libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags)
+    again(|| {
+        // SAFETY: both paths are strings that end.
+        done(unsafe {
+            libc::syscall(libc::SYS_move_mount, from, c"".as_ptr(), to, c"".as_ptr(), flags)
+        })
     })
     .map(drop)
 }
@@ -252,5 +269,29 @@ pub(super) fn loopback_up() -> io::Result<()> {
         done(libc::ioctl(fd, libc::SIOCGIFFLAGS, &raw mut request).into())?;
         request.flags |= libc::c_short::try_from(libc::IFF_UP).unwrap_or_default();
         done(libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request).into()).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_asks_to_be_made_again_is_and_not_for_ever() {
+        let asked = |times: usize| {
+            let mut left = times;
+            let made = again(|| match left.checked_sub(1) {
+                Some(less) => {
+                    left = less;
+                    Err(io::Error::from_raw_os_error(libc::EAGAIN))
+                }
+                None => Ok(()),
+            });
+            made.map_err(|err| err.raw_os_error())
+        };
+        assert_eq!(asked(TRIES), Ok(()));
+        assert_eq!(asked(TRIES + 1), Err(Some(libc::EAGAIN)));
+        let other = again(|| Err::<(), _>(io::Error::from_raw_os_error(libc::ENOENT)));
+        assert_eq!(other.map_err(|err| err.raw_os_error()), Err(Some(libc::ENOENT)));
     }
 }

@@ -15,6 +15,7 @@ use rustix::io::pread;
 use rustix::process::{fchdir, setsid};
 use rustix::stdio::dup2_stdin;
 
+use super::super::kernel;
 use super::super::plan::{Becoming, Bytes, Errand, Plan};
 use super::super::step::{Failed, Step};
 use super::{Never, is};
@@ -67,7 +68,8 @@ fn go_to_folder(plan: &Plan, errand: &Errand) -> io::Result<()> {
     };
     is(&workspace, plan.workspace_identity)?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let cwd = openat2(&workspace, errand.cwd.path(), folder, Mode::empty(), resolve)?;
+    let open = || Ok(openat2(&workspace, errand.cwd.path(), folder, Mode::empty(), resolve)?);
+    let cwd = kernel::again(open)?;
     is(&cwd, errand.cwd_identity)?;
     Ok(fchdir(cwd)?)
 }

@@ -145,7 +145,8 @@ fn same(plan: &Plan, at: &Bytes, how: How) -> io::Result<OwnedFd> {
         return bound(&at.string()?, how);
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = openat2(CWD, at.path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let found = kernel::again(|| Ok(openat2(CWD, at.path(), flags, Mode::empty(), resolve)?))?;
     restricted(kernel::tree_of(&found)?, how)
 }
 
@@ -346,7 +347,8 @@ fn parent(root: impl AsFd, path: &Path) -> io::Result<(OwnedFd, &std::ffi::OsStr
 fn step(folder: impl AsFd, name: &Path, more: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    openat2(folder, name, flags, Mode::empty(), resolve)
+    let open = || Ok(openat2(&folder, name, flags, Mode::empty(), resolve)?);
+    kernel::again(open).map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::IO))
 }
 
 /// What of the view is a folder or file that is there, by its path: for rules about it.

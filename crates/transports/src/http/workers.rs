@@ -1,0 +1,154 @@
+//! Threads that each serve their own connections to the end.
+//!
+//! A runtime of several threads wakes another of them for what one has ready, which costs more than
+//! most calls do. What stays on one thread wakes nobody.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, available_parallelism};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How long is waited, at the end, for what cannot be called off.
+const LEAVE: Duration = Duration::from_millis(200);
+
+/// As many threads as there are processors, each with a runtime of its own. Clones are one.
+#[derive(Debug, Clone)]
+pub struct Workers(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    all: Vec<Worker>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    over: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Worker {
+    runtime: Handle,
+    /// How many connections it serves.
+    serves: AtomicUsize,
+}
+
+/// A connection that is served, by which worker.
+struct Place(Workers, usize);
+
+impl Workers {
+    /// Starts them; they end by [`end`](Self::end), or once nobody has them any more.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start() -> io::Result<Self> {
+        let over = CancellationToken::new();
+        let (mut all, mut threads) = (Vec::new(), Vec::new());
+        for _ in 0..available_parallelism().map_or(1, usize::from) {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            all.push(Worker { runtime: runtime.handle().clone(), serves: AtomicUsize::new(0) });
+            let over = over.clone();
+            let thread = std::thread::Builder::new().name("connections".to_owned());
+            threads.push(thread.spawn(move || {
+                runtime.block_on(over.cancelled());
+                runtime.shutdown_timeout(LEAVE);
+            })?);
+        }
+        Ok(Self(Arc::new(Inner { all, threads: Mutex::new(threads), over })))
+    }
+
+    /// Ends them, with whatever still runs there.
+    pub fn end(self) {
+        let Self(inner) = &self;
+        inner.over.cancel();
+        let threads =
+            std::mem::take(&mut *inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    /// Has whoever serves fewest serve `stream` by `serve`.
+    pub(super) fn take<F>(
+        &self,
+        stream: TcpStream,
+        connections: &TaskTracker,
+        serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+    ) -> io::Result<()>
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let Self(inner) = self;
+        let serves = |at: &usize| inner.all[*at].serves.load(Ordering::Relaxed);
+        let at = (0..inner.all.len()).min_by_key(serves).expect("there is one at least");
+        inner.all[at].serves.fetch_add(1, Ordering::Relaxed);
+        let place = Place(self.clone(), at);
+        // Readiness is told to the runtime that a stream belongs to.
+        let stream = stream.into_std()?;
+        let served = async move {
+            let _place = place;
+            match TcpStream::from_std(stream) {
+                Ok(stream) => serve(stream).await,
+                Err(err) => tracing::warn!("a connection was not accepted: {err}"),
+            }
+        };
+        connections.spawn_on(served, &inner.all[at].runtime);
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Self(Workers(inner), at) = self;
+        inner.all[*at].serves.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_connection_stays_on_the_thread_that_had_fewest() {
+        let workers = Workers::start().expect("threads");
+        let count = workers.0.all.len();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let connections = TaskTracker::new();
+        let (told, mut threads) = mpsc::unbounded_channel();
+        let mut clients = Vec::new();
+        for _ in 0..2 * count {
+            clients.push(TcpStream::connect(addr).await.expect("it listens"));
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let told = told.clone();
+            let serve = move |stream: TcpStream| async move {
+                let before = std::thread::current().id();
+                let _ = stream.readable().await;
+                let _ = told.send((before, std::thread::current().id()));
+            };
+            workers.take(stream, &connections, serve).expect("it is taken");
+        }
+        drop(clients);
+        connections.close();
+        connections.wait().await;
+        let mut served = std::collections::HashMap::new();
+        for _ in 0..2 * count {
+            let (before, after) = threads.recv().await.expect("one that was served");
+            assert_eq!(before, after);
+            *served.entry(after).or_insert(0) += 1;
+        }
+        assert!(served.len() == count && served.values().all(|&many| many == 2), "{served:?}");
+        workers.end();
+    }
+}
