@@ -45,6 +45,8 @@ impl Workers {
     /// When a thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let over = CancellationToken::new();
+        // Those that were started end where another cannot be.
+        let guard = over.clone().drop_guard();
         let (mut all, mut threads) = (Vec::new(), Vec::new());
         for _ in 0..available_parallelism().map_or(1, usize::from) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -56,6 +58,7 @@ impl Workers {
                 runtime.shutdown_timeout(LEAVE);
             })?);
         }
+        guard.disarm();
         Ok(Self(Arc::new(Inner { all, threads: Mutex::new(threads), over })))
     }
 
