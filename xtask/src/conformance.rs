@@ -108,6 +108,8 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         return hold_client(&wanted);
     }
     if wanted.through {
+        // What has the example speak over WebSockets is among them.
+        setup::upstreams()?;
         return hold_through(&wanted);
     }
     if let Some(revision) = &wanted.revision {

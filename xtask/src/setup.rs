@@ -159,7 +159,7 @@ pub(crate) fn node() -> anyhow::Result<()> {
 }
 
 /// The servers of others that ours is put before.
-fn upstreams() -> anyhow::Result<()> {
+pub(crate) fn upstreams() -> anyhow::Result<()> {
     npm("servers", "tests/upstreams", "the servers in TypeScript")?;
     let wanted = checkout().join("tests/upstreams/requirements.txt");
     environment("upstreams", &wanted, "the servers in Python")
