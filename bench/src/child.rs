@@ -7,6 +7,10 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long it may take to end when it is asked to.
+const END: Duration = Duration::from_secs(2);
 
 /// A process that is spoken to over its standard streams.
 pub(crate) struct Child {
@@ -90,7 +94,14 @@ impl Child {
 }
 
 impl Drop for Child {
+    /// Asks it to end first: one that is observed writes down what was seen when it does.
     fn drop(&mut self) {
+        (self.input, self.output) = (None, None);
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        let until = Instant::now() + END;
+        while Instant::now() < until && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::child::{Child, Server, listening, start_server};
 use crate::http::Headers;
 use crate::question::Question;
-use crate::{lines, program, text};
+use crate::{Run, lines, program, text};
 
 pub(crate) const OURS: &str = "toolgate";
 pub(crate) const FLOOR: &str = "floor";
@@ -55,76 +55,88 @@ pub(crate) struct Served {
 }
 
 /// Those that say back `hello` over their standard streams.
-pub(crate) fn echoes() -> anyhow::Result<Vec<Piped>> {
+pub(crate) fn echoes(run: &Run) -> anyhow::Result<Vec<Piped>> {
     let floor = program("floor")?;
-    let [node, everything] = node("server-everything")?;
-    Ok(vec![
+    let all = vec![
         Piped::start(FLOOR, &floor, &["canned"], echo("echo"))?,
         Piped::start(OURS, &program("example-echo")?, &["stdio"], echo("example_echo"))?,
-        Piped::start("tokio lines", &floor, &["lines"], echo("echo"))?,
-        Piped::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
-        Piped::start(EVERYTHING, &node, &[&text(&everything), "stdio"], everything_echo())?,
-        Piped::start(MCP, &python()?, &[&script("echo_mcp.py")?, "stdio"], echo("echo"))?,
-        Piped::start(FASTMCP, &python()?, &[&script("echo_fastmcp.py")?, "stdio"], echo("echo"))?,
-    ])
+    ];
+    run.beside(all, || {
+        let [node, everything] = node("server-everything")?;
+        let (python, mcp, fastmcp) =
+            (python()?, script("echo_mcp.py")?, script("echo_fastmcp.py")?);
+        Ok(vec![
+            Piped::start("tokio lines", &floor, &["lines"], echo("echo"))?,
+            Piped::start(RMCP, &rmcp()?, &["stdio"], echo("echo"))?,
+            Piped::start(EVERYTHING, &node, &[&text(&everything), "stdio"], everything_echo())?,
+            Piped::start(MCP, &python, &[&mcp, "stdio"], echo("echo"))?,
+            Piped::start(FASTMCP, &python, &[&fastmcp, "stdio"], echo("echo"))?,
+        ])
+    })
 }
 
 /// Those that read a file of `folder`.
-pub(crate) fn readers(folder: &Path, name: &str, answer: &str) -> anyhow::Result<Vec<Piped>> {
+pub(crate) fn readers(
+    run: &Run,
+    folder: &Path,
+    name: &str,
+    answer: &str,
+) -> anyhow::Result<Vec<Piped>> {
     let (inside, file) = (text(folder), text(&folder.join(name)));
     let ours =
         Question::call("files_read", &json!({ "path": name, "max_bytes": 16 << 20 }), answer);
-    let theirs = |tool| Question::call(tool, &json!({ "path": file }), answer);
-    let [node, filesystem] = node("server-filesystem")?;
-    let rust = tools("rust-mcp-filesystem/bin/rust-mcp-filesystem")?;
-    Ok(vec![
+    let theirs = Question::call("read_text_file", &json!({ "path": file }), answer);
+    let all = vec![
         Piped::start(FLOOR, &program("floor")?, &["stdio", &file], ours.clone())?,
         Piped::start(OURS, &program("toolgate")?, &["stdio", &inside], ours)?,
-        Piped::start(RUST_FILESYSTEM, &rust, &[&inside], theirs("read_text_file"))?,
-        Piped::start(FILESYSTEM, &node, &[&text(&filesystem), &inside], theirs("read_text_file"))?,
-    ])
+    ];
+    run.beside(all, || filesystems(&inside, &theirs))
 }
 
 /// Those that list `folder`.
-pub(crate) fn listers(folder: &Path, answer: &str) -> anyhow::Result<Vec<Piped>> {
+pub(crate) fn listers(run: &Run, folder: &Path, answer: &str) -> anyhow::Result<Vec<Piped>> {
     let inside = text(folder);
     let ours = Question::call("files_list", &json!({ "limit": 2000 }), answer);
-    let theirs = |tool| Question::call(tool, &json!({ "path": inside }), answer);
+    let theirs = Question::call("list_directory_with_sizes", &json!({ "path": inside }), answer);
+    let all = vec![
+        Piped::start(FLOOR, &program("floor")?, &["list", &inside], ours.clone())?,
+        Piped::start(OURS, &program("toolgate")?, &["stdio", &inside], ours)?,
+    ];
+    run.beside(all, || filesystems(&inside, &theirs))
+}
+
+/// Others' servers of files, which serve the folder `inside` and are asked that.
+fn filesystems(inside: &str, question: &Question) -> anyhow::Result<Vec<Piped>> {
     let [node, filesystem] = node("server-filesystem")?;
     let rust = tools("rust-mcp-filesystem/bin/rust-mcp-filesystem")?;
     Ok(vec![
-        Piped::start(FLOOR, &program("floor")?, &["list", &inside], ours.clone())?,
-        Piped::start(OURS, &program("toolgate")?, &["stdio", &inside], ours)?,
-        Piped::start(RUST_FILESYSTEM, &rust, &[&inside], theirs("list_directory_with_sizes"))?,
-        Piped::start(
-            FILESYSTEM,
-            &node,
-            &[&text(&filesystem), &inside],
-            theirs("list_directory_with_sizes"),
-        )?,
+        Piped::start(RUST_FILESYSTEM, &rust, &[inside], question.clone())?,
+        Piped::start(FILESYSTEM, &node, &[&text(&filesystem), inside], question.clone())?,
     ])
 }
 
 /// Those that say back `hello` over HTTP to whoever has opened no session.
-pub(crate) fn stateless_echoes() -> anyhow::Result<Vec<Served>> {
-    Ok(vec![
-        Served::floor()?,
-        Served::modern(OURS, ours_http()?, "example_echo"),
-        Served::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
-        Served::modern("rmcp, 2026-07-28", start_server(&rmcp()?, &["http"])?, "echo"),
-        Served::plain(MCP, python_server("echo_mcp.py")?, "echo"),
-        Served::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
-    ])
+pub(crate) fn stateless_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
+    let all = vec![Served::floor()?, Served::modern(OURS, ours_http()?, "example_echo")];
+    run.beside(all, || {
+        Ok(vec![
+            Served::plain(RMCP, start_server(&rmcp()?, &["http"])?, "echo"),
+            Served::modern("rmcp, 2026-07-28", start_server(&rmcp()?, &["http"])?, "echo"),
+            Served::plain(MCP, python_server("echo_mcp.py")?, "echo"),
+            Served::plain(FASTMCP, python_server("echo_fastmcp.py")?, "echo"),
+        ])
+    })
 }
 
 /// Those that say back `hello` over HTTP in a session.
-pub(crate) fn session_echoes() -> anyhow::Result<Vec<Served>> {
-    Ok(vec![
-        Served::floor()?,
-        Served::in_session(OURS, ours_http()?, echo("example_echo"))?,
-        Served::in_session("rmcp", start_server(&rmcp()?, &["sessions"])?, echo("echo"))?,
-        Served::in_session(EVERYTHING, everything_http()?, everything_echo())?,
-    ])
+pub(crate) fn session_echoes(run: &Run) -> anyhow::Result<Vec<Served>> {
+    let ours = Served::in_session(OURS, ours_http()?, echo("example_echo"))?;
+    run.beside(vec![Served::floor()?, ours], || {
+        Ok(vec![
+            Served::in_session("rmcp", start_server(&rmcp()?, &["sessions"])?, echo("echo"))?,
+            Served::in_session(EVERYTHING, everything_http()?, everything_echo())?,
+        ])
+    })
 }
 
 impl Served {

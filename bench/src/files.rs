@@ -33,16 +33,16 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
         )?;
         anyhow::Ok(row.asked(Asked::Ratio(floor)))
     };
-    let mut small = readers(at, "one.txt", "toolgate toolgate ")?;
+    let mut small = readers(run, at, "one.txt", "toolgate toolgate ")?;
     let mut rows = vec![
         rate("files_read 1 KiB, stdio, depth 1", &mut small, 1, 0.6)?,
         rate("files_read 1 KiB, stdio, depth 32", &mut small, 32, 0.6)?,
     ];
     drop(small);
-    let mut large = readers(at, "large.txt", "toolgate toolgate ")?;
+    let mut large = readers(run, at, "large.txt", "toolgate toolgate ")?;
     rows.push(rate("files_read 10 MiB, stdio", &mut large, 1, 0.9)?);
     drop(large);
-    let mut many = listers(&at.join("many"), "f0999.txt")?;
+    let mut many = listers(run, &at.join("many"), "f0999.txt")?;
     rows.push(rate("files_list of 1,000, stdio", &mut many, 1, 0.8)?);
     rows.push(programs(run, at)?);
     Ok(rows)

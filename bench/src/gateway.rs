@@ -29,7 +29,7 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
 /// A client over HTTP, the server behind over pipes.
 fn pipes(run: &Run) -> anyhow::Result<Vec<Row>> {
     let mut direct = direct_pipes()?;
-    let mut all = before_pipes()?;
+    let mut all = before_pipes(run)?;
     let what = "added to a call by a gateway, HTTP before pipes, p50";
     let added = added(run, what, &mut all, || {
         Ok(median(lines::micros(&mut direct.child, run.time, &direct.question)?))
@@ -43,7 +43,7 @@ fn pipes(run: &Run) -> anyhow::Result<Vec<Row>> {
 /// A client over HTTP, the server behind over HTTP.
 fn http(run: &Run) -> anyhow::Result<Vec<Row>> {
     let direct = direct_http()?;
-    let mut all = before_http()?;
+    let mut all = before_http(run)?;
     let what = "added to a call by a gateway, HTTP before HTTP, p50";
     let added = added(run, what, &mut all, || Ok(asked(&direct, 1, run)?.percentile(50.0)))?;
     let rate = rate(run, "calls through a gateway, HTTP before HTTP, 16 connections", &mut all)?;

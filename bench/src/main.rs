@@ -1,7 +1,8 @@
 //! Measures toolgate against floors and against others' servers in one run: interleaved rounds,
 //! medians, every answer checked.
 //!
-//! `bench [--quick] [--into FOLDER] [SECTION…]`. Absolute figures depend on the machine and the
+//! `bench [--quick] [--alone] [--into FOLDER] [SECTION…]`; `--alone` leaves others' servers out.
+//! Absolute figures depend on the machine and the
 //! minute; ratios of one run do not.
 #![allow(
     clippy::disallowed_methods,
@@ -62,6 +63,8 @@ type Section = fn(&Run) -> anyhow::Result<Vec<Row>>;
 struct Run {
     /// Figures are wanted soon, and need not be the best.
     quick: bool,
+    /// Others' servers are left out.
+    alone: bool,
     rounds: usize,
     /// How long a load lasts in each.
     time: Duration,
@@ -71,6 +74,18 @@ impl Run {
     /// The one number where it is to be quick, else the other.
     fn of<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
+    }
+
+    /// `all`, and the servers of `others` unless they are left out.
+    fn beside<T>(
+        &self,
+        mut all: Vec<T>,
+        others: impl FnOnce() -> anyhow::Result<Vec<T>>,
+    ) -> anyhow::Result<Vec<T>> {
+        if !self.alone {
+            all.extend(others()?);
+        }
+        Ok(all)
     }
 
     /// A row of what each of `all` comes to, measured in turn; medians.
@@ -106,7 +121,9 @@ impl Run {
 
 fn main() -> anyhow::Result<()> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let quick = words.iter().position(|it| it == "--quick").map(|at| words.remove(at)).is_some();
+    let mut flag =
+        |name| words.iter().position(|it| it == name).map(|at| words.remove(at)).is_some();
+    let (quick, alone) = (flag("--quick"), flag("--alone"));
     let into = words.iter().position(|it| it == "--into").map(|at| {
         words.remove(at);
         PathBuf::from(words.remove(at))
@@ -121,7 +138,7 @@ fn main() -> anyhow::Result<()> {
     }
     let rounds = if quick { 3 } else { 7 };
     let time = Duration::from_millis(if quick { 300 } else { 1500 });
-    let run = Run { quick, rounds, time };
+    let run = Run { quick, alone, rounds, time };
     let mut rows = Vec::new();
     let mut failed = Ok(());
     for (name, measure) in SECTIONS {

@@ -6,7 +6,7 @@ use crate::row::{Asked, Row};
 use crate::{Run, lines};
 
 pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
-    let mut echoes = echoes()?;
+    let mut echoes = echoes(run)?;
     let mut row = |what, depth, floor, rmcp| {
         let row = run.row(
             what,

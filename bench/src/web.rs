@@ -15,12 +15,12 @@ pub(crate) fn measure(run: &Run) -> anyhow::Result<Vec<Row>> {
     let rate = |it: &mut Served| {
         Ok(load(&it.headers, &it.question, CONNECTIONS, Pace::Busy, run.time)?.rate)
     };
-    let mut all = stateless_echoes()?;
+    let mut all = stateless_echoes(run)?;
     let what = "echo, HTTP, 16 connections, stateless";
     let stateless = run.row(what, "/s", &mut all, |it| it.name, rate)?;
     let stateless = stateless.asked(Asked::Ratio(0.8)).asked(Asked::Times(RMCP, 2.5));
     let what = "echo, HTTP, 16 connections, in a session";
-    let session = run.row(what, "/s", &mut session_echoes()?, |it| it.name, rate)?;
+    let session = run.row(what, "/s", &mut session_echoes(run)?, |it| it.name, rate)?;
     let session = session.asked(Asked::Ratio(0.8));
     let mut rows = vec![stateless, session, sockets(run)?];
     rows.extend(late(run)?);

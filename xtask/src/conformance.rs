@@ -48,6 +48,8 @@ pub(crate) struct Wanted {
     through: bool,
     /// Whether toolgate is held as the client that it is to upstreams.
     client: bool,
+    /// Only where the name of the client has this in it, e.g. `2024-11-05 over HTTP+SSE`.
+    from: Option<String>,
     /// Only where the name of the edge has this in it, e.g. `2025-03-26 over stdio`.
     edge: Option<String>,
 }
@@ -95,10 +97,11 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
             "--keep" => wanted.keep = true,
             "--through" => wanted.through = true,
             "--client" => wanted.client = true,
+            "--from" => wanted.from = Some(value()?.clone()),
             "--edge" => wanted.edge = Some(value()?.clone()),
             other => bail!(
                 "`{other}` is none of --scenario NAME, --revision REVISION, --keep, --through, \
-                 --edge EDGE, --client"
+                 --from CLIENT, --edge EDGE, --client"
             ),
         }
     }
@@ -167,7 +170,8 @@ fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
         held.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why))).collect()
     });
     let pairs: Vec<_> = pairs?.into_iter().flatten().collect();
-    let is_whole = [&wanted.edge, &wanted.revision, &wanted.scenario].iter().all(|it| it.is_none());
+    let some = [&wanted.from, &wanted.edge, &wanted.revision, &wanted.scenario];
+    let is_whole = some.iter().all(|it| it.is_none());
     if is_whole {
         matrix::write(&pairs)?;
     }
@@ -184,11 +188,13 @@ fn before(
     wanted: &Wanted,
 ) -> anyhow::Result<Vec<Pair>> {
     let folder = Folder::make()?;
-    let (server, behind) = edge.start(&folder.0)?;
-    eprintln!("\n==> conformance against {}, before {edge}", server.url);
+    let tested = edge.start(&folder.0)?;
+    eprintln!("\n==> conformance against {}, before {edge}", tested.server.url);
     let mut pairs = Vec::new();
     for client in Client::all() {
-        if wanted.revision.as_ref().is_some_and(|wanted| wanted != client.revision) {
+        let name = client.to_string();
+        let other = wanted.from.as_ref().is_some_and(|from| !name.contains(from.as_str()));
+        if other || wanted.revision.as_ref().is_some_and(|wanted| wanted != client.revision) {
             continue;
         }
         let is_wanted = |one: &&Scenario| {
@@ -200,15 +206,15 @@ fn before(
         if scenarios.is_empty() {
             continue;
         }
-        let url = client.reaches(&server)?;
-        let results = folder.0.join("results").join(client.revision);
+        let (url, between) = client.reaches(&tested)?;
+        let results = folder.0.join("results").join(name);
         let tally = against(suite, client.suited(), &scenarios, &url, &results)?;
+        between.map_or(Ok(()), Server::stop)?;
         let Tally { passed, failed, .. } = tally;
-        println!("{} before {edge}: {passed} passed, {failed} failed", client.revision);
+        println!("{client} before {edge}: {passed} passed, {failed} failed");
         pairs.push(Pair { client, edge, tally, beyond: beyond.len() });
     }
-    server.stop()?;
-    behind.map_or(Ok(()), Server::stop)?;
+    tested.stop()?;
     folder.leave(wanted.keep)?;
     Ok(pairs)
 }

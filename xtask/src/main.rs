@@ -20,6 +20,7 @@ mod contracts;
 mod demo;
 mod eval;
 mod fuzz;
+mod release;
 
 use std::process::ExitCode;
 
@@ -31,9 +32,13 @@ cargo xtask WORD
                        files, real clients, MCP's conformance suite; installs what is
                        missing. --quick leaves out what needs that
   setup                install what the tests need, into .tools
-  bench [--quick] [SECTION...]
+  release              build toolgate as it is given out: twice, the second time by what the
+                       benchmark's calls of the first were seen to do, which makes a call a
+                       quarter quicker; print where it is (target/released)
+  bench [--quick] [--alone] [SECTION...]
                        measure against the floors and others' servers, in one run, and print the
-                       tables; a whole run is kept in docs/reference (not with --quick).
+                       tables; a whole run is of the release, and kept in docs/reference. --quick
+                       is of what `cargo build --release` makes; --alone leaves others out.
                        Sections: stdio web files start gate gateway jobs search vectors scale
   count [--keep]       count the instructions of a request between its bytes and the answer's,
                        and fail where they are 5 % more than is kept; --keep keeps them
@@ -50,7 +55,7 @@ cargo xtask WORD
                        feed every parser of foreign bytes what nobody would write, from the kept
                        inputs on, for so many seconds each (8), and print a line a target; --merge
                        keeps what leads somewhere new, --again runs one input and shows what comes
-  conformance [--through [--edge EDGE] | --client] [--scenario NAME] [--revision REVISION] [--keep]
+  conformance [--through [--from CLIENT] [--edge EDGE] | --client] [--scenario NAME] [--revision REVISION] [--keep]
                        hold an example server against MCP's own conformance suite, for each
                        revision, print each check that fails and how many pass; --through puts
                        toolgate between the two, prints a line for each pair of revisions and wires,
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
         Some("test") => test::everything(flag("--quick")),
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
+        Some("release") => release::build().map(|at| println!("{}", at.join("toolgate").display())),
         Some("count") => count::count(flag("--keep")),
         Some("chaos") => chaos::from_words(&words[1..]),
         Some("attack") => attack::from_words(&words[1..]),

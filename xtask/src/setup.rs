@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::shell::{cargo, checkout, run, tools, works};
+use crate::shell::{cargo, checkout, output, run, tools, works};
 
 /// The ripgrep that searches are compared with.
 const RIPGREP: &str = "ripgrep@15.2.0";
@@ -45,6 +45,20 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
 /// What counts instructions.
 pub(crate) fn valgrind() -> anyhow::Result<()> {
     debian("valgrind", &["--version"], &["valgrind"])
+}
+
+/// What reads the counts of a build that counts: rustc's own, where rustup installed it, or
+/// Debian's.
+pub(crate) fn profdata() -> anyhow::Result<String> {
+    let (root, said) = (output("rustc", &["--print", "sysroot"])?, output("rustc", &["-vV"])?);
+    let host = said.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+    let own = format!("{}/lib/rustlib/{host}/bin/llvm-profdata", root.trim());
+    if works(&own, &["--version"]) {
+        return Ok(own);
+    }
+    // The first one that reads what rustc's runtime writes.
+    debian("llvm-profdata-19", &["--version"], &["llvm-19"])?;
+    Ok("llvm-profdata-19".to_owned())
 }
 
 /// The Python clients, in an environment of their own.

@@ -14,7 +14,7 @@ use crate::contenders::{FASTMCP, FLOOR, OURS, Piped, echo, python, script, tools
 use crate::files::UNLIMITED;
 use crate::http::{Connection, Headers, runtime};
 use crate::question::Question;
-use crate::{program, text};
+use crate::{Run, program, text};
 
 const SUPERGATEWAY: &str = "supergateway";
 const NPM: &str = "mcp-proxy (npm)";
@@ -48,31 +48,31 @@ pub(super) fn direct_http() -> anyhow::Result<Gateway> {
 }
 
 /// toolgate first.
-pub(super) fn before_pipes() -> anyhow::Result<Vec<Gateway>> {
-    let behind = text(&program("floor")?);
-    let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &behind, "mcp"].map(str::to_owned);
-    let fastmcp = fastmcp.each_ref().map(String::as_str);
-    Ok(vec![
-        ours()?,
-        supergateway(&behind)?,
-        npm(&behind)?,
-        pypi(&behind)?,
-        Gateway::of(FASTMCP, start_server(&python()?, &fastmcp)?, "echo")?,
-    ])
+pub(super) fn before_pipes(run: &Run) -> anyhow::Result<Vec<Gateway>> {
+    run.beside(vec![ours()?], || {
+        let behind = text(&program("floor")?);
+        let fastmcp = [&*script("fastmcp_proxy.py")?, "stdio", &behind, "mcp"];
+        Ok(vec![
+            supergateway(&behind)?,
+            npm(&behind)?,
+            pypi(&behind)?,
+            Gateway::of(FASTMCP, start_server(&python()?, &fastmcp)?, "echo")?,
+        ])
+    })
 }
 
 /// toolgate first.
-pub(super) fn before_http() -> anyhow::Result<Vec<Gateway>> {
+pub(super) fn before_http(run: &Run) -> anyhow::Result<Vec<Gateway>> {
     let url = |behind: &Server| format!("http://{}/mcp", behind.address);
     let first = behind_http()?;
     let ours = toolgate(&format!("url = \"{}\"", url(&first)))?.before(first);
-    let second = behind_http()?;
-    let words = [&*script("fastmcp_proxy.py")?, "http", &url(&second)].map(str::to_owned);
-    let words = words.each_ref().map(String::as_str);
-    let fastmcp = Gateway::of(FASTMCP, start_server(&python()?, &words)?, "echo")?.before(second);
-    let third = behind_http()?;
-    let contextforge = contextforge(&url(&third))?.before(third);
-    Ok(vec![ours, fastmcp, contextforge])
+    run.beside(vec![ours], || {
+        let (second, third) = (behind_http()?, behind_http()?);
+        let words = [&*script("fastmcp_proxy.py")?, "http", &url(&second)];
+        let fastmcp = Gateway::of(FASTMCP, start_server(&python()?, &words)?, "echo")?;
+        let contextforge = contextforge(&url(&third))?;
+        Ok(vec![fastmcp.before(second), contextforge.before(third)])
+    })
 }
 
 impl Gateway {

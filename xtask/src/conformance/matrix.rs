@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Context;
 
 use super::Tally;
-use super::through::{Client, Edge};
+use super::through::{Client, Edge, Way};
 use crate::shell::checkout;
 
 /// Where it is kept.
@@ -31,29 +31,42 @@ fn page(pairs: &[Pair]) -> String {
         "# The gateway, pair by pair\n\n\
          <!-- Written by `cargo xtask conformance --through`. -->\n\n\
          MCP's own conformance suite is the client, [a server that offers everything]\
-         (../../examples/everything/src/main.rs) the upstream, and toolgate stands between them. A \
-         column is the revision that the client speaks, over Streamable HTTP; a row is the one that \
-         the upstream is spoken to in, and over what. Each cell says how many of the suite's checks \
+         (../../examples/everything/src/main.rs) the upstream, and toolgate stands between them. There \
+         is a table for each transport of clients. A column is the revision that the client speaks; \
+         a row is the one that the upstream is spoken to in, and over what. Each cell says how many of the suite's checks \
          passed and failed, and how many scenarios were left out, since the upstream's revision has \
          no words for what they are about: sounds before 2025-03-26, forms before 2025-06-18, \
          several choices in a form and tools that are called as tasks alone before 2025-11-25. Over \
          a WebSocket, which no revision knows, messages are as over stdio.\n\n\
+         The suite speaks Streamable HTTP. Where the client's transport is another, a toolgate of \
+         its own is that client: the suite's requests pass through it in the column's revision.\n\n\
          The suite's client asks for 2025-11-25 or speaks 2026-07-28. For the older columns its \
          requests are made to say the older revision on their way, and it is held to those of its \
          scenarios that 2025-06-18 has and the client's own revision has words for.\n\n",
     );
+    for way in [Way::Http, Way::Stdio, Way::Events] {
+        let _ = writeln!(page, "## Clients over {way}\n");
+        table(&mut page, way, pairs);
+        page.push('\n');
+    }
+    page.truncate(page.trim_end().len());
+    page + "\n"
+}
+
+/// What came of the clients that come by `way`.
+fn table(page: &mut String, way: Way, pairs: &[Pair]) {
+    let clients: Vec<_> = Client::all().filter(|client| client.way == way).collect();
     let mut head = String::from("| the upstream is spoken to in |");
     let mut rule = String::from("|---|");
-    for client in Client::all() {
+    for client in &clients {
         let _ = write!(head, " {} |", client.revision);
         rule.push_str("---|");
     }
     let _ = writeln!(page, "{head}\n{rule}");
     for edge in Edge::all() {
-        let name = edge.to_string();
-        let _ = write!(page, "| {name} |");
-        for client in Client::all() {
-            let is_it = |pair: &&Pair| pair.client == client && pair.edge == edge;
+        let _ = write!(page, "| {edge} |");
+        for client in &clients {
+            let is_it = |pair: &&Pair| pair.client == *client && pair.edge == edge;
             match pairs.iter().find(is_it) {
                 Some(Pair { tally, beyond, .. }) => {
                     let _ = write!(page, " {} passed, {} failed", tally.passed, tally.failed);
@@ -67,5 +80,4 @@ fn page(pairs: &[Pair]) -> String {
         }
         page.push('\n');
     }
-    page
 }

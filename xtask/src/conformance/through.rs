@@ -2,9 +2,9 @@
 //! we speak to the example, by every way there is.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::older::{self, Older};
 use super::server::Server;
@@ -49,16 +49,47 @@ fn has_words_for(revision: &str, scenario: &str) -> bool {
     since.is_none_or(|since| revision >= since)
 }
 
-/// How toolgate is spoken to.
+/// How something is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Stdio,
+    Http,
+    /// HTTP+SSE.
+    Events,
+    Socket,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stdio => "stdio",
+            Self::Http => "HTTP",
+            Self::Events => "HTTP+SSE",
+            Self::Socket => "WebSocket",
+        })
+    }
+}
+
+/// How toolgate is spoken to. The suite speaks Streamable HTTP alone: any other way it has by a
+/// toolgate of its own, which is that client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Client {
     pub(super) revision: &'static str,
+    pub(super) way: Way,
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {}", self.revision, self.way)
+    }
 }
 
 impl Client {
     /// Every one there is.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        REVISIONS.into_iter().map(|revision| Self { revision })
+        let over = |way| REVISIONS.into_iter().map(move |revision| Self { revision, way });
+        let events = Self { revision: "2024-11-05", way: Way::Events };
+        over(Way::Http).chain(over(Way::Stdio)).chain([events])
     }
 
     /// What the suite is told to hold against.
@@ -76,23 +107,20 @@ impl Client {
         scenario.is_of(known, super::EXTENSIONS) && has_words_for(self.revision, &scenario.name)
     }
 
-    /// Where it reaches `server`.
-    pub(super) fn reaches(self, server: &Server) -> anyhow::Result<String> {
-        match self.suited() == self.revision {
-            true => Ok(server.url.clone()),
-            false => Ok(Older::before(&server.url, self.revision)?.url),
-        }
+    /// What the suite speaks to so that `tested` is spoken to by this client, and the toolgate
+    /// between them, if there has to be one.
+    pub(super) fn reaches(self, tested: &Tested) -> anyhow::Result<(String, Option<Server>)> {
+        let between = match self.way {
+            Way::Http => None,
+            way => Some(tested.before(way, self.revision)?),
+        };
+        let url = between.as_ref().map_or(&tested.server.url, |between| &between.url);
+        let url = match self.suited() == self.revision {
+            true => url.clone(),
+            false => Older::before(url, self.revision)?.url,
+        };
+        Ok((url, between))
     }
-}
-
-/// How the example is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Stdio,
-    Http,
-    /// HTTP+SSE.
-    Events,
-    Socket,
 }
 
 /// How toolgate speaks to the example.
@@ -104,13 +132,7 @@ pub(super) struct Edge {
 
 impl fmt::Display for Edge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match self.way {
-            Way::Stdio => "stdio",
-            Way::Http => "HTTP",
-            Way::Events => "HTTP+SSE",
-            Way::Socket => "WebSocket",
-        };
-        write!(f, "{} over {way}", self.revision)
+        write!(f, "{} over {}", self.revision, self.way)
     }
 }
 
@@ -131,8 +153,8 @@ impl Edge {
         has_words_for(self.revision, scenario)
     }
 
-    /// toolgate before the example, and the example where it runs by itself.
-    pub(super) fn start(self, folder: &Path) -> anyhow::Result<(Server, Option<Server>)> {
+    /// toolgate before the example.
+    pub(super) fn start(self, folder: &Path) -> anyhow::Result<Tested> {
         let example = checkout().join("target/debug/example-everything");
         let (behind, at) = match self.way {
             Way::Stdio => (None, format!("command = [{example:?}, \"stdio\"]")),
@@ -143,8 +165,8 @@ impl Edge {
             }
             Way::Events => {
                 let behind = Server::start(&example, folder)?;
-                let url = behind.url.replace("/mcp", "/sse");
-                (Some(behind), format!("url = {url:?}\ntransport = \"sse\""))
+                let at = over_events(&behind.url);
+                (Some(behind), at)
             }
             Way::Socket => {
                 let behind = Server::over_websocket(&example, folder)?;
@@ -152,18 +174,76 @@ impl Edge {
                 (Some(behind), at)
             }
         };
-        let revision = self.revision;
+        let settings = Settings::write(folder, "tested", &at, self.revision)?;
+        let server = Server::gateway(&toolgate(), &settings.file, &settings.served)?;
+        Ok(Tested { server, behind, folder: folder.to_owned(), settings })
+    }
+}
+
+/// toolgate before the example, and the example where it runs by itself.
+pub(super) struct Tested {
+    pub(super) server: Server,
+    behind: Option<Server>,
+    folder: PathBuf,
+    settings: Settings,
+}
+
+impl Tested {
+    /// A toolgate that speaks to this one in `revision` by `way`.
+    fn before(&self, way: Way, revision: &str) -> anyhow::Result<Server> {
+        let Settings { file, served } = &self.settings;
+        let at = match way {
+            // One of its own, which is this one in all but who speaks to it how.
+            Way::Stdio => format!(
+                "command = [{:?}, \"stdio\", \"--config\", {file:?}, {served:?}]\n\
+                 env = {{ XDG_STATE_HOME = {folder:?}, XDG_CACHE_HOME = {folder:?} }}",
+                toolgate(),
+                folder = self.folder
+            ),
+            Way::Http => format!("url = {:?}", self.server.url),
+            Way::Events => over_events(&self.server.url),
+            Way::Socket => bail!("toolgate speaks MCP to nobody over a WebSocket"),
+        };
+        let settings = Settings::write(&self.folder, "between", &at, revision)?;
+        Server::gateway(&toolgate(), &settings.file, &settings.served)
+    }
+
+    /// Ends both in order.
+    pub(super) fn stop(self) -> anyhow::Result<()> {
+        self.server.stop()?;
+        self.behind.map_or(Ok(()), Server::stop)
+    }
+}
+
+/// A toolgate that offers an upstream alone.
+struct Settings {
+    file: PathBuf,
+    /// The folder that it serves.
+    served: PathBuf,
+}
+
+impl Settings {
+    /// The upstream is `at` and spoken to in `revision`.
+    fn write(folder: &Path, name: &str, at: &str, revision: &str) -> anyhow::Result<Self> {
         let settings = format!(
-            "[server]\nkeys_file = \"off\"\n\
+            "[server]\nkeys_file = \"off\"\nhttp_sse = true\n\
              [tools]\ndeny = [\"files.*\", \"exec.*\", \"git.*\", \"ci.*\", \"search.*\"]\n\
              [search]\nenabled = false\n[resources]\nfiles = false\naudit = false\n\
              [prompts]\nenabled = false\n[skills]\nenabled = false\n\
              [upstream.everything]\n{at}\nprefix = \"\"\nrevision = \"{revision}\"\n"
         );
-        let file = folder.join("through.toml");
+        let (file, served) = (folder.join(format!("{name}.toml")), folder.join(name));
         std::fs::write(&file, settings).with_context(|| file.display().to_string())?;
-        let served = folder.join("served");
         std::fs::create_dir_all(&served).with_context(|| served.display().to_string())?;
-        Ok((Server::gateway(&checkout().join("target/debug/toolgate"), &file, &served)?, behind))
+        Ok(Self { file, served })
     }
+}
+
+fn toolgate() -> PathBuf {
+    checkout().join("target/debug/toolgate")
+}
+
+/// Where the server at `url` is spoken to over HTTP+SSE.
+fn over_events(url: &str) -> String {
+    format!("url = {:?}\ntransport = \"sse\"", url.replace("/mcp", "/sse"))
 }

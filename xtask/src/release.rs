@@ -1,0 +1,89 @@
+//! Builds what is given out: the compiler is told which way calls go, as they went when the
+//! benchmark made them of a build that counts (profile-guided optimisation).
+//!
+//! A call runs through much code, most of it once. What lies beside what, and which branch comes
+//! first, is a quarter of its time, and nothing in the code can say it.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::setup;
+use crate::shell::{cargo, checkout, output, run, run_with};
+
+/// The programs of this project that are measured.
+const PROGRAMS: [&str; 2] = ["toolgate", "example-echo"];
+/// What is counted: what an agent does all day.
+const CALLS: [&str; 9] =
+    ["--quick", "--alone", "stdio", "web", "files", "gate", "gateway", "jobs", "search"];
+
+/// Builds the programs, and says where they are.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    let profdata = setup::profdata()?;
+    let guided = checkout().join("target/guided");
+    let counts = guided.join("counts");
+    let counting = guided.join("counting");
+    // Whatever moved there before, these paths are in what is built.
+    compile(&format!("-Cprofile-generate={}", counts.display()), &counting)?;
+    let profile = guided.join(format!("{:016x}.profdata", of_what(&counting)?));
+    // The same programs would count the same.
+    if !profile.exists() {
+        count(&counting, &counts)?;
+        let into = profile.display().to_string();
+        run(&profdata, &["merge", "--sparse", "-o", &into, &counts.display().to_string()])?;
+    }
+    let released = checkout().join("target/released");
+    compile(&format!("-Cprofile-use={}", profile.display()), &released)?;
+    Ok(released)
+}
+
+/// Builds the release with `flags`, and copies the programs to `folder`.
+fn compile(flags: &str, folder: &Path) -> anyhow::Result<()> {
+    let said = output("rustc", &["-vV"])?;
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.context("rustc does not say for what it builds")?;
+    let mut words = vec!["build", "--release", "--locked"];
+    // With a target, the flags are not for what runs while it is built.
+    words.extend(["--target", host, "--target-dir", "target/guided"]);
+    words.extend(PROGRAMS.iter().flat_map(|program| ["--package", program]));
+    run_with(&cargo(), &words, &[("RUSTFLAGS", flags)])?;
+    copy(&checkout().join("target/guided").join(host).join("release"), &PROGRAMS, folder)
+}
+
+/// Copies `programs`, of which some may run, from one folder to another.
+pub(crate) fn copy(from: &Path, programs: &[&str], to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    for program in programs {
+        let new = to.join(format!("{program}.new"));
+        fs::copy(from.join(program), &new).with_context(|| new.display().to_string())?;
+        fs::rename(&new, to.join(program))?;
+    }
+    Ok(())
+}
+
+/// What stands for the programs in `folder`.
+fn of_what(folder: &Path) -> anyhow::Result<u64> {
+    let mut of = DefaultHasher::new();
+    for program in PROGRAMS {
+        let path = folder.join(program);
+        fs::read(&path).with_context(|| path.display().to_string())?.hash(&mut of);
+    }
+    Ok(of.finish())
+}
+
+/// Has the benchmark call the programs in `counting`, which write what they count to `counts`.
+fn count(counting: &Path, counts: &Path) -> anyhow::Result<()> {
+    setup::ripgrep()?;
+    run(&cargo(), &["build", "--release", "--locked", "--package", "bench"])?;
+    copy(&checkout().join("target/release"), &["bench", "floor"], counting)?;
+    if counts.exists() {
+        fs::remove_dir_all(counts).with_context(|| counts.display().to_string())?;
+    }
+    let each = counts.join("%m.profraw").display().to_string();
+    let bench = counting.join("bench").display().to_string();
+    // Confined, a server could not write what it counted.
+    let env = [("LLVM_PROFILE_FILE", &*each), ("TOOLGATE_SERVER_CONFINED", "false")];
+    run_with(&bench, &CALLS, &env)
+}
