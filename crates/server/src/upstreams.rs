@@ -275,7 +275,7 @@ impl World for Outside {
 
     fn dial<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Box<dyn Bytes>, String>> {
         Box::pin(async move {
-            let found = self.addresses(place).await?;
+            let found = addresses(place).await?;
             let mut why = format!("`{}` has no address", place.host);
             for address in found {
                 let to = dial::Place::Port(address.ip().to_string(), address.port());
@@ -328,34 +328,6 @@ impl Outside {
         Ok(opened.into())
     }
 
-    /// Where `place` is, of what may be reached there.
-    async fn addresses(&self, place: &Place) -> Result<Vec<SocketAddr>, String> {
-        let Place { host, port, private_network, .. } = place;
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return match address.is_loopback() || *private_network || is_public(address) {
-                true => Ok(vec![SocketAddr::new(address, *port)]),
-                false => Err(private(&address.to_string())),
-            };
-        }
-        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-        let found = found.map_err(|err| format!("`{host}` is not known: {err}"))?;
-        let own = host == "localhost" || host.ends_with(".localhost");
-        let mut refused = None;
-        let mut all: Vec<_> = found.collect();
-        all.retain(|address| {
-            let ip = address.ip();
-            let may = *private_network || is_public(ip) || (own && ip.is_loopback());
-            if !may {
-                refused = Some(ip);
-            }
-            may
-        });
-        match (all.is_empty(), refused) {
-            (true, Some(ip)) => Err(private(&format!("{ip}, where `{host}` is"))),
-            _ => Ok(all),
-        }
-    }
-
     async fn secure(&self) -> Result<Secure, String> {
         if self.secure.get().is_none() {
             // The system's certificates are files.
@@ -364,6 +336,41 @@ impl Outside {
             self.secure.get_or_init(|| made);
         }
         self.secure.get().cloned().unwrap_or_else(|| Err("TLS is away".to_owned()))
+    }
+}
+
+/// Where `place` is, of what may be reached there.
+async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
+    let Place { host, port, private_network, near, .. } = place;
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return match address.is_loopback() || *private_network || is_public(address) {
+            true => Ok(vec![SocketAddr::new(address, *port)]),
+            false => Err(private(&address.to_string())),
+        };
+    }
+    let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+    let found = found.map_err(|err| format!("`{host}` is not known: {err}"))?;
+    let own = host == "localhost" || host.ends_with(".localhost");
+    let is_here = |ip: IpAddr| ip.to_canonical().is_loopback() || ip.is_unspecified();
+    let mut refused = None;
+    let mut all: Vec<_> = found.collect();
+    all.retain(|address| {
+        let ip = address.ip();
+        let may = match is_here(ip) {
+            true => own || *near,
+            false => *private_network || is_public(ip),
+        };
+        if !may {
+            refused = Some(ip);
+        }
+        may
+    });
+    match (all.is_empty(), refused) {
+        (true, Some(ip)) if *private_network && is_here(ip) => {
+            Err(format!("`{host}` leads to this machine, where the upstream is not"))
+        }
+        (true, Some(ip)) => Err(private(&format!("{ip}, where `{host}` is"))),
+        _ => Ok(all),
     }
 }
 
@@ -441,6 +448,27 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_name_leads_to_this_machine_only_where_that_is_meant() {
+        // Which is an address to whoever looks names up, and to nobody else.
+        let to = |host: &str, private_network, near| {
+            let host = host.to_owned();
+            Place { host, port: 1, secure: true, private_network, near }
+        };
+        for (host, private_network, near, may) in [
+            ("127.1", true, true, true),
+            ("127.1", true, false, false),
+            ("127.1", false, false, false),
+            ("0", true, false, false),
+            ("localhost", false, false, true),
+            ("10.1", true, false, true),
+            ("10.1", false, false, false),
+        ] {
+            let place = to(host, private_network, near);
+            assert_eq!(addresses(&place).await.is_ok(), may, "{place:?}");
+        }
+    }
 
     #[test]
     fn addresses_of_private_networks_are_told_however_they_are_spelled() {

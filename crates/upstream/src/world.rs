@@ -79,4 +79,6 @@ pub struct Place {
     pub secure: bool,
     /// Whether it may be in a private network.
     pub private_network: bool,
+    /// Whether a name may lead to this machine that does not say so.
+    pub near: bool,
 }

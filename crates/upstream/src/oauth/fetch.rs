@@ -32,6 +32,8 @@ pub(crate) struct Fetcher {
     private_network: bool,
     /// Whether the upstream is on this machine, and its authorization server may be.
     is_near: bool,
+    /// Of the upstream.
+    host: String,
 }
 
 /// An answer.
@@ -58,7 +60,7 @@ impl Fetcher {
         private_network: bool,
     ) -> Result<Self, String> {
         let (place, _) = place(url, private_network)?;
-        Ok(Self { world, private_network, is_near: is_near(&place.host) })
+        Ok(Self { world, private_network, is_near: is_near(&place.host), host: place.host })
     }
 
     /// Refuses a URL to which no secret is sent: what is not encrypted, unless it stays on this
@@ -161,7 +163,9 @@ impl Fetcher {
         authorization: Option<HeaderValue>,
         body: Bytes,
     ) -> Result<(Parts, Incoming, AbortOnDropHandle<()>), String> {
-        let (place, uri) = place(url, self.private_network)?;
+        let (mut place, uri) = place(url, self.private_network)?;
+        // No other name leads here, whoever answers for it.
+        place.near &= self.is_near || place.host == self.host;
         let plain = HeaderValue::from_static;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -206,7 +210,7 @@ mod tests {
     use super::*;
     use crate::world::{self, Place, Program, Started};
 
-    /// Nothing is there.
+    /// Nothing is there; why says whether a name might have led to this machine.
     struct Nowhere;
 
     impl World for Nowhere {
@@ -216,9 +220,9 @@ mod tests {
 
         fn dial<'a>(
             &'a self,
-            _: &'a Place,
+            place: &'a Place,
         ) -> BoxFuture<'a, Result<Box<dyn world::Bytes>, String>> {
-            Box::pin(async { Err("nothing".to_owned()) })
+            Box::pin(async { Err(format!("near: {}", place.near)) })
         }
 
         fn variable(&self, _: &str) -> Option<String> {
@@ -235,6 +239,19 @@ mod tests {
 
         fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
             Box::pin(async { Ok(Hold::nothing()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn no_name_but_the_upstreams_own_leads_to_this_machine() {
+        for (upstream, asked, near) in [
+            ("https://a.example/mcp", "https://b.example/token", false),
+            ("https://a.example/mcp", "https://a.example/token", true),
+            ("http://127.0.0.1:1/mcp", "https://b.example/token", true),
+        ] {
+            let fetcher = Fetcher::of(Arc::new(Nowhere), upstream, true).expect("a URL");
+            let why = fetcher.get(asked).await.map(drop).expect_err("nothing is there");
+            assert!(why.ends_with(&format!("near: {near}")), "{why}");
         }
     }
 

@@ -15,7 +15,7 @@ pub struct OAuth {
     pub client_secret: Option<String>,
     /// What is asked for; without any, what the upstream says that it needs.
     pub scopes: Vec<String>,
-    /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names; `client_credentials` and `token_exchange` need it, since what they say lets in whoever hears it.
+    /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names; a `client_secret` needs it, since it lets in whoever hears it, and so do tokens of callers.
     pub issuer: Option<String>,
     /// Whom an exchanged token is for, where the authorization server wants to be told beside the upstream's URL.
     pub audience: Option<String>,
@@ -48,12 +48,11 @@ impl OAuth {
                         `oauth.client_id` and `oauth.client_secret`"
                 .to_owned());
         }
-        if needs_client && self.issuer.is_none() {
-            return Err(
-                "the upstream would say who is told `oauth.client_secret` and the tokens of \
+        // A secret lets in whoever hears it.
+        if self.client_secret.is_some() && self.issuer.is_none() {
+            return Err("the upstream would say who is told `oauth.client_secret`, and tokens of \
                         callers: say the authorization server that is meant in `oauth.issuer`"
-                    .to_owned(),
-            );
+                .to_owned());
         }
         if self.client_secret.is_some() && self.client_id.is_none() {
             return Err("`oauth.client_secret` is nobody's: say `oauth.client_id`".to_owned());
@@ -70,18 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_let_in_without_a_person_names_the_authorization_server() {
+    fn who_has_a_secret_names_the_authorization_server_that_is_told_it() {
         let known = || OAuth {
             client_id: Some("a".to_owned()),
             client_secret: Some("b".to_owned()),
             ..OAuth::default()
         };
-        for grant in [Grant::ClientCredentials, Grant::TokenExchange] {
+        for grant in [Grant::AuthorizationCode, Grant::ClientCredentials, Grant::TokenExchange] {
             let why = OAuth { grant, ..known() }.check().expect_err("it names none");
             assert!(why.contains("`oauth.issuer`"), "{why}");
             let issuer = Some("https://login.example".to_owned());
             assert_eq!(OAuth { grant, issuer, ..known() }.check(), Ok(()));
         }
-        assert_eq!(known().check(), Ok(()));
+        assert_eq!(OAuth { client_secret: None, ..known() }.check(), Ok(()));
     }
 }

@@ -151,7 +151,7 @@ pub(crate) fn place(url: &str, private_network: bool) -> Result<(Place, Uri), St
     }
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    Ok((Place { host, port, secure, private_network }, uri))
+    Ok((Place { host, port, secure, private_network, near: private_network }, uri))
 }
 
 #[cfg(test)]
