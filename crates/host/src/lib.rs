@@ -438,6 +438,13 @@ impl Host {
         refused
     }
 
+    /// Lets go of what was had for `session` alone, which is over.
+    pub fn left(&self, session: &str) {
+        if let Some(others) = &self.gate.library.others {
+            others.left(session);
+        }
+    }
+
     /// Whether this server itself has tools of `toolset`.
     pub fn has_own(&self, toolset: &str) -> bool {
         self.gate.catalog.now().has_own(toolset)

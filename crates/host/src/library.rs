@@ -43,6 +43,8 @@ pub trait Sources: Send + Sync + 'static {
     fn resources(&self) -> Vec<Arc<dyn Resources>>;
     /// Those of prompts now.
     fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
+    /// The session that calls said they were of is over: what was had for it alone is let go.
+    fn left(&self, session: &str);
 }
 
 impl Library {

@@ -457,6 +457,10 @@ impl Session {
         for ask in in_flight.asks.values() {
             ask.cancel.cancel();
         }
+        drop(in_flight);
+        if let Some(name) = self.name.get() {
+            self.desk.host.left(name);
+        }
     }
 
     /// Whether nothing is in flight and nobody listens.

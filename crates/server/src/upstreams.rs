@@ -142,6 +142,10 @@ impl Sources for Readable {
     fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
         self.0.prompts()
     }
+
+    fn left(&self, session: &str) {
+        self.0.left(session);
+    }
 }
 
 struct All(Upstreams);

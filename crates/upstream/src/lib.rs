@@ -196,6 +196,11 @@ impl Upstreams {
         })
     }
 
+    /// Ends the connections and programs that `session`, which is over, had for itself.
+    pub fn left(&self, session: &str) {
+        self.now().iter().for_each(|one| one.upstream.left(session));
+    }
+
     /// Ends all connections and programs.
     pub fn close(&self) {
         self.now().iter().for_each(|one| one.upstream.close());

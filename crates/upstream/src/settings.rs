@@ -57,7 +57,7 @@ pub struct Settings {
     pub roots: Vec<String>,
     /// How long it may take to begin, in milliseconds.
     pub start_ms: u64,
-    /// Who share a connection to it, or a program: `all`, the calls of one `caller`, or those of one `session`, for a server that keeps something of its clients. Where a client has no session (2026-07-28, WebSockets), those of its caller. At most 256 are kept, each until it has had nothing to do for `idle_ms`, or for five minutes.
+    /// Who share a connection to it, or a program: `all`, the calls of one `caller`, or those of one `session`, for a server that keeps something of its clients. Where a client has no session (2026-07-28), those of its caller. At most 256 are kept, each until its session is over, or it has had nothing to do for `idle_ms`, or for five minutes.
     pub shared_by: SharedBy,
     /// How long one call of its tools may take, in milliseconds; without it, as long as any.
     pub deadline_ms: Option<u64>,

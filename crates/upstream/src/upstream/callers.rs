@@ -2,7 +2,7 @@
 //! a token of their own, or one that is configured so.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blake3::{Hash, Hasher};
 use toolgate_contract::{AnyTool, Bearer, Caller, Changes, Ctx, Fault, ToolError};
@@ -42,13 +42,25 @@ impl Whose {
 /// are and, where that lets them in there, of the token that they were let in here with: the next
 /// may be for less.
 #[derive(Default)]
-pub(super) struct Callers(Mutex<VecDeque<(Hash, Arc<Upstream>)>>);
+pub(super) struct Callers(Mutex<VecDeque<Theirs>>);
+
+/// An upstream as one caller or session has it.
+struct Theirs {
+    of: Hash,
+    /// The session, where it is a session's.
+    session: Option<Arc<str>>,
+    upstream: Arc<Upstream>,
+}
 
 impl Callers {
     /// Lets go of all.
     pub(super) fn close(&self) {
-        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        all.iter().for_each(|(_, theirs)| theirs.close());
+        let all = std::mem::take(&mut *self.all());
+        all.iter().for_each(|theirs| theirs.upstream.close());
+    }
+
+    fn all(&self) -> MutexGuard<'_, VecDeque<Theirs>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -59,13 +71,14 @@ impl Upstream {
             return Ok(None);
         }
         let bearer = self.bearer_of(&ctx.caller)?;
-        let key = match (self.settings.shared_by, bearer) {
+        let shared_by = self.settings.shared_by;
+        let session = ctx.session.as_ref().filter(|_| shared_by == SharedBy::Session);
+        let key = match (shared_by, bearer) {
             (SharedBy::All, None) => return Ok(None),
             (SharedBy::All, Some(bearer)) => vec![bearer.said()],
-            (shared_by, bearer) => {
-                let session = ctx.session.as_deref().filter(|_| shared_by == SharedBy::Session);
-                let bearer = bearer.map(Bearer::said);
-                vec![&*ctx.caller.name, session.unwrap_or_default(), bearer.unwrap_or_default()]
+            (SharedBy::Caller | SharedBy::Session, bearer) => {
+                let session = session.map_or("", |session| session);
+                vec![&*ctx.caller.name, session, bearer.map_or("", Bearer::said)]
             }
         };
         let mut hasher = Hasher::new();
@@ -73,21 +86,34 @@ impl Upstream {
             hasher.update(&part.len().to_le_bytes()).update(part.as_bytes());
         }
         let key = hasher.finalize();
-        let mut all = self.callers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().position(|(of, _)| *of == key).and_then(|at| all.remove(at));
-        let (_, theirs) = known.unwrap_or_else(|| {
+        let mut all = self.callers.all();
+        let known = all.iter().position(|theirs| theirs.of == key).and_then(|at| all.remove(at));
+        let theirs = known.unwrap_or_else(|| {
             let idle_ms = if self.settings.idle_ms == 0 { IDLE_MS } else { self.settings.idle_ms };
             let settings = Settings { idle_ms, ..self.settings.clone() };
             let (results, claims) = (self.results.clone(), self.claims.clone());
             let handed = (self.world.clone(), Arc::new(Nothing) as _, results, claims);
             let of = (Some(self), Whose::One(bearer.cloned()));
-            (key, Self::new(&self.name, settings, handed, Changes::default(), of))
+            let upstream = Self::new(&self.name, settings, handed, Changes::default(), of);
+            Theirs { of: key, session: session.cloned(), upstream }
         });
-        all.push_back((key, theirs.clone()));
+        let upstream = theirs.upstream.clone();
+        all.push_back(theirs);
         if all.len() > CALLERS_MAX {
             all.pop_front();
         }
-        Ok(Some(theirs))
+        Ok(Some(upstream))
+    }
+
+    /// Lets go of what `session`, which is over, had for itself.
+    pub(crate) fn left(&self, session: &str) {
+        let mut gone = Vec::new();
+        self.callers.all().retain(|theirs| {
+            let is_over = theirs.session.as_deref() == Some(session);
+            gone.extend(is_over.then(|| theirs.upstream.clone()));
+            !is_over
+        });
+        gone.iter().for_each(|upstream| upstream.close());
     }
 
     /// What `caller` is let in there with, if that is what everybody is let in here with.

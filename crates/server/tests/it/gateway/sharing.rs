@@ -63,3 +63,17 @@ fn the_program_of_a_session_ends_once_it_has_nothing_to_do_and_another_takes_its
     wait_until("it has ended", || !is_alive(first));
     assert_ne!(program(&served, "odd_pid", "ada", Some(&session)), first);
 }
+
+#[test]
+fn the_program_of_a_session_ends_with_it_and_no_other_does() {
+    let more = format!("shared_by = \"session\"\n{}", keys_of(&["ada"]));
+    let workspace = with_odds(&[("odd", "", &more)]);
+    let served = launch(&workspace).served();
+    let [one, other] = [session(&served, "ada"), session(&served, "ada")];
+    let [first, second] = [&one, &other].map(|of| program(&served, "odd_pid", "ada", Some(of)));
+    let end = Post::bare("DELETE", "/mcp").with("mcp-protocol-version", REVISION);
+    served.send(&end.with("mcp-session-id", &one).with("x-api-key", "ada-key"));
+    wait_until("it has ended", || !is_alive(first));
+    assert!(is_alive(second));
+    assert_eq!(program(&served, "odd_pid", "ada", Some(&other)), second);
+}
