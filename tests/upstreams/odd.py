@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -108,6 +108,10 @@ def shaped(request):
         "content": [{"type": "text", "text": "odd"}], "structuredContent": {"count": "two"}}})
 
 
+def say(request):
+    send({"jsonrpc": "2.0", "id": request["id"], "result": request["params"]["arguments"]})
+
+
 def children(request):
     import subprocess
     child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -130,7 +134,7 @@ TOOLS = {
     "looping": lambda request: text(request, "looped"),
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
     "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "tell": tell, "gibibyte": gibibyte, "flood": flood,
-    "die": die, "leave": leave, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "children": children,
+    "die": die, "leave": leave, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "say": say, "promise": say, "children": children,
     "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn,
 }
 
@@ -145,6 +149,8 @@ def listed(name):
         tool["inputSchema"] = LOOPING
     if name == "wait" and "ODD_TASKS" in os.environ:
         tool["execution"] = {"taskSupport": "optional"}
+    if name == "promise":
+        tool["outputSchema"] = {"type": "object", "required": ["rows"]}
     if name == "shaped":
         tool["outputSchema"] = {"type": "object", "properties": {"count": {"type": "integer"}}}
     return tool

@@ -286,6 +286,8 @@ pub struct ToolSpec {
     pub input_schema: Schema,
     /// JSON Schema 2020-12 of the structured result, if it has one.
     pub output_schema: Option<Schema>,
+    /// What the structured result is held against where no `output_schema` promises it.
+    pub unpromised: Option<Schema>,
     /// Whether a call of it may or must be a job.
     pub job: AsJob,
     /// What stands for it.
@@ -317,6 +319,7 @@ impl ToolSpec {
             priority: 0,
             input_schema: serde_json::json!({ "type": "object" }).into(),
             output_schema: None,
+            unpromised: None,
             job: AsJob::May,
             icons: Vec::new(),
             listed: Kept::default(),
@@ -350,6 +353,11 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Runs it on input that already satisfies its schema.
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>>;
+    /// What is given at once of what it gave back, once that was held against its schema: all of
+    /// it, where it is not too long.
+    fn given(&self, _ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
+        Ok(output)
+    }
 }
 
 /// The same tool, which `icons` stand for.
@@ -391,6 +399,10 @@ impl AnyTool for Pictured {
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         self.tool.run(ctx, input)
     }
+
+    fn given(&self, ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
+        self.tool.given(ctx, output)
+    }
 }
 
 /// Forgets the types of `tool`.
@@ -414,6 +426,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         priority: 0,
         input_schema: Schema::later(T::input_schema),
         output_schema: T::Output::schema(),
+        unpromised: None,
         job: T::JOB,
         icons: Vec::new(),
         listed: Kept::default(),

@@ -246,7 +246,7 @@ async fn pass(
     let work = entry.tool().run(&stand.ctx, input);
     let output = run_bounded(gate, &stand, work, permit, slot).await?;
     validate::output(&gate.settings.output_checks, &entry, &output)?;
-    Ok(output)
+    entry.tool().given(&stand.ctx, output).map_err(CallError::from)
 }
 
 /// Looks whether a job would pass the gate now, and asks what is to be asked before. It leaves a

@@ -251,7 +251,7 @@ impl SchemaRegistry {
             tool: format!("{CANONICAL}{}", spec.id),
             shared: self.shared(Shared::ToolIo).clone(),
             input: of(Side::Input, Some(&spec.input_schema))?,
-            output: of(Side::Output, spec.output_schema.as_ref())?,
+            output: of(Side::Output, spec.output_schema.as_ref().or(spec.unpromised.as_ref()))?,
         });
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         tools.insert(folded, io.clone());

@@ -89,7 +89,7 @@ impl Room<'_> {
     /// Takes `items`, of which there are `of`, into `all`; whether there was room for them.
     fn take(&mut self, all: &mut Vec<Value>, items: Vec<Value>, of: &str) -> bool {
         for item in items {
-            let Some(left) = self.bytes.checked_sub(bytes(&item)) else {
+            let Some(left) = self.bytes.checked_sub(json_bytes(&item)) else {
                 self.is_full(all, of, &format!("its lists have more than {BYTES_MAX} bytes"));
                 return false;
             };
@@ -110,7 +110,7 @@ impl Room<'_> {
 }
 
 /// How long `value` is as JSON.
-fn bytes(value: &Value) -> usize {
+pub(crate) fn json_bytes(value: &Value) -> usize {
     struct Count(usize);
     impl io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn no_more_is_taken_in_than_there_is_room_for_in_bytes_and_in_number() {
         let item = json!({ "name": "x".repeat(91) });
-        assert_eq!(bytes(&item), 102);
+        assert_eq!(json_bytes(&item), 102);
         let mut room = Room { name: "up", bytes: 250 };
         let mut tools = Vec::new();
         assert!(room.take(&mut tools, vec![item.clone()], "tools"));

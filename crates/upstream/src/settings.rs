@@ -69,8 +69,12 @@ pub struct Settings {
     pub processes: usize,
     /// The most calls of it at once, which count apart from `limits.calls`; further ones wait as `limits.waiting` and `limits.wait_ms` say.
     pub at_once: usize,
-    /// How much text of an answer is given at once, in bytes: the rest of a longer one is kept, to be read on with `results.read`; 0 for all.
+    /// How much text of an answer is given at once, in bytes: the rest of a longer one is kept, to be read on with `results.read`; 0 for all. What is structured counts as its JSON, unless its schema was promised.
     pub answer_bytes: usize,
+    /// How much of an answer that is no text (pictures, sounds, files) is given at once, in bytes: links stand for the largest of more, which are kept; 0 for all.
+    pub media_bytes: usize,
+    /// Whether its tools' output schemas are promised to clients. Where they are not, a structured answer above `answer_bytes` is cut as a text is; answers are held against the schemas all the same.
+    pub promise_outputs: bool,
     /// The longest message that is read from it, in bytes.
     pub message_bytes: usize,
 }
@@ -154,6 +158,8 @@ impl Default for Settings {
             processes: 8,
             at_once: 64,
             answer_bytes: 256 << 10,
+            media_bytes: 4 << 20,
+            promise_outputs: true,
             message_bytes: 16 << 20,
         }
     }

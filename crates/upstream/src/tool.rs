@@ -13,6 +13,7 @@ use crate::carried::Driven;
 use crate::listing::Manner;
 use crate::names;
 use crate::pins::Judged;
+use crate::results::{Budget, Results};
 use crate::upstream::{Asked, Lasting, Upstream};
 
 /// What is done so soon is no job, though whoever called takes one.
@@ -30,6 +31,9 @@ pub(crate) struct RemoteTool {
     judged: Judged,
     /// How its upstream is called.
     manner: Manner,
+    /// How much of what it answers is given at once, and where the rest is kept.
+    budget: Budget,
+    results: Results,
     /// Whether its calls may become tasks there.
     tasked: bool,
     /// The arguments that are said in headers, too: by which name, and where they are.
@@ -69,18 +73,30 @@ impl RemoteTool {
             Some(_) | None => AsJob::May,
         };
         let id = names::tool(of.prefix(), &name);
+        let shape = entry.get("outputSchema").cloned().map(Into::into);
+        let (output_schema, unpromised) = match of.settings.promise_outputs {
+            true => (shape, None),
+            false => (None, shape),
+        };
+        let budget = Budget {
+            text_bytes: of.settings.answer_bytes,
+            media_bytes: of.settings.media_bytes,
+            promised: output_schema.is_some(),
+        };
         let spec = ToolSpec {
             idempotent: hint("idempotentHint").unwrap_or(false) || effects == Effects::Reads,
             deadline: of.settings.deadline_ms.map(Duration::from_millis),
             input_schema: input.into(),
-            output_schema: entry.get("outputSchema").cloned().map(Into::into),
+            output_schema,
+            unpromised,
             tags: vec!["upstream".to_owned(), of.name.clone()],
             icons: icons(entry),
             job,
             among: Some(of.among()),
             ..ToolSpec::new(id, title, about, effects)
         };
-        Some(Self { upstream: of.lasting.clone(), name, spec, judged, manner, tasked, mirrored })
+        let (upstream, results) = (of.lasting.clone(), of.results.clone());
+        Some(Self { upstream, name, spec, judged, manner, budget, results, tasked, mirrored })
     }
 
     /// Whether it is the tool that is listed as `judged`, of an upstream that is called so.
@@ -160,12 +176,15 @@ impl AnyTool for RemoteTool {
                 None => upstream.begin(ctx, self.asked(ctx, input)).await?,
             };
             let result = upstream.ended(ctx, begun).await?;
-            let output = output(&result).map_err(|why| {
+            output(&result).map_err(|why| {
                 let message = format!("`{}` answered with no result: {why}", self.name);
                 ToolError::new(Fault::Failed, message)
-            })?;
-            upstream.results.cut(ctx, &self.spec.id, output, upstream.settings.answer_bytes)
+            })
         })
+    }
+
+    fn given(&self, ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
+        self.results.cut(ctx, &self.spec.id, output, self.budget)
     }
 }
 

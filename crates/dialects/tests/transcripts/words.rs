@@ -339,6 +339,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         priority: 0,
         input_schema: input_schema.into(),
         output_schema: output_schema.map(Schema::from),
+        unpromised: None,
         job: match id {
             "jobs.start" => AsJob::Never,
             "exec.build" => AsJob::Must,

@@ -5,6 +5,7 @@ mod by_rmcp;
 mod clashes;
 mod hanging;
 mod importing;
+mod long_answers;
 mod oauth;
 mod pins;
 mod real;
@@ -263,21 +264,6 @@ fn a_server_that_is_killed_takes_its_upstreams_with_it() {
     let server = Pid::from_raw(client.server().pid.cast_signed()).unwrap();
     kill_process(server, Signal::KILL).unwrap();
     wait_until("it is gone", || !is_alive(own));
-}
-
-#[test]
-fn a_long_answer_is_kept_and_read_on() {
-    let workspace = with_odd("answer_bytes = 20000");
-    let mut client = stdio(&workspace);
-    let cut = client.call("odd_huge", json!({}));
-    assert!(cut.to_string().len() < 20_000);
-    let content = cut["result"]["content"].as_array().unwrap();
-    let uri = content.iter().find_map(|block| block["uri"].as_str()).unwrap().to_owned();
-    let read = client.ask("resources/read", json!({ "uri": uri }));
-    let whole = read["result"]["contents"][0]["text"].as_str().unwrap();
-    assert_eq!(whole.len(), 3 << 20);
-    let part = client.call("results_read", json!({ "id": uri, "offset": (3 << 20) - 5 }));
-    assert_eq!(text(&part), "xxxxx");
 }
 
 #[test]

@@ -67,6 +67,7 @@ impl Command {
             priority: declared.priority,
             input_schema: declared.schema().into(),
             output_schema: Some(Schema::of::<Ran>()),
+            unpromised: None,
             job: AsJob::May,
             icons: Vec::new(),
             listed: Kept::default(),

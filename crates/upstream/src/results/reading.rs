@@ -1,0 +1,169 @@
+//! The tool that reads on in a result, or finds a text in it.
+
+use std::collections::VecDeque;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use toolgate_contract::{Ctx, Effects, Text, Tool, ToolError};
+
+use super::{Results, Whole, piece};
+
+/// How much is read at once, unless it is said.
+const PIECE: usize = 16 << 10;
+const PIECE_MAX: usize = 256 << 10;
+/// How many places of what is sought are told.
+const PLACES_MAX: usize = 50;
+/// How much is told of the line that one is on, and how much of that stands before it.
+pub(super) const LINE: usize = 300;
+const BEFORE: usize = 100;
+
+pub(super) struct Read(pub(super) Results);
+
+/// What is read of a result.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadInput {
+    /// The result's id, or its `result://` URI.
+    pub(super) id: String,
+    /// From which byte on.
+    #[serde(default)]
+    pub(super) offset: usize,
+    /// At most how many bytes; 16384 by default.
+    #[serde(default)]
+    pub(super) bytes: Option<usize>,
+    /// Instead, each place is told where this text is, whatever its case.
+    #[serde(default)]
+    pub(super) find: Option<String>,
+}
+
+/// A part of a result.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Part {
+    /// How many bytes the whole has.
+    pub(super) total: usize,
+    /// The part that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+    /// Where the next part begins, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<usize>,
+    /// Where what was sought is: at most 50 places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) found: Option<Vec<Found>>,
+}
+
+/// A place where what was sought is.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Found {
+    /// Where it begins, to be read from there.
+    pub(super) offset: usize,
+    /// What stands around it on its line.
+    pub(super) line: String,
+}
+
+impl Tool for Read {
+    const NAME: &'static str = "results.read";
+    const TITLE: &'static str = "Read a long result";
+    const ABOUT: &'static str = "Reads on in a result that was too long to be given at once, or \
+                                 finds a text in it. The result's id stands in its note.";
+    const EFFECTS: Effects = Effects::Reads;
+    const IDEMPOTENT: bool = true;
+    type Input = ReadInput;
+    type Output = Part;
+
+    async fn run(&self, ctx: &Ctx, input: ReadInput) -> Result<Part, ToolError> {
+        let ReadInput { id, offset, bytes, find } = input;
+        let text = match self.0.of(&ctx.caller, &id)? {
+            (_, Whole::Text(text)) => text,
+            (spec, Whole::Bytes(_)) => {
+                let media_type = spec.media_type.as_deref().unwrap_or("binary");
+                let message =
+                    format!("it is {media_type}, no text: read the resource {}", spec.uri);
+                return Err(ToolError::invalid("/id", message));
+            }
+        };
+        let total = text.len();
+        if let Some(find) = find.filter(|find| !find.is_empty()) {
+            let looked = spawn_blocking(move || (places(&text, offset, &find), text)).await;
+            let (places, text) =
+                looked.map_err(|err| ToolError::because("the search broke off", err))?;
+            let next = places.get(PLACES_MAX - 1).map(|(_, end)| *end).filter(|end| *end < total);
+            let found = places.into_iter();
+            let found =
+                found.map(|(at, _)| Found { offset: at, line: around(&text, at).to_owned() });
+            return Ok(Part { total, text: None, next, found: Some(found.collect()) });
+        }
+        let part = piece(&text, offset, bytes.unwrap_or(PIECE).clamp(4, PIECE_MAX));
+        let end = text.floor_char_boundary(offset.min(total)) + part.len();
+        let next = (end < total).then_some(end);
+        Ok(Part { total, text: Some(part.to_owned()), next, found: None })
+    }
+
+    fn text(output: &Part) -> Text {
+        let Part { total, text, next, found } = output;
+        let body = match (text, found) {
+            (Some(text), _) => text.clone(),
+            (None, Some(found)) => {
+                let lines = found.iter().map(|it| format!("{}: {}", it.offset, it.line));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+            (None, None) => String::new(),
+        };
+        match next {
+            Some(next) => {
+                Text::body(body).with_note(format!("Go on at `offset` {next} of {total}."))
+            }
+            None => Text::body(body),
+        }
+    }
+}
+
+/// Where `sought` is in `text` from `from` on, whatever its case: from which byte to which, at most
+/// [`PLACES_MAX`] times. However both are, it takes no longer than to read them.
+pub(super) fn places(text: &str, from: usize, sought: &str) -> Vec<(usize, usize)> {
+    let sought: Vec<char> = sought.chars().flat_map(char::to_lowercase).collect();
+    // How much of its beginning is there still where it goes on otherwise (Knuth, Morris, Pratt).
+    let mut again = vec![0; sought.len()];
+    let (mut places, mut starts) = (Vec::new(), VecDeque::with_capacity(sought.len()));
+    let step = |again: &[usize], mut have: usize, next: char| {
+        while have > 0 && sought[have] != next {
+            have = again[have - 1];
+        }
+        if sought[have] == next { have + 1 } else { 0 }
+    };
+    for at in 1..sought.len() {
+        again[at] = step(&again, again[at - 1], sought[at]);
+    }
+    let from = text.floor_char_boundary(from.min(text.len()));
+    let mut have = 0;
+    for (at, letter) in text[from..].char_indices() {
+        let at = from + at;
+        for small in letter.to_lowercase() {
+            if starts.len() == sought.len() {
+                starts.pop_front();
+            }
+            starts.push_back(at);
+            have = step(&again, have, small);
+            if have == sought.len() {
+                places.push((starts[0], at + letter.len_utf8()));
+                have = 0;
+                starts.clear();
+                if places.len() == PLACES_MAX {
+                    return places;
+                }
+            }
+        }
+    }
+    places
+}
+
+/// What stands around `at` on its line.
+fn around(text: &str, at: usize) -> &str {
+    let start = text.ceil_char_boundary(at.saturating_sub(BEFORE));
+    let before = &text[start..at];
+    let start = before.rfind('\n').map_or(start, |end| start + end + 1);
+    let line = piece(text, start, LINE);
+    let end = line[at - start..].find('\n').map_or(line.len(), |end| at - start + end);
+    line[..end].trim_end()
+}

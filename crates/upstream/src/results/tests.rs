@@ -1,0 +1,284 @@
+//! What is cut of an answer, and what is read of what was kept.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use toolgate_contract::{
+    Caller, Content, Contents, Ctx, Ending, Held, Output, Shape, Text, Tool, ToolError, ToolId,
+};
+
+use super::reading::{LINE, Part, Read, ReadInput, places};
+use super::{Budget, KEPT_BYTES, Results};
+
+const BUDGET: Budget = Budget { text_bytes: 10_000, media_bytes: 1000, promised: false };
+const ALL: Budget = Budget { text_bytes: 0, media_bytes: 0, promised: false };
+
+fn ctx(name: &str) -> Ctx {
+    Ctx::alone(Caller::named(name), Instant::now() + Duration::from_secs(5))
+}
+
+/// Ann's answer, cut.
+fn cut(results: &Results, output: Output, budget: Budget) -> Output {
+    let tool = ToolId::new("a.b").expect("an id");
+    results.cut(&ctx("ann"), &tool, output, budget).expect("it is kept")
+}
+
+/// An answer that has no structured value.
+fn shows(body: impl Into<String>, content: Vec<Content>) -> Output {
+    let output = Output::new(Value::Null, Text::body(body), Ending::Done);
+    Output { structured: false, content, ..output }
+}
+
+fn gives(value: Value, body: impl Into<String>) -> Output {
+    Output::new(value, Text::body(body), Ending::Done)
+}
+
+fn long() -> Output {
+    let lines: Vec<_> = (0..5000).map(|at| format!("line {at} é")).collect();
+    shows(lines.join("\n"), Vec::new())
+}
+
+fn rows(count: usize) -> Value {
+    (0..count).map(|at| json!({ "name": format!("row {at}"), "is": [at, null] })).collect()
+}
+
+/// The URIs that a result links to.
+fn links(output: &Output) -> Vec<String> {
+    let link = |one: &Content| match &one.shown {
+        Shape::Link(spec) => Some(spec.uri.clone()),
+        _ => None,
+    };
+    output.content.iter().filter_map(link).collect()
+}
+
+/// What Ann has at `uri`.
+async fn kept(results: &Results, uri: &str) -> Contents {
+    let (resources, ctx) = (results.resources(), ctx("ann"));
+    let mut read = resources.read(&ctx, uri).await.expect("it is kept");
+    read.remove(0)
+}
+
+/// The text that Ann has at `uri`, and its media type.
+async fn text(results: &Results, uri: &str) -> (String, String) {
+    let Contents { media_type, held, .. } = kept(results, uri).await;
+    let Held::Text(text) = held else { panic!("{held:?}") };
+    (text, media_type.expect("a type"))
+}
+
+async fn read(results: &Results, input: Value) -> Result<Part, ToolError> {
+    let input: ReadInput = serde_json::from_value(input).expect("input");
+    Read(results.clone()).run(&ctx("ann"), input).await
+}
+
+#[tokio::test]
+async fn a_long_result_is_cut_and_read_on_to_its_end() {
+    let results = Results::default();
+    let whole = long().text.body;
+    let output = cut(&results, long(), BUDGET);
+    assert!(output.text.body.len() < 10_000);
+    let [id] = &links(&output)[..] else { panic!("{output:?}") };
+    let (mut all, mut offset) = (String::new(), 0);
+    loop {
+        let input = json!({ "id": id, "offset": offset, "bytes": 7001 });
+        let part = read(&results, input).await.expect("a part");
+        all.push_str(&part.text.expect("text"));
+        match part.next {
+            Some(next) => offset = next,
+            None => break,
+        }
+    }
+    assert_eq!(all, whole);
+}
+
+#[tokio::test]
+async fn what_is_sought_is_found_with_where_to_read_on() {
+    let results = Results::default();
+    let output = cut(&results, long(), BUDGET);
+    let input = json!({ "id": links(&output)[0], "find": "LINE 4321" });
+    let found = read(&results, input).await.expect("places").found.expect("places");
+    assert_eq!(found.len(), 1);
+    assert!(long().text.body[found[0].offset..].starts_with("line 4321 "));
+}
+
+#[tokio::test]
+async fn each_place_in_a_long_line_is_told_with_what_stands_around_it() {
+    let results = Results::default();
+    let items: Vec<_> = (0..2000).map(|at| json!({ "name": format!("Äpfel {at}é") })).collect();
+    let whole = json!(items).to_string();
+    let output = cut(&results, shows(whole.clone(), Vec::new()), BUDGET);
+    let (mut offset, mut all) = (0, Vec::new());
+    loop {
+        let input = json!({ "id": links(&output)[0], "offset": offset, "find": "äPFEL 19" });
+        let part = read(&results, input).await.expect("places");
+        for found in part.found.expect("places") {
+            assert!(whole[found.offset..].starts_with("Äpfel 19"));
+            let piece = &whole[found.offset..found.offset + 9];
+            assert!(found.line.contains(piece) && found.line.len() <= LINE, "{}", found.line);
+            all.push(found.offset);
+        }
+        match part.next {
+            Some(next) => offset = next,
+            None => break,
+        }
+    }
+    // 19, 190 to 199, 1900 to 1999.
+    assert_eq!((all.len(), all.is_sorted()), (111, true));
+    assert_eq!(places("aabaaabaaaab", 0, "AAAB"), [(3, 7), (8, 12)]);
+}
+
+#[tokio::test]
+async fn nobody_reads_the_result_of_another() {
+    let results = Results::default();
+    let picture = vec![Content::image("image/png", vec![7; 2000])];
+    let output = cut(&results, Output { content: picture, ..long() }, BUDGET);
+    let (resources, bob) = (results.resources(), ctx("bob"));
+    assert_eq!(links(&output).len(), 2);
+    for uri in links(&output) {
+        assert!(resources.read(&bob, &uri).await.is_err());
+    }
+    assert!(resources.list(&bob, None, 10).await.expect("a list").is_empty());
+    assert_eq!(resources.list(&ctx("ann"), None, 10).await.expect("a list").len(), 2);
+}
+
+#[tokio::test]
+async fn a_structured_value_that_was_not_promised_is_kept_as_json_and_no_longer_structured() {
+    let results = Results::default();
+    let value = json!({ "rows": rows(400), "count": 400 });
+    let pretty = serde_json::to_string_pretty(&value).expect("JSON");
+    // Its JSON as the server writes it, and no text at all.
+    for (body, expected) in [(pretty.as_str(), pretty.clone()), ("", value.to_string())] {
+        let output = cut(&results, gives(value.clone(), body), BUDGET);
+        assert_eq!((output.structured, &output.value), (false, &Value::Null));
+        assert!(output.text.body.starts_with(&expected[..4000]) && output.text.body.len() < 7000);
+        let [uri] = &links(&output)[..] else { panic!("{output:?}") };
+        assert_eq!(text(&results, uri).await, (expected, "application/json".to_owned()));
+        assert!(output.text.note.is_some_and(|note| note.contains(uri.as_str())));
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_the_value_holds_by_one_name_is_kept_once() {
+    let results = Results::default();
+    let (lines, list) = (long().text.body, rows(400));
+    for (value, body, media_type) in [
+        (json!({ "result": lines }), lines.clone(), "text/plain"),
+        (json!({ "result": list }), list.to_string(), "application/json"),
+    ] {
+        let output = cut(&results, gives(value, body.clone()), BUDGET);
+        assert!(!output.structured && output.text.body.len() < 7000);
+        let [uri] = &links(&output)[..] else { panic!("{output:?}") };
+        assert_eq!(text(&results, uri).await, (body, media_type.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn of_a_text_and_a_value_that_say_different_things_the_longer_is_cut() {
+    let results = Results::default();
+    let value = json!({ "rows": rows(400) });
+    let output = cut(&results, gives(value.clone(), "400 rows."), BUDGET);
+    assert!(!output.structured && output.text.body.starts_with("400 rows.\n{\"rows\":"));
+    let json = text(&results, &links(&output)[0]).await;
+    assert_eq!(json, (value.to_string(), "application/json".to_owned()));
+    let said = gives(json!({ "count": 5000 }), long().text.body);
+    let output = cut(&results, said, BUDGET);
+    assert_eq!((output.structured, output.value), (true, json!({ "count": 5000 })));
+    assert!(output.text.body.len() < 7000);
+}
+
+#[test]
+fn what_was_promised_stays_structured_and_whole() {
+    let (results, promised) = (Results::default(), Budget { promised: true, ..BUDGET });
+    let value = json!({ "rows": rows(400) });
+    let output = cut(&results, gives(value.clone(), "400 rows."), promised);
+    assert_eq!((output.structured, output.value), (true, value.clone()));
+    assert_eq!((output.text, output.content), (Text::body("400 rows."), Vec::new()));
+    // Its text is cut as any.
+    let output = cut(&results, gives(value.clone(), value.to_string()), promised);
+    assert_eq!((output.structured, output.value), (true, value));
+    assert!(output.text.body.len() < 7000);
+}
+
+#[tokio::test]
+async fn of_texts_that_are_embedded_the_largest_are_kept_as_what_they_are() {
+    let results = Results::default();
+    let embedded = |name: &str, bytes| {
+        let text = name.repeat(bytes);
+        Content::resource(Contents::text(format!("x:{name}"), "text/csv", text))
+    };
+    let content = vec![embedded("a", 7000), embedded("b", 9000), embedded("c", 100)];
+    let output = cut(&results, shows("three files", content.clone()), BUDGET);
+    assert_eq!(output.text.body, "three files");
+    assert_eq!((&output.content[0], &output.content[2]), (&content[0], &content[2]));
+    let Shape::Link(link) = &output.content[1].shown else { panic!("{output:?}") };
+    assert_eq!(link.media_type.as_deref(), Some("text/csv"));
+    let note = output.text.note.expect("a note");
+    assert!(note.contains("`x:b`") && note.contains(&link.uri), "{note}");
+    assert_eq!(text(&results, &link.uri).await, ("b".repeat(9000), "text/csv".to_owned()));
+}
+
+#[tokio::test]
+async fn many_short_texts_that_are_embedded_are_one_with_the_text() {
+    let results = Results::default();
+    let row = |at| Contents::text(format!("x:{at}"), "text/plain", format!("row {at} is here"));
+    let content = (0..1000).map(|at| Content::resource(row(at))).collect();
+    let output = cut(&results, shows("A thousand:", content), BUDGET);
+    let [uri] = &links(&output)[..] else { panic!("{output:?}") };
+    assert_eq!(output.content.len(), 1);
+    let (whole, _) = text(&results, uri).await;
+    assert!(whole.starts_with("A thousand:\nx:0\nrow 0 is here\nx:1\n"), "{whole}");
+    assert!(whole.ends_with("x:999\nrow 999 is here"));
+}
+
+#[tokio::test]
+async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest_is_within_bounds()
+{
+    let results = Results::default();
+    let file = Contents::bytes("x:it", "application/pdf", vec![3; 700]);
+    let content = vec![
+        Content::image("image/png", vec![1; 600]),
+        Content::audio("audio/wav", vec![2; 800]),
+        Content::resource(file),
+        Content::text("and a text"),
+        Content::image("image/gif", vec![4; 300]),
+    ];
+    let output = cut(&results, shows("", content.clone()), BUDGET);
+    for at in [0, 3, 4] {
+        assert_eq!(output.content[at], content[at]);
+    }
+    let [sound, file] = &links(&output)[..] else { panic!("{output:?}") };
+    for (uri, media_type, data) in
+        [(sound, "audio/wav", vec![2; 800]), (file, "application/pdf", vec![3; 700])]
+    {
+        assert_eq!(kept(&results, uri).await, Contents::bytes(uri, media_type, data));
+        let why = read(&results, json!({ "id": uri })).await.err().expect("no text").message;
+        assert!(why.contains(media_type) && why.contains(uri.as_str()), "{why}");
+    }
+    let note = output.text.note.expect("a note");
+    assert!(note.contains("`x:it` has 700 bytes") && note.contains(sound.as_str()), "{note}");
+}
+
+#[test]
+fn what_is_short_or_has_no_bounds_is_left_as_it_is() {
+    let results = Results::default();
+    let picture = || vec![Content::image("image/png", vec![1; 2000])];
+    let value = json!({ "rows": rows(20) });
+    let short = Output { content: picture(), ..gives(value.clone(), value.to_string()) };
+    let wide = Budget { media_bytes: 2000, ..BUDGET };
+    for (output, budget) in [(Output { content: picture(), ..long() }, ALL), (short, wide)] {
+        let (body, content) = (output.text.body.clone(), output.content.clone());
+        let structured = output.structured;
+        let cut = cut(&results, output, budget);
+        assert_eq!((cut.text, cut.content), (Text::body(body), content));
+        assert_eq!(cut.structured, structured);
+    }
+}
+
+#[test]
+fn pictures_that_are_kept_take_the_place_of_older_results() {
+    let results = Results::default();
+    let bytes = KEPT_BYTES / 2;
+    let picture = || shows("", vec![Content::image("image/png", vec![0; bytes])]);
+    let uris = [0; 3].map(|_| links(&cut(&results, picture(), BUDGET)).remove(0));
+    let is_there = |uri: &String| results.of(&Caller::named("ann"), uri).is_ok();
+    assert_eq!(uris.each_ref().map(is_there), [false, true, true]);
+}
