@@ -19,14 +19,17 @@ const PROGRAMS: [&str; 2] = ["toolgate", "example-echo"];
 const CALLS: [&str; 9] =
     ["--quick", "--alone", "stdio", "web", "files", "gate", "gateway", "jobs", "search"];
 
+/// What counts is not optimised across crates, which would take a quarter of an hour. It cannot be
+/// said in the profile: functions are known by names that depend on that.
+const APART: &str = "-Clto=no -Clinker-plugin-lto=no";
+
 /// Builds the programs, and says where they are.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let profdata = setup::profdata()?;
     let guided = checkout().join("target/guided");
     let counts = guided.join("counts");
     let counting = guided.join("counting");
-    // Whatever moved there before, these paths are in what is built.
-    compile(&format!("-Cprofile-generate={}", counts.display()), &counting)?;
+    compile(&format!("-Cprofile-generate={} {APART}", counts.display()), &counting)?;
     let profile = guided.join(format!("{:016x}.profdata", of_what(&counting)?));
     // The same programs would count the same.
     if !profile.exists() {
