@@ -90,7 +90,9 @@ impl Row {
         match *asked {
             Asked::Ratio(least) => self.ours / floor >= least,
             Asked::Times(name, least) => {
-                self.peers.iter().any(|(peer, its)| *peer == name && self.ours / its >= least)
+                // One that was left out holds nothing.
+                let mut its = self.peers.iter().filter(|(peer, _)| *peer == name);
+                its.all(|(_, its)| self.ours / its >= least)
             }
             Asked::Within(most) => self.ours / floor <= most,
             Asked::Over(most) => self.ours - floor <= most,

@@ -21,7 +21,7 @@ const CALLS: [&str; 9] =
 
 /// What counts is not optimised across crates, which would take a quarter of an hour. It cannot be
 /// said in the profile: functions are known by names that depend on that.
-const APART: &str = "-Clto=no -Clinker-plugin-lto=no";
+const APART: [&str; 2] = ["-Clto=no", "-Clinker-plugin-lto=no"];
 
 /// Builds the programs, and says where they are.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
@@ -29,21 +29,23 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let guided = checkout().join("target/guided");
     let counts = guided.join("counts");
     let counting = guided.join("counting");
-    compile(&format!("-Cprofile-generate={} {APART}", counts.display()), &counting)?;
+    let generate = format!("-Cprofile-generate={}", counts.display());
+    compile(&[&[&*generate], &APART[..]].concat(), &counting)?;
     let profile = guided.join(format!("{:016x}.profdata", of_what(&counting)?));
     // The same programs would count the same.
     if !profile.exists() {
         count(&counting, &counts)?;
-        let into = profile.display().to_string();
-        run(&profdata, &["merge", "--sparse", "-o", &into, &counts.display().to_string()])?;
+        let new = guided.join("new.profdata").display().to_string();
+        run(&profdata, &["merge", "--sparse", "-o", &new, &counts.display().to_string()])?;
+        fs::rename(new, &profile)?;
     }
     let released = checkout().join("target/released");
-    compile(&format!("-Cprofile-use={}", profile.display()), &released)?;
+    compile(&[&format!("-Cprofile-use={}", profile.display())], &released)?;
     Ok(released)
 }
 
 /// Builds the release with `flags`, and copies the programs to `folder`.
-fn compile(flags: &str, folder: &Path) -> anyhow::Result<()> {
+fn compile(flags: &[&str], folder: &Path) -> anyhow::Result<()> {
     let said = output("rustc", &["-vV"])?;
     let host = said.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc does not say for what it builds")?;
@@ -51,7 +53,8 @@ fn compile(flags: &str, folder: &Path) -> anyhow::Result<()> {
     // With a target, the flags are not for what runs while it is built.
     words.extend(["--target", host, "--target-dir", "target/guided"]);
     words.extend(PROGRAMS.iter().flat_map(|program| ["--package", program]));
-    run_with(&cargo(), &words, &[("RUSTFLAGS", flags)])?;
+    // Which may have spaces in them.
+    run_with(&cargo(), &words, &[("CARGO_ENCODED_RUSTFLAGS", &flags.join("\x1f"))])?;
     copy(&checkout().join("target/guided").join(host).join("release"), &PROGRAMS, folder)
 }
 

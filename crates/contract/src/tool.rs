@@ -353,8 +353,12 @@ pub trait AnyTool: Send + Sync + 'static {
     }
     /// Runs it on input that already satisfies its schema.
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>>;
-    /// What is given at once of what it gave back, once that was held against its schema: all of
-    /// it, where it is not too long.
+    /// Whether what it gave back is longer than is given at once.
+    fn is_too_long(&self, _output: &Output) -> bool {
+        false
+    }
+    /// What is given at once of what it gave back, where that is too long: once it was held against
+    /// its schema, and has no secret in it.
     fn given(&self, _ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
         Ok(output)
     }
@@ -398,6 +402,10 @@ impl AnyTool for Pictured {
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         self.tool.run(ctx, input)
+    }
+
+    fn is_too_long(&self, output: &Output) -> bool {
+        self.tool.is_too_long(output)
     }
 
     fn given(&self, ctx: &Ctx, output: Output) -> Result<Output, ToolError> {

@@ -231,6 +231,7 @@ impl Client {
         }
         // Who watches a job would watch it for as long as it runs.
         self.session.end(why);
+        self.session.is_over();
     }
 }
 

@@ -207,6 +207,7 @@ impl Endpoints {
                     locked(&self.sessions).remove(&id);
                 }
                 session.end("the session was ended");
+                session.is_over();
                 Outgoing::Whole(reply)
             }
             Reading::Cancel { key, reply } => {

@@ -457,7 +457,10 @@ impl Session {
         for ask in in_flight.asks.values() {
             ask.cancel.cancel();
         }
-        drop(in_flight);
+    }
+
+    /// It is over for good: what was had for it alone is let go.
+    pub(crate) fn is_over(&self) {
         if let Some(name) = self.name.get() {
             self.desk.host.left(name);
         }

@@ -343,6 +343,12 @@ impl Outside {
     }
 }
 
+/// Whether whoever connects to `address` reaches this machine, whatever it is called elsewhere.
+fn is_here(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    address.is_loopback() || address.is_unspecified()
+}
+
 /// Where `place` is, of what may be reached there.
 async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
     let Place { host, port, private_network, near, .. } = place;
@@ -355,7 +361,6 @@ async fn addresses(place: &Place) -> Result<Vec<SocketAddr>, String> {
     let found = tokio::net::lookup_host((host.as_str(), *port)).await;
     let found = found.map_err(|err| format!("`{host}` is not known: {err}"))?;
     let own = host == "localhost" || host.ends_with(".localhost");
-    let is_here = |ip: IpAddr| ip.to_canonical().is_loopback() || ip.is_unspecified();
     let mut refused = None;
     let mut all: Vec<_> = found.collect();
     all.retain(|address| {
@@ -452,6 +457,18 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_here_however_it_is_spelled() {
+        for here in
+            ["127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"]
+        {
+            assert!(is_here(here.parse().expect("an address")), "{here}");
+        }
+        for there in ["10.0.0.1", "1.1.1.1", "::2", "::ffff:10.0.0.1"] {
+            assert!(!is_here(there.parse().expect("an address")), "{there}");
+        }
+    }
 
     #[tokio::test]
     async fn a_name_leads_to_this_machine_only_where_that_is_meant() {

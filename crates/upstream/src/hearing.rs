@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
-    Asker, BoxFuture, Ctx, Event, EventSink, Fault, Given, Kind, Level, Questions, ToolError,
+    Askable, Asker, BoxFuture, Ctx, Event, EventSink, Fault, Given, Kind, Level, Questions,
+    ToolError,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, answer, question};
 
@@ -19,6 +20,7 @@ pub(crate) struct Hearing {
     caller: Arc<str>,
     events: Mutex<EventSink>,
     way: Way,
+    can: Askable,
     asked: AtomicU64,
     /// What was asked that whoever called cannot be.
     lacks: Mutex<Option<Kind>>,
@@ -51,11 +53,11 @@ impl Hearing {
     fn by(ctx: &Ctx, way: Way) -> Arc<Self> {
         let (caller, events) = (ctx.caller.name.clone(), ctx.events.clone().into());
         let (asked, lacks) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { caller, events, way, asked, lacks })
+        Arc::new(Self { caller, events, way, can: ctx.asker.can(), asked, lacks })
     }
 
     /// What was asked that whoever called cannot be, if anything was.
-    pub(crate) fn lacks(&self) -> Option<Kind> {
+    pub(crate) fn lacked(&self) -> Option<Kind> {
         *self.lacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,6 +84,15 @@ impl Hears for Hearing {
         Some(self.caller.clone())
     }
 
+    fn cannot(&self, method: &str, params: &Value) -> Option<Kind> {
+        let kind = question(method, params, "").ok()?.kind();
+        (!self.can.has(kind)).then_some(kind)
+    }
+
+    fn lacks(&self, kind: Kind) {
+        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+    }
+
     fn said(&self, method: &str, params: &Value) {
         let Some(event) = event(method, params) else { return };
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -105,7 +116,7 @@ impl Hears for Hearing {
             let given = self.given(Questions::from([(key.clone(), question)])).await;
             let given = given.map_err(|err| {
                 if let Fault::CannotAsk(kind) = err.fault {
-                    *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+                    self.lacks(kind);
                 }
                 RpcError::new(-32603, err.message)
             })?;

@@ -81,9 +81,14 @@ impl Lanes {
         idle.len() < before
     }
 
-    /// Lets go of those that nobody has.
+    /// Lets go of those that nobody has, and of whoever waits for one.
     pub(crate) fn close(&self) {
         self.places.close();
+        self.let_go();
+    }
+
+    /// Lets go of those that nobody has.
+    pub(crate) fn let_go(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

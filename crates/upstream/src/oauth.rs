@@ -98,7 +98,8 @@ impl Credentials {
         for text in [&mut settings.client_id, &mut settings.client_secret].into_iter().flatten() {
             *text = crate::upstream::filled(text, |name| world.variable(name))?;
         }
-        let fetcher = Fetcher::of(world.clone(), &url, private_network)?;
+        let fetcher =
+            Fetcher::of(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
         let (now, asking) = (RwLock::default(), tokio::sync::Mutex::default());
         let has_looked = AtomicBool::new(settings.grant != Grant::AuthorizationCode);
         let upstream = upstream.to_owned();

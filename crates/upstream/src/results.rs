@@ -24,12 +24,23 @@ use source::Source;
 const KEPT: Duration = Duration::from_secs(3600);
 /// How many bytes of all.
 const KEPT_BYTES: usize = 64 << 20;
+/// What keeping one takes beside what is kept, in bytes.
+const EACH: usize = 512;
 /// What its URI begins with, before its id.
 const SCHEME: &str = "result://";
 
-/// Results that are kept, the newest last. Clones are one.
+/// Results that are kept. Clones are one.
 #[derive(Clone, Default)]
-pub struct Results(Arc<Mutex<VecDeque<Kept>>>);
+pub struct Results(Arc<Mutex<All>>);
+
+/// All that are kept.
+#[derive(Default)]
+struct All {
+    /// The newest last.
+    kept: VecDeque<Kept>,
+    /// How much they take.
+    bytes: usize,
+}
 
 /// A result, or a part of one.
 struct Kept {
@@ -60,9 +71,12 @@ impl Results {
         Arc::new(Source { results: self.clone(), guard })
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<Kept>> {
+    /// All that there still are.
+    fn all(&self) -> MutexGuard<'_, All> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|kept| kept.since.elapsed() < KEPT);
+        while all.kept.front().is_some_and(|kept| kept.since.elapsed() >= KEPT) {
+            all.forget();
+        }
         all
     }
 
@@ -79,12 +93,12 @@ impl Results {
         let uri = format!("{SCHEME}{:016x}", u64::from_le_bytes(bits));
         let spec = ResourceSpec { uri, bytes: Some(whole.len() as u64), ..spec };
         let (whose, since) = (whose.clone(), Instant::now());
+        let kept = Kept { whose, spec: spec.clone(), whole, since };
         let mut all = self.all();
-        all.push_back(Kept { whose, spec: spec.clone(), whole, since });
-        let mut bytes: usize = all.iter().map(|kept| kept.whole.len()).sum();
-        while bytes > KEPT_BYTES && all.len() > 1 {
-            let Some(gone) = all.pop_front() else { break };
-            bytes -= gone.whole.len();
+        all.bytes += kept.bytes();
+        all.kept.push_back(kept);
+        while all.bytes > KEPT_BYTES && all.kept.len() > 1 {
+            all.forget();
         }
         Ok(spec)
     }
@@ -93,7 +107,7 @@ impl Results {
     fn of(&self, caller: &Caller, id: &str) -> Result<(ResourceSpec, Whole), ToolError> {
         let id = id.strip_prefix(SCHEME).unwrap_or(id);
         let all = self.all();
-        let found = all.iter().find(|kept| id_of(&kept.spec) == id && kept.whose == *caller);
+        let found = all.kept.iter().find(|kept| id_of(&kept.spec) == id && kept.whose == *caller);
         found.map(|kept| (kept.spec.clone(), kept.whole.clone())).ok_or_else(|| {
             let message = format!(
                 "there is no result `{id}`: one is kept for an hour, or until there are newer ones \
@@ -101,6 +115,24 @@ impl Results {
             );
             ToolError::new(Fault::NotFound, message)
         })
+    }
+}
+
+impl All {
+    /// Lets go of the oldest.
+    fn forget(&mut self) {
+        if let Some(gone) = self.kept.pop_front() {
+            self.bytes -= gone.bytes();
+        }
+    }
+}
+
+impl Kept {
+    /// How much it takes.
+    fn bytes(&self) -> usize {
+        let ResourceSpec { name, about, media_type, .. } = &self.spec;
+        let said = [about, media_type].into_iter().flatten().map(String::len).sum::<usize>();
+        self.whole.len() + name.len() + said + EACH
     }
 }
 

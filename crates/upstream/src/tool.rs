@@ -183,6 +183,10 @@ impl AnyTool for RemoteTool {
         })
     }
 
+    fn is_too_long(&self, output: &Output) -> bool {
+        self.budget.is_exceeded_by(output)
+    }
+
     fn given(&self, ctx: &Ctx, output: Output) -> Result<Output, ToolError> {
         self.results.cut(ctx, &self.spec.id, output, self.budget)
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
-use toolgate_contract::BoxFuture;
+use toolgate_contract::{BoxFuture, Kind};
 use toolgate_dialects::mcp::upstream::Revision;
 
 use crate::message::RpcError;
@@ -41,6 +41,12 @@ pub(crate) trait Hears: Send + Sync + 'static {
     fn caller(&self) -> Option<Arc<str>> {
         None
     }
+    /// What whoever called cannot be asked of what is asked, if it cannot.
+    fn cannot(&self, _method: &str, _params: &Value) -> Option<Kind> {
+        None
+    }
+    /// Questions of `kind` were asked, which it may be that asked.
+    fn lacks(&self, _kind: Kind) {}
     /// Somebody is asked while a request is worked on.
     fn asks(&self) {}
     /// What is said to nobody in particular may have been missed.

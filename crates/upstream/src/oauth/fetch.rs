@@ -32,8 +32,8 @@ pub(crate) struct Fetcher {
     private_network: bool,
     /// Whether the upstream is on this machine, and its authorization server may be.
     is_near: bool,
-    /// Of the upstream.
-    host: String,
+    /// Those that the owner of this server named: the upstream's, and the authorization server's.
+    hosts: Vec<String>,
 }
 
 /// An answer.
@@ -50,17 +50,21 @@ impl Said {
 }
 
 impl Fetcher {
-    /// For the upstream at `url`.
+    /// For the upstream at `url`, with the authorization server `issuer`, where that is said.
     ///
     /// # Errors
     /// When that is no URL.
     pub(crate) fn of(
         world: Arc<dyn World>,
         url: &str,
+        issuer: Option<&str>,
         private_network: bool,
     ) -> Result<Self, String> {
-        let (place, _) = place(url, private_network)?;
-        Ok(Self { world, private_network, is_near: is_near(&place.host), host: place.host })
+        let host = |url| Ok::<_, String>(place(url, private_network)?.0.host);
+        let mut hosts = vec![host(url)?];
+        let is_near = is_near(&hosts[0]);
+        hosts.extend(issuer.map(host).transpose()?);
+        Ok(Self { world, private_network, is_near, hosts })
     }
 
     /// Refuses a URL to which no secret is sent: what is not encrypted, unless it stays on this
@@ -165,7 +169,7 @@ impl Fetcher {
     ) -> Result<(Parts, Incoming, AbortOnDropHandle<()>), String> {
         let (mut place, uri) = place(url, self.private_network)?;
         // No other name leads here, whoever answers for it.
-        place.near &= self.is_near || place.host == self.host;
+        place.near &= self.is_near || self.hosts.contains(&place.host);
         let plain = HeaderValue::from_static;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
@@ -243,13 +247,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_name_but_the_upstreams_own_leads_to_this_machine() {
+    async fn no_name_but_those_that_were_configured_leads_to_this_machine() {
         for (upstream, asked, near) in [
             ("https://a.example/mcp", "https://b.example/token", false),
             ("https://a.example/mcp", "https://a.example/token", true),
+            ("https://a.example/mcp", "https://c.example/token", true),
             ("http://127.0.0.1:1/mcp", "https://b.example/token", true),
         ] {
-            let fetcher = Fetcher::of(Arc::new(Nowhere), upstream, true).expect("a URL");
+            let fetcher = Fetcher::of(Arc::new(Nowhere), upstream, Some("https://c.example"), true)
+                .expect("a URL");
             let why = fetcher.get(asked).await.map(drop).expect_err("nothing is there");
             assert!(why.ends_with(&format!("near: {near}")), "{why}");
         }
@@ -257,7 +263,7 @@ mod tests {
 
     #[test]
     fn an_upstream_far_away_names_nothing_that_is_not_encrypted_or_on_this_machine() {
-        let of = |url| Fetcher::of(Arc::new(Nowhere), url, true).expect("a URL");
+        let of = |url| Fetcher::of(Arc::new(Nowhere), url, None, true).expect("a URL");
         let (far, near) = (of("https://a.example/mcp"), of("http://127.0.0.1:1/mcp"));
         assert!(far.check("https://b.example/token").is_ok());
         for refused in [

@@ -18,8 +18,16 @@ const TAIL: usize = 2 << 10;
 /// What is no longer than this is not cut.
 const SHOWN: usize = HEAD + TAIL;
 
+/// What stands for what is left out, in bytes: a link and how to read on.
+const INSTEAD: usize = 512;
+/// How many parts of an answer links stand for: of more they would be an answer that is too long.
+const PARTS_MAX: usize = 64;
+/// How much of a name that an upstream gave is said again.
+const NAME_MAX: usize = 200;
+
 const PLAIN: &str = "text/plain";
 const JSON: &str = "application/json";
+const OCTETS: &str = "application/octet-stream";
 
 /// How much of an answer is given at once.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +38,15 @@ pub(crate) struct Budget {
     pub(crate) media_bytes: usize,
     /// Whether what is structured was promised, and so is given whole.
     pub(crate) promised: bool,
+}
+
+impl Budget {
+    /// Whether `output` is to be cut.
+    pub(crate) fn is_exceeded_by(self, output: &Output) -> bool {
+        let media = output.content.iter().filter_map(media_of).map(|media| media.bytes.len());
+        let has_media = self.media_bytes > 0 && media.sum::<usize>() > self.media_bytes;
+        has_media || Plan::of(output, self).is_some()
+    }
 }
 
 impl Results {
@@ -107,10 +124,11 @@ impl Plan {
         parts.sort_by_key(|(bytes, _)| Reverse(*bytes));
         let mut cut = Vec::new();
         for (bytes, part) in parts {
-            if left <= most || bytes <= SHOWN {
+            if left <= most || bytes <= SHOWN || cut.len() == PARTS_MAX {
                 break;
             }
-            left -= if let Part::Embedded(_) = part { bytes } else { bytes - SHOWN };
+            let stays = if let Part::Embedded(_) = part { INSTEAD } else { SHOWN };
+            left -= bytes - stays;
             cut.push(part);
         }
         Some(Self { cut, joins: left > most, said })
@@ -140,8 +158,8 @@ impl Cut<'_> {
                 {
                     let media_type = media_type.as_deref().unwrap_or(PLAIN);
                     let spec = self.keep(media_type, Whole::Text(text.into()))?;
-                    self.notes.push(how_to_read_on(&format!("`{uri}`"), &spec, 0));
-                    Shape::Link(Box::new(spec.about(uri)))
+                    self.notes.push(how_to_read_on(&format!("`{}`", name(&uri)), &spec, 0));
+                    Shape::Link(Box::new(spec.about(name(&uri))))
                 }
                 Shape::Resource(Contents { uri, held: Held::Text(text), .. }) if plan.joins => {
                     append(&mut body, &uri);
@@ -179,7 +197,8 @@ impl Cut<'_> {
         media_type: &str,
         links: &mut Vec<Content>,
     ) -> Result<String, ToolError> {
-        let (head, tail) = (piece(&text, 0, HEAD), piece(&text, text.len() - TAIL, TAIL));
+        let tail = &text[text.ceil_char_boundary(text.len() - TAIL)..];
+        let head = piece(&text, 0, HEAD);
         let left_out = text.len() - head.len() - tail.len();
         let shown = format!("{head}\n[… {left_out} bytes are left out here …]\n{tail}");
         let read_on = head.len();
@@ -204,21 +223,27 @@ impl Cut<'_> {
             if left <= bytes_max {
                 break;
             }
-            left -= bytes;
+            // What is no larger than what would stand for it stays, and so do all after it.
+            if bytes <= INSTEAD || self.notes.len() >= PARTS_MAX {
+                break;
+            }
+            left -= bytes - INSTEAD;
             let Some(media) = media_of(&content[at]) else { continue };
             let spec = self.keep(media.media_type, Whole::Bytes(media.bytes.clone()))?;
-            let what = media.uri.unwrap_or(media.media_type);
+            let what = name(media.uri.unwrap_or(media.media_type));
             self.notes.push(format!(
                 "`{what}` has {bytes} bytes and is at {} for an hour, to be read as a resource.",
                 spec.uri
             ));
-            let spec = ResourceSpec { about: media.uri.map(str::to_owned), ..spec };
+            let spec = ResourceSpec { about: media.uri.map(|uri| name(uri).to_owned()), ..spec };
             content[at].shown = Shape::Link(Box::new(spec));
         }
         Ok(())
     }
 
     fn keep(&self, media_type: &str, whole: Whole) -> Result<ResourceSpec, ToolError> {
+        // No media type is so long; what is one to nobody else is bytes.
+        let media_type = if media_type.len() > NAME_MAX { OCTETS } else { media_type };
         let spec = ResourceSpec::new("", format!("result of {}", self.tool)).media_type(media_type);
         self.results.keep(self.whose, spec, whole)
     }
@@ -238,7 +263,7 @@ fn media_of(content: &Content) -> Option<Media<'_>> {
             Some(Media { media_type: &media.media_type, bytes: &media.data.0, uri: None })
         }
         Shape::Resource(Contents { uri, media_type, held: Held::Bytes(bytes) }) => {
-            let media_type = media_type.as_deref().unwrap_or("application/octet-stream");
+            let media_type = media_type.as_deref().unwrap_or(OCTETS);
             Some(Media { media_type, bytes: &bytes.0, uri: Some(uri) })
         }
         Shape::Text(_) | Shape::Link(_) | Shape::Resource(_) => None,
@@ -277,6 +302,11 @@ fn says_its_value(output: &Output) -> Option<&'static str> {
     }
     let said: Value = serde_json::from_str(body).ok()?;
     (said == *value || Some(&said) == held).then_some(JSON)
+}
+
+/// As much of `said`, by which an upstream knows something, as is said again.
+fn name(said: &str) -> &str {
+    piece(said, 0, NAME_MAX)
 }
 
 fn append(text: &mut String, more: &str) {

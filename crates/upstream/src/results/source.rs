@@ -32,7 +32,7 @@ impl Resources for Source {
         at_most: usize,
     ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
         let all = self.results.all();
-        let own = all.iter().filter(|kept| kept.whose == ctx.caller);
+        let own = all.kept.iter().filter(|kept| kept.whose == ctx.caller);
         let mut own: Vec<_> = own.map(|kept| kept.spec.clone()).collect();
         drop(all);
         own.sort_by(|a, b| a.uri.cmp(&b.uri));

@@ -233,28 +233,29 @@ async fn many_short_texts_that_are_embedded_are_one_with_the_text() {
 async fn links_stand_for_the_largest_of_pictures_sounds_and_files_until_the_rest_is_within_bounds()
 {
     let results = Results::default();
-    let file = Contents::bytes("x:it", "application/pdf", vec![3; 700]);
+    let file = Contents::bytes("x:it", "application/pdf", vec![3; 7000]);
     let content = vec![
-        Content::image("image/png", vec![1; 600]),
-        Content::audio("audio/wav", vec![2; 800]),
+        Content::image("image/png", vec![1; 6000]),
+        Content::audio("audio/wav", vec![2; 8000]),
         Content::resource(file),
         Content::text("and a text"),
-        Content::image("image/gif", vec![4; 300]),
+        Content::image("image/gif", vec![4; 3000]),
     ];
-    let output = cut(&results, shows("", content.clone()), BUDGET);
+    let budget = Budget { media_bytes: 10_100, ..BUDGET };
+    let output = cut(&results, shows("", content.clone()), budget);
     for at in [0, 3, 4] {
         assert_eq!(output.content[at], content[at]);
     }
     let [sound, file] = &links(&output)[..] else { panic!("{output:?}") };
     for (uri, media_type, data) in
-        [(sound, "audio/wav", vec![2; 800]), (file, "application/pdf", vec![3; 700])]
+        [(sound, "audio/wav", vec![2; 8000]), (file, "application/pdf", vec![3; 7000])]
     {
         assert_eq!(kept(&results, uri).await, Contents::bytes(uri, media_type, data));
         let why = read(&results, json!({ "id": uri })).await.err().expect("no text").message;
         assert!(why.contains(media_type) && why.contains(uri.as_str()), "{why}");
     }
     let note = output.text.note.expect("a note");
-    assert!(note.contains("`x:it` has 700 bytes") && note.contains(sound.as_str()), "{note}");
+    assert!(note.contains("`x:it` has 7000 bytes") && note.contains(sound.as_str()), "{note}");
 }
 
 #[test]
@@ -276,9 +277,44 @@ fn what_is_short_or_has_no_bounds_is_left_as_it_is() {
 #[test]
 fn pictures_that_are_kept_take_the_place_of_older_results() {
     let results = Results::default();
-    let bytes = KEPT_BYTES / 2;
+    let bytes = KEPT_BYTES / 2 - 1024;
     let picture = || shows("", vec![Content::image("image/png", vec![0; bytes])]);
     let uris = [0; 3].map(|_| links(&cut(&results, picture(), BUDGET)).remove(0));
     let is_there = |uri: &String| results.of(&Caller::named("ann"), uri).is_ok();
     assert_eq!(uris.each_ref().map(is_there), [false, true, true]);
+}
+
+#[test]
+fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
+    let embedded = |at: usize| {
+        let uri = format!("file:///{at}/{}", "x".repeat(4000));
+        let text = "y".repeat(7000);
+        Content::resource(Contents { uri, media_type: None, held: Held::Text(text) })
+    };
+    let results = Results::default();
+    let many = shows("", (0..2000).map(embedded).collect());
+    let cut = cut(&results, many, BUDGET);
+    let said = |one: &Content| match &one.shown {
+        Shape::Link(spec) => spec.uri.len() + spec.about.as_ref().map_or(0, String::len),
+        Shape::Resource(Contents { uri, held: Held::Text(text), .. }) => uri.len() + text.len(),
+        other => panic!("{other:?}"),
+    };
+    let note = cut.text.note.as_ref().map_or(0, String::len);
+    let all = cut.text.body.len() + note + cut.content.iter().map(said).sum::<usize>();
+    assert!(all < 64 << 10, "{all} bytes are left");
+}
+
+#[test]
+fn what_an_upstream_says_of_what_is_kept_counts_too() {
+    let results = Results::default();
+    for _ in 0..100 {
+        let (uri, media_type) = ("u".repeat(1 << 20), Some("m".repeat(1 << 20)));
+        let held = Held::Text("y".repeat(20_000));
+        let one = Content::resource(Contents { uri, media_type, held });
+        drop(cut(&results, shows("", vec![one]), BUDGET));
+    }
+    let all = results.all();
+    let said = |one: &super::Kept| one.spec.media_type.as_ref().map_or(0, String::len);
+    assert!(all.kept.iter().map(said).sum::<usize>() < 10_000);
+    assert_eq!(all.bytes, all.kept.iter().map(super::Kept::bytes).sum::<usize>());
 }

@@ -113,7 +113,7 @@ impl Upstream {
             gone.extend(is_over.then(|| theirs.upstream.clone()));
             !is_over
         });
-        gone.iter().for_each(|upstream| upstream.close());
+        gone.iter().for_each(|upstream| upstream.let_go());
     }
 
     /// What `caller` is let in there with, if that is what everybody is let in here with.

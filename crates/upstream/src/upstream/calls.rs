@@ -152,7 +152,7 @@ impl Upstream {
                     lane.done();
                 }
                 let first = asked.map_err(|trouble| this.failed(method, trouble))?;
-                match hearing.lacks() {
+                match hearing.lacked() {
                     Some(kind) if first["isError"] == true => Err(ToolError::cannot_ask(kind)),
                     _ => Ok(Begun::of(first, link, lane)),
                 }

@@ -54,6 +54,12 @@ impl Upstream {
         self.closed.store(true, Ordering::Release);
         self.lanes.close();
         self.callers.close();
+        self.let_go();
+    }
+
+    /// Lets go of the connection once no call has it.
+    pub(super) fn let_go(&self) {
+        self.lanes.let_go();
         let now = self.now.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(self.listening.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(now);

@@ -121,6 +121,19 @@ impl<T> InFlight<T> {
         }
     }
 
+    /// Tells the calls in flight what they lack, where none of them can be asked: whichever asks
+    /// fails for that.
+    fn lack(&self, method: &str, params: &Value) {
+        let calls: Vec<_> = {
+            let all = self.all();
+            all.values().filter(|one| !one.listens).map(|one| one.hears.clone()).collect()
+        };
+        let kinds: Option<Vec<_>> = calls.iter().map(|one| one.cannot(method, params)).collect();
+        for (call, kind) in calls.iter().zip(kinds.unwrap_or_default()) {
+            call.lacks(kind);
+        }
+    }
+
     /// Who hears a line of a log, which does not say whose it is: the calls in flight, if they are
     /// all of one caller. Nobody reads what another's call may have logged.
     fn who_reads(&self) -> Vec<Arc<dyn Hears>> {
@@ -165,10 +178,13 @@ impl<T: Send + 'static> Hears for InFlight<T> {
         Box::pin(async move {
             match self.who_is_asked(&method) {
                 Some(hears) => hears.asked(method, params).await,
-                None => Err(RpcError::new(
-                    -32603,
-                    "several calls may be meant, and nothing says which of them asks",
-                )),
+                None => {
+                    self.lack(&method, &params);
+                    Err(RpcError::new(
+                        -32603,
+                        "several calls may be meant, and nothing says which of them asks",
+                    ))
+                }
             }
         })
     }
@@ -176,9 +192,10 @@ impl<T: Send + 'static> Hears for InFlight<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use serde_json::json;
+    use toolgate_contract::Kind;
 
     use super::super::scripted::asks;
     use super::*;
@@ -233,6 +250,45 @@ mod tests {
         all.is_done(2);
         line();
         assert_eq!(heard(), [1, 1, 1]);
+    }
+
+    /// Who cannot be asked, and is told.
+    struct Mute(AtomicBool);
+
+    impl Hears for Mute {
+        fn cannot(&self, _: &str, _: &Value) -> Option<Kind> {
+            Some(Kind::Sample)
+        }
+
+        fn lacks(&self, _: Kind) {
+            self.0.store(true, Ordering::Release);
+        }
+
+        fn said(&self, _: &str, _: &Value) {}
+
+        fn asked(
+            self: Arc<Self>,
+            _: String,
+            _: Value,
+        ) -> BoxFuture<'static, Result<Value, RpcError>> {
+            Box::pin(async { Err(RpcError::new(-1, "nobody")) })
+        }
+    }
+
+    #[tokio::test]
+    async fn where_no_call_in_flight_can_be_asked_each_is_told_what_it_lacks() {
+        let ask = async |with: Option<Arc<Reads>>| {
+            let all = Arc::new(in_flight());
+            let (one, other) = (Arc::new(Mute(false.into())), Arc::new(Mute(false.into())));
+            all.begin(&asks(1, "tools/call"), one.clone(), ());
+            all.begin(&asks(2, "tools/call"), other.clone(), ());
+            with.into_iter().for_each(|with| drop(all.begin(&asks(3, "tools/call"), with, ())));
+            let asked = all.asked("sampling/createMessage".to_owned(), json!({})).await;
+            assert!(asked.is_err(), "nothing says which of them asks");
+            [one, other].map(|one| one.0.load(Ordering::Acquire))
+        };
+        assert_eq!(ask(None).await, [true, true]);
+        assert_eq!(ask(Some(of("ada"))).await, [false, false], "it may be who asks");
     }
 
     #[test]

@@ -133,3 +133,18 @@ fn the_largest_of_pictures_and_files_are_read_by_their_links_as_they_were() {
     let refused = client.call("results_read", json!({ "id": links[0].0 }));
     assert!(refused.to_string().contains("read the resource result://"), "{refused}");
 }
+
+#[test]
+fn a_secret_that_stands_where_an_answer_is_cut_is_told_in_no_piece() {
+    let settings = "answer_bytes = 20000\n[secrets]\nvalues_from = [\"PASSWORD\"]";
+    let workspace = with_odd(settings);
+    let launch = super::launch(&workspace).env("PASSWORD", "correct-horse-battery");
+    let mut client = Client::stdio(launch, crate::support::MODERN);
+    // What is shown of the beginning ends within it.
+    let said = format!("{}correct-horse-battery{}", "x".repeat(4090), "y".repeat(30_000));
+    let cut = client.call("odd_say", json!({ "content": [{ "type": "text", "text": said }] }));
+    assert!(!text(&cut).contains("correct") && text(&cut).contains("xxx[reda"), "{cut}");
+    let [(uri, _)] = &links(&cut)[..] else { panic!("{cut}") };
+    let whole = kept(&mut client, uri)["text"].as_str().unwrap().to_owned();
+    assert!(whole.contains("x[redacted]y") && !whole.contains("correct"));
+}

@@ -77,3 +77,16 @@ fn the_program_of_a_session_ends_with_it_and_no_other_does() {
     assert!(is_alive(second));
     assert_eq!(program(&served, "odd_pid", "ada", Some(&other)), second);
 }
+
+#[test]
+fn a_session_that_gave_way_to_another_and_is_taken_up_again_has_its_program_still() {
+    let settings =
+        format!("shared_by = \"session\"\n{}\n[server]\nsessions_max = 1", keys_of(&["ada"]));
+    let workspace = with_odds(&[("odd", "", &settings)]);
+    let served = launch(&workspace).served();
+    let one = session(&served, "ada");
+    let first = program(&served, "odd_pid", "ada", Some(&one));
+    let other = session(&served, "ada");
+    program(&served, "odd_pid", "ada", Some(&other));
+    assert_eq!(program(&served, "odd_pid", "ada", Some(&one)), first);
+}
