@@ -107,7 +107,11 @@ impl<T> InFlight<T> {
     fn who_is_asked(&self, method: &str) -> Option<Arc<dyn Hears>> {
         let sole = {
             let all = self.all();
-            let mut all = all.values().filter(|one| !one.listens);
+            // No list that we ask for asks anybody, except where it works.
+            let may_ask = |one: &&One<T>| {
+                !one.listens && (method == "roots/list" || one.hears.caller().is_some())
+            };
+            let mut all = all.values().filter(may_ask);
             match (all.next(), all.next()) {
                 (Some(one), None) => Some(one.hears.clone()),
                 (None, _) => Some(self.hears.clone()),
@@ -126,7 +130,8 @@ impl<T> InFlight<T> {
     fn lack(&self, method: &str, params: &Value) {
         let calls: Vec<_> = {
             let all = self.all();
-            all.values().filter(|one| !one.listens).map(|one| one.hears.clone()).collect()
+            let calls = all.values().filter(|one| one.hears.caller().is_some());
+            calls.map(|one| one.hears.clone()).collect()
         };
         let kinds: Option<Vec<_>> = calls.iter().map(|one| one.cannot(method, params)).collect();
         for (call, kind) in calls.iter().zip(kinds.unwrap_or_default()) {
@@ -252,10 +257,23 @@ mod tests {
         assert_eq!(heard(), [1, 1, 1]);
     }
 
+    #[test]
+    fn a_list_that_nobody_called_for_is_not_who_asks() {
+        let all = in_flight();
+        all.begin(&asks(1, "tools/list"), of(""), ());
+        all.begin(&asks(2, "tools/call"), of("ada"), ());
+        assert!(all.who_is_asked("elicitation/create").is_some_and(|one| one.caller().is_some()));
+        assert!(all.who_is_asked("roots/list").is_some_and(|one| one.caller().is_none()));
+    }
+
     /// Who cannot be asked, and is told.
     struct Mute(AtomicBool);
 
     impl Hears for Mute {
+        fn caller(&self) -> Option<Arc<str>> {
+            Some("eve".into())
+        }
+
         fn cannot(&self, _: &str, _: &Value) -> Option<Kind> {
             Some(Kind::Sample)
         }
