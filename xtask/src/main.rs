@@ -33,8 +33,8 @@ cargo xtask WORD
                        missing. --quick leaves out what needs that
   setup                install what the tests need, into .tools
   release              build toolgate as it is given out: twice, the second time by what the
-                       benchmark's calls of the first were seen to do, which makes a call a
-                       quarter quicker; print where it is (target/released)
+                       benchmark's calls of the first were seen to do, which has it answer a
+                       tenth to a quarter more; print where it is (target/released)
   bench [--quick] [--alone] [SECTION...]
                        measure against the floors and others' servers, in one run, and print the
                        tables; a whole run is of the release, and kept in docs/reference. --quick
@@ -55,12 +55,14 @@ cargo xtask WORD
                        feed every parser of foreign bytes what nobody would write, from the kept
                        inputs on, for so many seconds each (8), and print a line a target; --merge
                        keeps what leads somewhere new, --again runs one input and shows what comes
-  conformance [--through [--from CLIENT] [--edge EDGE] | --client] [--scenario NAME] [--revision REVISION] [--keep]
+  conformance [--through [--from CLIENT] [--edge EDGE] | --client]
+              [--scenario NAME] [--revision REVISION] [--keep]
                        hold an example server against MCP's own conformance suite, for each
                        revision, print each check that fails and how many pass; --through puts
-                       toolgate between the two, prints a line for each pair of revisions and wires,
-                       of EDGE alone if it is said, and keeps a whole run in docs/reference; --client holds what toolgate is to its upstreams
-                       against the suite's servers; --keep keeps what the suite wrote down
+                       toolgate between the two, prints a line for each pair of revisions and wires
+                       (of clients and edges with CLIENT and EDGE in their names), and keeps a
+                       whole run in docs/reference; --client holds what toolgate is to its
+                       upstreams against the suite's servers; --keep keeps what the suite wrote down
   contracts [--seed NAME] [--list | --last]
                        run the tests that show the requirements of the five contracts, print
                        which rows hold and write docs/reference/contracts.md; --list only says

@@ -2,7 +2,7 @@
 //! benchmark made them of a build that counts (profile-guided optimisation).
 //!
 //! A call runs through much code, most of it once. What lies beside what, and which branch comes
-//! first, is a quarter of its time, and nothing in the code can say it.
+//! first, is a good part of its time, and nothing in the code can say it.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::setup;
-use crate::shell::{cargo, checkout, output, run, run_with};
+use crate::shell::{cargo, checkout, host, run, run_with};
 
 /// The programs of this project that are measured.
 const PROGRAMS: [&str; 2] = ["toolgate", "example-echo"];
@@ -46,16 +46,14 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
 
 /// Builds the release with `flags`, and copies the programs to `folder`.
 fn compile(flags: &[&str], folder: &Path) -> anyhow::Result<()> {
-    let said = output("rustc", &["-vV"])?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.context("rustc does not say for what it builds")?;
+    let host = host()?;
     let mut words = vec!["build", "--release", "--locked"];
     // With a target, the flags are not for what runs while it is built.
-    words.extend(["--target", host, "--target-dir", "target/guided"]);
+    words.extend(["--target", &*host, "--target-dir", "target/guided"]);
     words.extend(PROGRAMS.iter().flat_map(|program| ["--package", program]));
     // Which may have spaces in them.
     run_with(&cargo(), &words, &[("CARGO_ENCODED_RUSTFLAGS", &flags.join("\x1f"))])?;
-    copy(&checkout().join("target/guided").join(host).join("release"), &PROGRAMS, folder)
+    copy(&checkout().join("target/guided").join(&host).join("release"), &PROGRAMS, folder)
 }
 
 /// Copies `programs`, of which some may run, from one folder to another.

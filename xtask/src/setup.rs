@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::shell::{cargo, checkout, output, run, tools, works};
+use crate::shell::{cargo, checkout, host, output, run, tools, works};
 
 /// The ripgrep that searches are compared with.
 const RIPGREP: &str = "ripgrep@15.2.0";
@@ -50,9 +50,8 @@ pub(crate) fn valgrind() -> anyhow::Result<()> {
 /// What reads the counts of a build that counts: rustc's own, where rustup installed it, or
 /// Debian's.
 pub(crate) fn profdata() -> anyhow::Result<String> {
-    let (root, said) = (output("rustc", &["--print", "sysroot"])?, output("rustc", &["-vV"])?);
-    let host = said.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
-    let own = format!("{}/lib/rustlib/{host}/bin/llvm-profdata", root.trim());
+    let root = output("rustc", &["--print", "sysroot"])?;
+    let own = format!("{}/lib/rustlib/{}/bin/llvm-profdata", root.trim(), host()?);
     if works(&own, &["--version"]) {
         return Ok(own);
     }

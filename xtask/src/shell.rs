@@ -88,6 +88,13 @@ pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// What rustc builds for here, e.g. `x86_64-unknown-linux-gnu`.
+pub(crate) fn host() -> anyhow::Result<String> {
+    let said = output("rustc", &["-vV"])?;
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say for what it builds")?.to_owned())
+}
+
 /// Whether a program runs and is content with `args`.
 pub(crate) fn works(program: &str, args: &[&str]) -> bool {
     let mut command = command(program);
