@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -118,6 +118,11 @@ def children(request):
     text(request, str(child.pid))
 
 
+def where(request):
+    ASKING.append(request)
+    send({"jsonrpc": "2.0", "id": "where", "method": "roots/list"})
+
+
 def grow(request):
     TOOLS["grown"] = lambda request: text(request, "new")
     send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -130,7 +135,9 @@ def turn(request):
     text(request, "turned")
 
 
+ASKING = []
 TOOLS = {
+    "where": where,
     "looping": lambda request: text(request, "looped"),
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
     "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "tell": tell, "gibibyte": gibibyte, "flood": flood,
@@ -209,6 +216,8 @@ def main():
             send({"jsonrpc": "2.0", "id": request["id"], "result": {}})
         elif method == "notifications/cancelled":
             note(f"cancelled {request['params']['requestId']}")
+        elif request.get("id") == "where" and not method:
+            text(ASKING.pop(), json.dumps(request.get("result", request.get("error"))))
         elif "id" in request and method:
             send({"jsonrpc": "2.0", "id": request["id"],
                   "error": {"code": -32601, "message": "unknown"}})

@@ -1,7 +1,7 @@
 //! What is heard while a call of an upstream runs, and how whoever called is asked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +21,8 @@ pub(crate) struct Hearing {
     events: Mutex<EventSink>,
     way: Way,
     can: Askable,
+    /// The folders that hold where whoever called has none to tell.
+    folders: OnceLock<Value>,
     asked: AtomicU64,
     /// What was asked that whoever called cannot be.
     lacks: Mutex<Option<Kind>>,
@@ -52,8 +54,15 @@ impl Hearing {
 
     fn by(ctx: &Ctx, way: Way) -> Arc<Self> {
         let (caller, events) = (ctx.caller.name.clone(), ctx.events.clone().into());
-        let (asked, lacks) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { caller, events, way, can: ctx.asker.can(), asked, lacks })
+        let (asked, lacks, folders) = (AtomicU64::new(0), Mutex::default(), OnceLock::new());
+        Arc::new(Self { caller, events, way, can: ctx.asker.can(), folders, asked, lacks })
+    }
+
+    /// Has `folders` told where whoever called cannot be asked for theirs.
+    pub(crate) fn or_folders(&self, folders: Option<Value>) {
+        if let Some(folders) = folders.filter(|_| !self.can.roots) {
+            let _ = self.folders.set(folders);
+        }
     }
 
     /// What was asked that whoever called cannot be, if anything was.
@@ -86,7 +95,8 @@ impl Hears for Hearing {
 
     fn cannot(&self, method: &str, params: &Value) -> Option<Kind> {
         let kind = question(method, params, "").ok()?.kind();
-        (!self.can.has(kind)).then_some(kind)
+        let ours = kind == Kind::Roots && self.folders.get().is_some();
+        (!self.can.has(kind) && !ours).then_some(kind)
     }
 
     fn lacks(&self, kind: Kind) {
@@ -105,6 +115,9 @@ impl Hears for Hearing {
         params: Value,
     ) -> BoxFuture<'static, Result<Value, RpcError>> {
         Box::pin(async move {
+            if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
+                return Ok(folders.clone());
+            }
             let at = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
             let named = params.get("_meta").and_then(|meta| meta.get(QUESTION_KEY)?.as_str());
             let key = match named {

@@ -53,7 +53,7 @@ pub struct Settings {
     pub resources: bool,
     /// Whether its prompts are served.
     pub prompts: bool,
-    /// The folders it is told that it works in, where no client is asked, as paths.
+    /// The folders it is told that it works in, where no client is asked, or whoever called has none to tell (but the client alone is asked by a server of 2026-07-28), as paths.
     pub roots: Vec<String>,
     /// How long it may take to begin, in milliseconds.
     pub start_ms: u64,

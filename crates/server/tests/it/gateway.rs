@@ -109,6 +109,20 @@ fn a_server_that_prints_to_its_standard_output_or_answers_oddly_is_understood_al
 }
 
 #[test]
+fn a_server_that_asks_for_folders_during_a_call_is_told_those_configured_where_the_client_has_none()
+{
+    let workspace = with_odd("roots = [\"/srv/notes/\"]");
+    let folders = json!({ "roots": [{ "uri": "file:///srv/notes", "name": "/srv/notes" }] });
+    for mut client in [stdio(&workspace), Client::http(launch(&workspace), "2025-06-18")] {
+        let told = client.call("odd_where", json!({}));
+        assert_eq!(serde_json::from_str::<Value>(text(&told)).unwrap(), folders);
+    }
+    let mut client = stdio(&with_odd(""));
+    let lacks = client.call("odd_where", json!({}));
+    assert!(lacks.to_string().contains("folders"), "{lacks}");
+}
+
+#[test]
 fn an_answer_that_is_too_long_fails_its_own_call_and_no_other() {
     let workspace = with_odd("message_bytes = 1000000");
     let mut client = stdio(&workspace);

@@ -124,6 +124,7 @@ impl Upstream {
             params.insert("task".into(), json!({}));
         }
         move |hearing: Arc<Hearing>| -> BoxFuture<'static, _> {
+            hearing.or_folders(this.folders());
             Box::pin(async move {
                 let mut lane = match apart {
                     true => Some(this.lanes.take(&this, &caller, can).await?),

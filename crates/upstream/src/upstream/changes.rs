@@ -249,14 +249,7 @@ impl Hears for OfNobody {
             let upstream = self.0.upgrade();
             let upstream = upstream.ok_or_else(|| RpcError::new(-32603, "the server stops"))?;
             match method.as_str() {
-                "roots/list" => {
-                    let root = |path: &String| {
-                        let path = path.trim_end_matches('/');
-                        json!({ "uri": format!("file://{path}"), "name": path })
-                    };
-                    let roots: Vec<_> = upstream.settings.roots.iter().map(root).collect();
-                    Ok(json!({ "roots": roots }))
-                }
+                "roots/list" => Ok(upstream.folders().unwrap_or_else(|| json!({ "roots": [] }))),
                 _ => Err(RpcError::new(-32601, format!("nobody can be asked `{method}` now"))),
             }
         })

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use toolgate_contract::{Askable, Fault, ToolError};
 use toolgate_dialects::mcp::upstream::{Era, REVISIONS, Revision};
 
@@ -145,6 +146,8 @@ impl Upstream {
     }
 
     async fn connect(&self, can: Askable) -> Result<Link, String> {
+        let can = Askable { roots: can.roots || !self.settings.roots.is_empty(), ..can };
+        let can = Askable { roots: can.roots || !self.settings.roots.is_empty(), ..can };
         let hears: Arc<dyn Hears> = Arc::new(OfNobody(self.this.clone()));
         let wanted = match &self.settings.revision {
             None => None,
@@ -164,6 +167,17 @@ impl Upstream {
             }
             Err(trouble) => Err(told(&trouble)),
         }
+    }
+
+    /// The folders that it is told that it works in, as the answer to `roots/list`, if any are
+    /// configured.
+    pub(crate) fn folders(&self) -> Option<Value> {
+        let root = |path: &String| {
+            let path = path.trim_end_matches('/');
+            json!({ "uri": format!("file://{path}"), "name": path })
+        };
+        let roots: Vec<_> = self.settings.roots.iter().map(root).collect();
+        (!roots.is_empty()).then(|| json!({ "roots": roots }))
     }
 
     async fn wire(&self, hears: Arc<dyn Hears>) -> Result<Arc<dyn Wire>, String> {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use toolgate_chunks::{ChunkKind, chunks};
 use toolgate_search::index::{Index, Place};
@@ -81,9 +82,20 @@ pub(super) fn identity(name: &str, source: Source) -> Identity {
 
 /// Puts `documents` into an engine that was opened, and commits.
 pub(super) async fn fill(engine: &dyn Engine, documents: Vec<Put>) {
-    let mut writer = engine.writer().await.unwrap().expect("another writes");
+    let mut writer = next_writer(engine).await;
     writer.put(documents).await.unwrap();
     writer.commit().await.unwrap();
+}
+
+/// The next to write, once the server has seen that the last is gone.
+pub(super) async fn next_writer(engine: &dyn Engine) -> Box<dyn Writer> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(writer) = engine.writer().await.unwrap() {
+            return writer;
+        }
+        assert!(Instant::now() < until, "the lock of a writer that is gone is held");
+    }
 }
 
 /// What `sought` finds, the best first: paths and first lines.

@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::super::settings::Password;
 use super::super::tests::{
     corpus, document, fill, filters_exactly, finds_by_name, finds_by_the_model,
-    finds_what_is_best_of_all, found, holds_what_was_committed, identity, keeps_documents, sought,
+    finds_what_is_best_of_all, found, holds_what_was_committed, identity, keeps_documents,
+    next_writer, sought,
 };
 use super::*;
 
@@ -107,17 +108,6 @@ async fn nothing_is_found_before_it_is_committed_and_nothing_is_left_half_done()
     let mut writer = next_writer(&*engine).await;
     writer.commit().await.unwrap();
     assert!(!engine.documents().await.unwrap().contains_key("c.rs"));
-}
-
-/// The next to write, once the server has seen that the last is gone.
-async fn next_writer(engine: &dyn Engine) -> Box<dyn Writer> {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        if let Some(writer) = engine.writer().await.unwrap() {
-            return writer;
-        }
-        assert!(Instant::now() < until, "the lock of a writer that is gone is held");
-    }
 }
 
 #[tokio::test]
