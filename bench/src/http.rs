@@ -198,7 +198,7 @@ pub(crate) fn load(
 ) -> anyhow::Result<Came> {
     runtime()?.block_on(async {
         let begun = Instant::now();
-        let mut timers = paced(pace, connections, begun, time).into_iter();
+        let mut timers = paced(pace, connections, begun)?.into_iter();
         let mut tasks = Vec::new();
         for number in 0..connections {
             let mut connection = Connection::open(&headers.address).await?;
@@ -213,7 +213,7 @@ pub(crate) fn load(
                         // Who is late because the answer before was late has waited since it was
                         // due; that a timer is late is no server's fault.
                         if asked < *due {
-                            timer.wait_until(*due).await;
+                            timer.wait_until(*due).await?;
                             asked = Instant::now();
                         } else {
                             asked = *due;
@@ -243,14 +243,12 @@ fn paced(
     pace: Pace,
     connections: u8,
     begun: Instant,
-    time: Duration,
-) -> Vec<(Instant, Duration, Timer)> {
-    let Pace::Rate(rate) = pace else { return Vec::new() };
+) -> anyhow::Result<Vec<(Instant, Duration, Timer)>> {
+    let Pace::Rate(rate) = pace else { return Ok(Vec::new()) };
     let apart = Duration::from_secs_f64(f64::from(connections) / rate);
     let first = |number| begun + apart.mul_f64(f64::from(number) / f64::from(connections));
-    let firsts: Vec<_> = (0..connections).map(first).collect();
-    let timers = Timer::start(&firsts, apart, begun + time);
-    firsts.into_iter().zip(timers).map(|(first, timer)| (first, apart, timer)).collect()
+    let timer = |first| Ok((first, apart, Timer::start(first, apart)?));
+    (0..connections).map(first).map(timer).collect()
 }
 
 pub(crate) fn runtime() -> anyhow::Result<Runtime> {
