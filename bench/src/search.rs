@@ -121,7 +121,6 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
     ready(&mut conversation, files)?;
     let taken = begun.elapsed();
     let peak = conversation.child.peak_mib()?;
-    let size = size_of(&cache)?;
 
     let rounds = if quick { 5 } else { 20 };
     let (mut warm, mut cold, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,6 +132,8 @@ fn index(folder: &Path, sources: &[PathBuf], lines: u64, quick: bool) -> anyhow:
             }
         }
     }
+    // Its parts have been put together by now, and what they were made of is gone.
+    let size = size_of(&cache)?;
     for round in 0..rounds.min(9) {
         fresh.push(millis(freshness(&mut conversation, &at, round)?));
     }
