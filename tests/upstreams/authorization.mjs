@@ -1,8 +1,9 @@
 // An authorization server, on oidc-provider: whoever comes is Ada, and agrees to what is asked.
 //
 // It says on its standard error where it is. LIFE is how long its access tokens are good, in
-// seconds. What it is asked for at its token endpoint is a line each on its standard error.
+// seconds. It says the key by which the client `signer` shows who it is. What it is asked for at its token endpoint is a line each on its standard error.
 
+import { generateKeyPairSync } from "node:crypto";
 import http from "node:http";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -15,6 +16,8 @@ const server = http.createServer();
 await new Promise((listens) => server.listen(0, "127.0.0.1", listens));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 const life = Number(process.env.LIFE ?? 300);
+
+const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
 
 const about = (resource) => ({
   scope: "read write",
@@ -29,6 +32,15 @@ const provider = new Provider(issuer, {
       client_id: "service",
       client_secret: "the-secret-of-the-service",
       grant_types: ["client_credentials", EXCHANGE],
+      redirect_uris: [],
+      response_types: [],
+    },
+    {
+      client_id: "signer",
+      token_endpoint_auth_method: "private_key_jwt",
+      token_endpoint_auth_signing_alg: "ES256",
+      jwks: { keys: [{ ...publicKey.export({ format: "jwk" }), kid: "first", use: "sig" }] },
+      grant_types: ["client_credentials"],
       redirect_uris: [],
       response_types: [],
     },
@@ -109,4 +121,6 @@ for (const event of ["grant.success", "grant.error"]) {
     console.error(`${event} ${grant} ${scope ?? ""} ${why ?? ""}`);
   });
 }
+const key = privateKey.export({ type: "pkcs8", format: "pem" });
+console.error(`the key of the signer is ${JSON.stringify(key).slice(1, -1)}`);
 console.error(`authorization server at ${issuer}`);

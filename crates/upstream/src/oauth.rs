@@ -7,6 +7,7 @@ mod challenge;
 mod fetch;
 mod discovery;
 mod tokens;
+mod assertion;
 mod signing_in;
 mod access;
 
@@ -25,10 +26,11 @@ pub use steps::Told;
 
 use crate::wires::site::over_http;
 use crate::world::World;
+use assertion::Key;
 use discovery::Found;
 use fetch::Fetcher;
 use steps::Steps;
-use tokens::{Client, Denied, Tokens};
+use tokens::{Client, Denied, Proof, Tokens};
 
 /// How long an authorization server that gave no token is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
@@ -40,6 +42,8 @@ pub(crate) struct Credentials {
     upstream: String,
     url: String,
     settings: OAuth,
+    /// What shows who we are.
+    proof: Proof,
     /// Whether it is said that it asks for OAuth.
     is_meant: bool,
     fetcher: Fetcher,
@@ -95,9 +99,15 @@ impl Credentials {
         let url = over_http(url);
         let is_meant = settings.is_some();
         let mut settings = settings.cloned().unwrap_or_default();
-        for text in [&mut settings.client_id, &mut settings.client_secret].into_iter().flatten() {
+        let OAuth { client_id, client_secret, client_key, .. } = &mut settings;
+        for text in [client_id, client_secret, client_key].into_iter().flatten() {
             *text = crate::upstream::filled(text, |name| world.variable(name))?;
         }
+        let proof = match (&settings.client_secret, &settings.client_key) {
+            (_, Some(pem)) => Proof::Key(Arc::new(Key::read(pem, settings.client_key_id.clone())?)),
+            (Some(secret), None) => Proof::Secret(secret.clone()),
+            (None, None) => Proof::Nothing,
+        };
         let fetcher =
             Fetcher::of(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
         let (now, asking) = (RwLock::default(), tokio::sync::Mutex::default());
@@ -107,6 +117,7 @@ impl Credentials {
             upstream,
             url,
             settings,
+            proof,
             is_meant,
             fetcher,
             world,
@@ -228,10 +239,10 @@ impl Credentials {
         steps: &mut Steps<'_>,
     ) -> Result<HeaderValue, String> {
         self.rested(asking)?;
-        let OAuth { client_id, client_secret, audience, .. } = &self.settings;
+        let OAuth { client_id, audience, .. } = &self.settings;
         let found = asking.found.as_ref().ok_or("it is not known who gives tokens")?;
         let id = client_id.clone().unwrap_or_default();
-        let client = Client::known(&found.server, id, client_secret.clone());
+        let client = Client::known(&found.server, id, &self.proof);
         let mut fields = match &self.caller {
             None => vec![("grant_type", "client_credentials")],
             Some(caller) => vec![
@@ -301,6 +312,7 @@ impl Credentials {
             ("refresh_token", &refresh),
             ("resource", &kept.found.resource),
         ];
+        kept.client.signing_by(&self.proof);
         let server = &kept.found.server;
         let asked = tokens::ask(&self.fetcher, server, &kept.client, &fields, &[]).await;
         if asked.as_ref().is_err_and(|denied| denied.is_over) {

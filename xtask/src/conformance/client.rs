@@ -9,8 +9,7 @@ use crate::shell::copy_of_this;
 /// The revisions that the suite has clients held against.
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// What toolgate does not offer, each with the reason that is printed.
-const WITHOUT: [(&str, &str); 9] = [
-    ("auth/client-credentials-jwt", "a client shows who it is by a secret, not by a key pair"),
+const WITHOUT: [(&str, &str); 8] = [
     ("auth/enterprise-managed-authorization", "an extension that is not offered"),
     ("auth/dpop", "an extension that is not offered"),
     ("auth/dpop-nonce", "an extension that is not offered"),

@@ -49,6 +49,9 @@ fn settings(url: &str, scenario: &str, context: &Value) -> String {
     }
     if let Some(id) = id {
         settings += &format!("[upstream.it.oauth]\nclient_id = {id:?}\n");
+        if let Some(key) = known("private_key_pem") {
+            settings += &format!("client_key = {key:?}\n");
+        }
         if let Some(secret) = secret {
             settings += &format!("client_secret = {secret:?}\n");
         }

@@ -180,7 +180,7 @@ impl Access {
         before: Option<Kept>,
         steps: &mut Steps<'_>,
     ) -> Result<Client, String> {
-        let Credentials { settings, fetcher, upstream, .. } = &self.credentials;
+        let Credentials { settings, proof, fetcher, upstream, .. } = &self.credentials;
         let server = &found.server;
         let is_document = |id: &str| id.starts_with("https://");
         // Who reads no document of ours may register us all the same.
@@ -210,7 +210,7 @@ impl Access {
             ));
         }
         steps.done("who we are", &Ok(format!("`{id}`")));
-        Ok(Client::known(server, id.clone(), settings.client_secret.clone()))
+        Ok(Client::known(server, id.clone(), proof))
     }
 }
 

@@ -13,6 +13,10 @@ pub struct OAuth {
     pub client_id: Option<String>,
     /// What shows that we are it, e.g. `${CRM_SECRET}`.
     pub client_secret: Option<String>,
+    /// What shows it where no secret does (`private_key_jwt`): a private key in PEM (PKCS #8) of P-256, P-384, Ed25519, or RSA of 2,048 bits or more, e.g. `${CRM_KEY}`. It is never said; what it signs is good for the authorization server alone, and for a minute.
+    pub client_key: Option<String>,
+    /// What that key is known by there, if that is to be said.
+    pub client_key_id: Option<String>,
     /// What is asked for; without any, what the upstream says that it needs.
     pub scopes: Vec<String>,
     /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names; a `client_secret` needs it, since it lets in whoever hears it, and so do tokens of callers.
@@ -43,19 +47,33 @@ impl OAuth {
     /// Which setting, and what to do.
     pub(crate) fn check(&self) -> Result<(), String> {
         let needs_client = self.grant != Grant::AuthorizationCode;
-        if needs_client && (self.client_id.is_none() || self.client_secret.is_none()) {
+        let has_proof = self.client_secret.is_some() || self.client_key.is_some();
+        if needs_client && (self.client_id.is_none() || !has_proof) {
             return Err("`oauth.grant` says that this server is let in by itself: say \
-                        `oauth.client_id` and `oauth.client_secret`"
+                        `oauth.client_id`, and `oauth.client_secret` or `oauth.client_key`"
                 .to_owned());
         }
-        // A secret lets in whoever hears it.
-        if self.client_secret.is_some() && self.issuer.is_none() {
+        if self.client_secret.is_some() && self.client_key.is_some() {
+            return Err(
+                "of `oauth.client_secret` and `oauth.client_key` one shows who we are: say \
+                        one"
+                .to_owned(),
+            );
+        }
+        if self.client_key_id.is_some() && self.client_key.is_none() {
+            return Err("`oauth.client_key_id` is of no key: say `oauth.client_key`".to_owned());
+        }
+        // A secret lets in whoever hears it, and so does a caller's token.
+        let tells = self.client_secret.is_some() || self.grant == Grant::TokenExchange;
+        if tells && self.issuer.is_none() {
             return Err("the upstream would say who is told `oauth.client_secret`, and tokens of \
                         callers: say the authorization server that is meant in `oauth.issuer`"
                 .to_owned());
         }
-        if self.client_secret.is_some() && self.client_id.is_none() {
-            return Err("`oauth.client_secret` is nobody's: say `oauth.client_id`".to_owned());
+        if has_proof && self.client_id.is_none() {
+            return Err("`oauth.client_secret` or `oauth.client_key` is nobody's: say \
+                        `oauth.client_id`"
+                .to_owned());
         }
         if self.audience.is_some() && self.grant != Grant::TokenExchange {
             return Err("`oauth.audience` is said in a token exchange alone".to_owned());
@@ -82,5 +100,21 @@ mod tests {
             assert_eq!(OAuth { grant, issuer, ..known() }.check(), Ok(()));
         }
         assert_eq!(OAuth { client_secret: None, ..known() }.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_key_is_told_to_nobody_and_callers_tokens_are() {
+        let known = |grant| OAuth {
+            grant,
+            client_id: Some("a".to_owned()),
+            client_key: Some("${KEY}".to_owned()),
+            ..OAuth::default()
+        };
+        assert_eq!(known(Grant::AuthorizationCode).check(), Ok(()));
+        assert_eq!(known(Grant::ClientCredentials).check(), Ok(()));
+        let why = known(Grant::TokenExchange).check().expect_err("it names none");
+        assert!(why.contains("`oauth.issuer`"), "{why}");
+        let both = OAuth { client_secret: Some("b".to_owned()), ..known(Grant::default()) };
+        assert!(both.check().is_err_and(|why| why.contains("say one")));
     }
 }

@@ -115,7 +115,7 @@ impl SigningIn {
 }
 
 /// 256 bits that nobody guesses.
-fn random() -> Result<String, String> {
+pub(super) fn random() -> Result<String, String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
@@ -124,6 +124,7 @@ fn random() -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::super::discovery::Server;
+    use super::super::tokens::Proof;
     use super::*;
 
     fn asked(says_who: bool) -> SigningIn {
@@ -133,7 +134,7 @@ mod tests {
             authorization_response_iss_parameter_supported: says_who,
             ..Server::default()
         };
-        let client = Client::known(&server, "it".to_owned(), None);
+        let client = Client::known(&server, "it".to_owned(), &Proof::Nothing);
         let resource = "https://b.example/mcp".to_owned();
         let found = Found { resource, scopes: Vec::new(), server };
         SigningIn::new(found, client, "http://127.0.0.1:1/callback", vec!["a b".to_owned()])

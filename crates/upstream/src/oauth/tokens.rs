@@ -1,5 +1,6 @@
 //! Tokens, and as whom they are asked for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,12 +9,16 @@ use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::assertion::Key;
 use super::discovery::Server;
 use super::fetch::Fetcher;
 use crate::pins::unseen::line;
 
 /// How long before its end a token is not used any more, in seconds.
 const EARLY: u64 = 30;
+
+/// What a signed assertion is called.
+const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// What we are to an authorization server.
 #[derive(Clone, Serialize, Deserialize)]
@@ -22,6 +27,17 @@ pub(crate) struct Client {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
     shows: Shows,
+    /// What it signs with, which is kept nowhere but in the settings.
+    #[serde(skip)]
+    key: Option<Arc<Key>>,
+}
+
+/// What there is to show who a client is.
+#[derive(Clone)]
+pub(crate) enum Proof {
+    Nothing,
+    Secret(String),
+    Key(Arc<Key>),
 }
 
 /// How a client shows who it is.
@@ -33,6 +49,8 @@ enum Shows {
     Basic,
     #[serde(rename = "client_secret_post")]
     Post,
+    #[serde(rename = "private_key_jwt")]
+    Signed,
 }
 
 /// A client that an authorization server has registered.
@@ -45,9 +63,21 @@ struct Registered {
 
 impl Client {
     /// The one that is known there as `id`.
-    pub(crate) fn known(server: &Server, id: String, secret: Option<String>) -> Self {
-        let shows = Shows::to(server, secret.is_some());
-        Self { id, secret, shows }
+    pub(crate) fn known(server: &Server, id: String, proof: &Proof) -> Self {
+        let (secret, key) = match proof {
+            Proof::Nothing => (None, None),
+            Proof::Secret(secret) => (Some(secret.clone()), None),
+            Proof::Key(key) => (None, Some(key.clone())),
+        };
+        let shows = if key.is_some() { Shows::Signed } else { Shows::to(server, secret.is_some()) };
+        Self { id, secret, shows, key }
+    }
+
+    /// The same, kept before, which signs with what there is to sign with now.
+    pub(crate) fn signing_by(&mut self, proof: &Proof) {
+        if let Proof::Key(key) = proof {
+            self.key = Some(key.clone());
+        }
     }
 
     /// One that registers itself with `server`, and is led back to `redirect`.
@@ -88,7 +118,7 @@ impl Client {
             Shows::Nothing if secret.is_some() => Shows::to(server, true),
             shows => shows,
         });
-        Ok(Self { id: registered.client_id, secret, shows })
+        Ok(Self { id: registered.client_id, secret, shows, key: None })
     }
 }
 
@@ -180,7 +210,19 @@ pub(crate) async fn ask(
         fields.push(("scope", &scope));
     }
     let mut authorization = None;
+    let assertion;
     match (&client.secret, client.shows) {
+        (_, Shows::Signed) => {
+            let denied = |why| Denied { is_over: false, why };
+            let key = client.key.as_ref();
+            let key = key.ok_or_else(|| denied("`oauth.client_key` is gone".to_owned()))?;
+            assertion = key.shows(&client.id, server, now()).map_err(denied)?;
+            fields.extend([
+                ("client_id", &*client.id),
+                ("client_assertion_type", ASSERTION),
+                ("client_assertion", &assertion),
+            ]);
+        }
         (Some(secret), Shows::Basic) => {
             let said = |text: &str| -> String {
                 form_urlencoded::byte_serialize(text.as_bytes()).collect()
@@ -246,8 +288,8 @@ mod tests {
     #[test]
     fn a_client_shows_who_it_is_as_the_server_wants_it() {
         let shows = |methods, secret: bool| {
-            let client =
-                Client::known(&server(methods), "a".into(), secret.then(|| "b".to_owned()));
+            let proof = if secret { Proof::Secret("b".to_owned()) } else { Proof::Nothing };
+            let client = Client::known(&server(methods), "a".into(), &proof);
             serde_json::to_value(client).expect("JSON")["shows"].clone()
         };
         assert_eq!(shows(None, true), "client_secret_basic");

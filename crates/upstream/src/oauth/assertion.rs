@@ -1,0 +1,178 @@
+//! A client that shows who it is by signing so (`private_key_jwt`, RFC 7523): nothing that lets
+//! anybody else in is ever said.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair,
+};
+use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls_pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use super::discovery::Server;
+use super::signing_in::random;
+
+/// For how long one is good, in seconds.
+const GOOD: u64 = 60;
+
+/// A private key, and what it is known by.
+pub(crate) struct Key {
+    pair: Pair,
+    id: Option<String>,
+}
+
+/// By its algorithm.
+enum Pair {
+    P256(EcdsaKeyPair),
+    P384(EcdsaKeyPair),
+    Rsa(RsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+}
+
+impl Key {
+    /// The one that `pem` holds, known as `id`.
+    ///
+    /// # Errors
+    /// When it is no key of a kind that is known, with nothing of it.
+    pub(crate) fn read(pem: &str, id: Option<String>) -> Result<Self, String> {
+        // In a variable its lines are often one.
+        let pem = pem.replace("\\n", "\n");
+        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
+            "`oauth.client_key` is no private key in PEM (PKCS #8, which begins with `-----BEGIN \
+             PRIVATE KEY-----`); `openssl pkcs8 -topk8 -nocrypt` makes it one"
+                .to_owned()
+        })?;
+        let der = der.secret_pkcs8_der();
+        let random = SystemRandom::new();
+        let curve = |of| EcdsaKeyPair::from_pkcs8(of, der, &random).ok();
+        let pair = None
+            .or_else(|| curve(&ECDSA_P256_SHA256_FIXED_SIGNING).map(Pair::P256))
+            .or_else(|| curve(&ECDSA_P384_SHA384_FIXED_SIGNING).map(Pair::P384))
+            .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa))
+            .or_else(|| Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519));
+        let pair = pair.ok_or(
+            "`oauth.client_key` is of no kind that is known: P-256, P-384, Ed25519, or RSA of 2,048 \
+             bits or more",
+        )?;
+        Ok(Self { pair, id })
+    }
+
+    /// What shows `server`, and nobody else, for a minute and once, that we are `client`.
+    ///
+    /// # Errors
+    /// When there are no random numbers.
+    pub(crate) fn shows(&self, client: &str, server: &Server, now: u64) -> Result<String, String> {
+        let mut header = json!({ "alg": self.algorithm(server), "typ": "JWT" });
+        if let Some(id) = &self.id {
+            header["kid"] = json!(id);
+        }
+        let claims = json!({
+            "iss": client,
+            "sub": client,
+            "aud": server.issuer,
+            "jti": random()?,
+            "iat": now,
+            "exp": now + GOOD,
+        });
+        let part = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
+        let signed = format!("{}.{}", part(&header), part(&claims));
+        let signature = self.signature(signed.as_bytes(), server);
+        let signature = signature.map_err(|_| "`oauth.client_key` cannot sign".to_owned())?;
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// What JWS calls what is signed by.
+    fn algorithm(&self, server: &Server) -> &'static str {
+        match self.pair {
+            Pair::P256(_) => "ES256",
+            Pair::P384(_) => "ES384",
+            Pair::Ed25519(_) => "EdDSA",
+            Pair::Rsa(_) => {
+                let takes = &server.token_endpoint_auth_signing_alg_values_supported;
+                let takes = |wanted: &str| takes.iter().any(|one| one == wanted);
+                if takes("PS256") && !takes("RS256") { "PS256" } else { "RS256" }
+            }
+        }
+    }
+
+    fn signature(
+        &self,
+        signed: &[u8],
+        server: &Server,
+    ) -> Result<Vec<u8>, ring::error::Unspecified> {
+        let random = SystemRandom::new();
+        match &self.pair {
+            Pair::P256(pair) | Pair::P384(pair) => Ok(pair.sign(&random, signed)?.as_ref().into()),
+            Pair::Ed25519(pair) => Ok(pair.sign(signed).as_ref().into()),
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                match self.algorithm(server) {
+                    "PS256" => pair.sign(&RSA_PSS_SHA256, &random, signed, &mut signature)?,
+                    _ => pair.sign(&RSA_PKCS1_SHA256, &random, signed, &mut signature)?,
+                }
+                Ok(signature)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ring::signature::{self, KeyPair, UnparsedPublicKey};
+
+    use super::*;
+
+    fn pem(der: &[u8]) -> String {
+        let body = base64::engine::general_purpose::STANDARD.encode(der);
+        format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n")
+    }
+
+    fn server() -> Server {
+        Server { issuer: "https://login.example".to_owned(), ..Server::default() }
+    }
+
+    #[test]
+    fn what_is_shown_is_signed_for_one_server_for_a_minute_and_once() {
+        let of = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let random = SystemRandom::new();
+        let der = EcdsaKeyPair::generate_pkcs8(of, &random).expect("a key");
+        let in_one_line = pem(der.as_ref()).replace('\n', "\\n");
+        let key = Key::read(&in_one_line, Some("first".to_owned())).expect("it is one");
+        let shown = key.shows("it", &server(), 100).expect("it signs");
+        let (signed, signature) = shown.rsplit_once('.').expect("three parts");
+        let signature = URL_SAFE_NO_PAD.decode(signature).expect("base 64");
+        let public = EcdsaKeyPair::from_pkcs8(of, der.as_ref(), &random).expect("a key");
+        UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, public.public_key())
+            .verify(signed.as_bytes(), &signature)
+            .expect("it is signed by the key");
+        let parts = signed.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).expect("base 64"));
+        let parts: Vec<Value> =
+            parts.map(|part| serde_json::from_slice(&part).expect("JSON")).collect();
+        assert_eq!(parts[0], json!({ "alg": "ES256", "typ": "JWT", "kid": "first" }));
+        let claims = |name: &str| parts[1][name].clone();
+        assert_eq!([claims("iss"), claims("sub")], ["it", "it"]);
+        assert_eq!(claims("aud"), "https://login.example");
+        assert_eq!([claims("iat"), claims("exp")], [100, 160]);
+        let again = key.shows("it", &server(), 100).expect("it signs");
+        assert_ne!(shown.split('.').nth(1), again.split('.').nth(1), "each has an id of its own");
+    }
+
+    #[test]
+    fn a_key_of_each_kind_is_known_and_what_is_none_is_not_told() {
+        let random = SystemRandom::new();
+        let p384 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &random);
+        let edwards = Ed25519KeyPair::generate_pkcs8(&random);
+        for (der, algorithm) in [(p384, "ES384"), (edwards, "EdDSA")] {
+            let key = Key::read(&pem(der.expect("a key").as_ref()), None).expect("it is one");
+            assert_eq!(key.algorithm(&server()), algorithm);
+            assert!(key.shows("it", &server(), 0).is_ok());
+        }
+        for none in ["hunter2", &pem(b"hunter2")] {
+            let why = Key::read(none, None).err().expect("it is none");
+            assert!(why.contains("`oauth.client_key`") && !why.contains("hunter2"), "{why}");
+        }
+    }
+}
