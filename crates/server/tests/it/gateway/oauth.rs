@@ -272,7 +272,7 @@ fn this_server_shows_who_it_is_by_what_a_key_signs() {
     doctor(&protected.authorization.key(), 0);
     let told = doctor(&other.authorization.key(), 1);
     assert!(told.contains("invalid_client"), "{told}");
-    let told = doctor("hunter2", 1);
+    let told = doctor("hunter2", 2);
     assert!(told.contains("`oauth.client_key`") && !told.contains("hunter2"), "{told}");
 }
 
