@@ -1,7 +1,7 @@
 // An authorization server, on oidc-provider: whoever comes is Ada, and agrees to what is asked.
 //
 // It says on its standard error where it is. LIFE is how long its access tokens are good, in
-// seconds. It says the key by which the client `signer` shows who it is. What it is asked for at its token endpoint is a line each on its standard error.
+// seconds. It says the keys by which the clients `ec` and `rsa` show who they are. What it is asked for at its token endpoint is a line each on its standard error.
 
 import { generateKeyPairSync } from "node:crypto";
 import http from "node:http";
@@ -17,7 +17,10 @@ await new Promise((listens) => server.listen(0, "127.0.0.1", listens));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 const life = Number(process.env.LIFE ?? 300);
 
-const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+const signers = [
+  ["ec", generateKeyPairSync("ec", { namedCurve: "P-256" }), "ES256"],
+  ["rsa", generateKeyPairSync("rsa", { modulusLength: 2048 }), "RS256"],
+];
 
 const about = (resource) => ({
   scope: "read write",
@@ -35,15 +38,15 @@ const provider = new Provider(issuer, {
       redirect_uris: [],
       response_types: [],
     },
-    {
-      client_id: "signer",
+    ...signers.map(([client_id, { publicKey }, algorithm]) => ({
+      client_id,
       token_endpoint_auth_method: "private_key_jwt",
-      token_endpoint_auth_signing_alg: "ES256",
+      token_endpoint_auth_signing_alg: algorithm,
       jwks: { keys: [{ ...publicKey.export({ format: "jwk" }), kid: "first", use: "sig" }] },
       grant_types: ["client_credentials"],
       redirect_uris: [],
       response_types: [],
-    },
+    })),
   ],
   scopes: ["openid", "offline_access", "read", "write"],
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
@@ -121,6 +124,8 @@ for (const event of ["grant.success", "grant.error"]) {
     console.error(`${event} ${grant} ${scope ?? ""} ${why ?? ""}`);
   });
 }
-const key = privateKey.export({ type: "pkcs8", format: "pem" });
-console.error(`the key of the signer is ${JSON.stringify(key).slice(1, -1)}`);
+for (const [client, { privateKey }] of signers) {
+  const key = privateKey.export({ type: "pkcs8", format: "pem" });
+  console.error(`the key of ${client} is ${JSON.stringify(key).slice(1, -1)}`);
+}
 console.error(`authorization server at ${issuer}`);

@@ -99,8 +99,9 @@ impl Credentials {
         let url = over_http(url);
         let is_meant = settings.is_some();
         let mut settings = settings.cloned().unwrap_or_default();
-        let OAuth { client_id, client_secret, client_key, .. } = &mut settings;
-        for text in [client_id, client_secret, client_key].into_iter().flatten() {
+        let OAuth { client_id, client_secret, client_key, client_key_id, .. } = &mut settings;
+        let texts = [client_id, client_secret, client_key, client_key_id];
+        for text in texts.into_iter().flatten() {
             *text = crate::upstream::filled(text, |name| world.variable(name))?;
         }
         let proof = match (&settings.client_secret, &settings.client_key) {
@@ -312,7 +313,20 @@ impl Credentials {
             ("refresh_token", &refresh),
             ("resource", &kept.found.resource),
         ];
-        kept.client.signing_by(&self.proof);
+        let OAuth { issuer, client_id, .. } = &self.settings;
+        if issuer
+            .as_ref()
+            .is_some_and(|issuer| !discovery::is_same(issuer, &kept.found.server.issuer))
+        {
+            return Err(over("the authorization server that is meant is another now"));
+        }
+        if client_id.as_ref() == Some(&kept.client.id) {
+            // What shows that we are it is what the settings say now.
+            kept.client = Client::known(&kept.found.server, kept.client.id, &self.proof);
+        }
+        if kept.client.lacks_its_key() {
+            return Err(over("whoever signed in did so at another client than `oauth.client_id`"));
+        }
         let server = &kept.found.server;
         let asked = tokens::ask(&self.fetcher, server, &kept.client, &fields, &[]).await;
         if asked.as_ref().is_err_and(|denied| denied.is_over) {

@@ -7,7 +7,7 @@ use super::discovery::{self, Found};
 use super::settings::Grant;
 use super::signing_in::SigningIn;
 use super::steps::{Steps, Told};
-use super::tokens::{Client, Tokens};
+use super::tokens::{Client, Proof, Tokens};
 use super::{Asking, Credentials, Kept, add, shown};
 use crate::pins::unseen::line;
 use crate::settings::{Settings, Transport};
@@ -183,9 +183,11 @@ impl Access {
         let Credentials { settings, proof, fetcher, upstream, .. } = &self.credentials;
         let server = &found.server;
         let is_document = |id: &str| id.starts_with("https://");
-        // Who reads no document of ours may register us all the same.
+        // Who reads no document of ours may register us all the same, unless we are to show who we
+        // are by something.
         let known = settings.client_id.as_ref().filter(|id| {
             !is_document(id)
+                || !matches!(proof, Proof::Nothing)
                 || server.client_id_metadata_document_supported
                 || server.registration_endpoint.is_none()
         });

@@ -54,8 +54,8 @@ impl Key {
             .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa))
             .or_else(|| Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519));
         let pair = pair.ok_or(
-            "`oauth.client_key` is of no kind that is known: P-256, P-384, Ed25519, or RSA of 2,048 \
-             bits or more",
+            "`oauth.client_key` is of no kind that is known: P-256 or P-384 with its public key, \
+             Ed25519, or RSA of 2,048 to 4,096 bits",
         )?;
         Ok(Self { pair, id })
     }
@@ -91,7 +91,8 @@ impl Key {
             Pair::P384(_) => "ES384",
             Pair::Ed25519(_) => "EdDSA",
             Pair::Rsa(_) => {
-                let takes = &server.token_endpoint_auth_signing_alg_values_supported;
+                let takes = server.token_endpoint_auth_signing_alg_values_supported.as_deref();
+                let takes = takes.unwrap_or_default();
                 let takes = |wanted: &str| takes.iter().any(|one| one == wanted);
                 if takes("PS256") && !takes("RS256") { "PS256" } else { "RS256" }
             }

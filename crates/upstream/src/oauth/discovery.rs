@@ -35,8 +35,8 @@ pub(crate) struct Server {
     pub(crate) code_challenge_methods_supported: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token_endpoint_auth_methods_supported: Option<Vec<String>>,
-    #[serde(default)]
-    pub(crate) token_endpoint_auth_signing_alg_values_supported: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token_endpoint_auth_signing_alg_values_supported: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) client_id_metadata_document_supported: bool,
     #[serde(default)]

@@ -13,13 +13,13 @@ pub struct OAuth {
     pub client_id: Option<String>,
     /// What shows that we are it, e.g. `${CRM_SECRET}`.
     pub client_secret: Option<String>,
-    /// What shows it where no secret does (`private_key_jwt`): a private key in PEM (PKCS #8) of P-256, P-384, Ed25519, or RSA of 2,048 bits or more, e.g. `${CRM_KEY}`. It is never said; what it signs is good for the authorization server alone, and for a minute.
+    /// What shows it where no secret does (`private_key_jwt`): a private key in PEM (PKCS #8) of P-256, P-384, Ed25519, or RSA of 2,048 to 4,096 bits, e.g. `${CRM_KEY}`. It is never said; what it signs is good for the authorization server alone, and for a minute.
     pub client_key: Option<String>,
     /// What that key is known by there, if that is to be said.
     pub client_key_id: Option<String>,
     /// What is asked for; without any, what the upstream says that it needs.
     pub scopes: Vec<String>,
-    /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names; a `client_secret` needs it, since it lets in whoever hears it, and so do tokens of callers.
+    /// The authorization server that is meant, e.g. `https://login.example`: another is not asked. Without it, the one that the upstream names; a `client_secret` needs it, since it lets in whoever hears it, and so does every grant but `authorization_code`.
     pub issuer: Option<String>,
     /// Whom an exchanged token is for, where the authorization server wants to be told beside the upstream's URL.
     pub audience: Option<String>,
@@ -63,11 +63,13 @@ impl OAuth {
         if self.client_key_id.is_some() && self.client_key.is_none() {
             return Err("`oauth.client_key_id` is of no key: say `oauth.client_key`".to_owned());
         }
-        // A secret lets in whoever hears it, and so does a caller's token.
-        let tells = self.client_secret.is_some() || self.grant == Grant::TokenExchange;
-        if tells && self.issuer.is_none() {
-            return Err("the upstream would say who is told `oauth.client_secret`, and tokens of \
-                        callers: say the authorization server that is meant in `oauth.issuer`"
+        // A secret lets in whoever hears it, and so does a token: of a caller, or of this server
+        // by another authorization server that knows it.
+        let is_meant = self.client_secret.is_some() || needs_client;
+        if is_meant && self.issuer.is_none() {
+            return Err("the upstream would say who is told `oauth.client_secret` and tokens of \
+                        callers, and who gives tokens to this server: say the authorization server \
+                        that is meant in `oauth.issuer`"
                 .to_owned());
         }
         if has_proof && self.client_id.is_none() {
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_told_to_nobody_and_callers_tokens_are() {
+    fn who_is_let_in_without_a_person_names_the_authorization_server_also_with_a_key() {
         let known = |grant| OAuth {
             grant,
             client_id: Some("a".to_owned()),
@@ -111,9 +113,12 @@ mod tests {
             ..OAuth::default()
         };
         assert_eq!(known(Grant::AuthorizationCode).check(), Ok(()));
-        assert_eq!(known(Grant::ClientCredentials).check(), Ok(()));
-        let why = known(Grant::TokenExchange).check().expect_err("it names none");
-        assert!(why.contains("`oauth.issuer`"), "{why}");
+        for grant in [Grant::ClientCredentials, Grant::TokenExchange] {
+            let why = known(grant).check().expect_err("it names none");
+            assert!(why.contains("`oauth.issuer`"), "{why}");
+            let issuer = Some("https://login.example".to_owned());
+            assert_eq!(OAuth { issuer, ..known(grant) }.check(), Ok(()));
+        }
         let both = OAuth { client_secret: Some("b".to_owned()), ..known(Grant::default()) };
         assert!(both.check().is_err_and(|why| why.contains("say one")));
     }

@@ -73,11 +73,9 @@ impl Client {
         Self { id, secret, shows, key }
     }
 
-    /// The same, kept before, which signs with what there is to sign with now.
-    pub(crate) fn signing_by(&mut self, proof: &Proof) {
-        if let Proof::Key(key) = proof {
-            self.key = Some(key.clone());
-        }
+    /// Whether it signs, and there is nothing that it could sign with.
+    pub(crate) fn lacks_its_key(&self) -> bool {
+        self.shows == Shows::Signed && self.key.is_none()
     }
 
     /// One that registers itself with `server`, and is led back to `redirect`.
@@ -118,7 +116,14 @@ impl Client {
             Shows::Nothing if secret.is_some() => Shows::to(server, true),
             shows => shows,
         });
-        Ok(Self { id: registered.client_id, secret, shows, key: None })
+        let registered = Self { id: registered.client_id, secret, shows, key: None };
+        if registered.lacks_its_key() {
+            return Err(format!(
+                "`{at}` registers us as a client that signs, with a key that nobody has: register \
+                 toolgate there, and say `oauth.client_id` and `oauth.client_key`"
+            ));
+        }
+        Ok(registered)
     }
 }
 

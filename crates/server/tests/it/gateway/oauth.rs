@@ -65,10 +65,11 @@ impl Authorization {
         Self { url, said, _server: server }
     }
 
-    /// The key by which the client `signer` shows who it is, on one line.
-    fn key(&self) -> String {
+    /// The key by which `client` shows who it is, on one line.
+    fn key(&self, client: &str) -> String {
         let said = self.said.lock().unwrap();
-        let key = said.iter().find_map(|line| line.strip_prefix("the key of the signer is "));
+        let begins = format!("the key of {client} is ");
+        let key = said.iter().find_map(|line| line.strip_prefix(&begins));
         key.unwrap().to_owned()
     }
 
@@ -257,23 +258,29 @@ fn this_server_is_let_in_by_what_it_is_and_again_once_its_token_is_refused() {
 #[test]
 fn this_server_shows_who_it_is_by_what_a_key_signs() {
     let (protected, other) = (Protected::start(300), Protected::start(300));
-    let oauth = "[upstream.prot.oauth]\ngrant = \"client_credentials\"\nclient_id = \"signer\"\n\
-                 client_key = \"${SIGNER_KEY}\"\nclient_key_id = \"first\"\n";
-    let (workspace, state) = (protected.workspace(oauth), TempDir::new().unwrap());
-    let signs_by = |of: &Protected| launch(&workspace).env("SIGNER_KEY", of.authorization.key());
-    let mut client = Client::stdio(signs_by(&protected), "2025-06-18");
-    assert!(names(&mut client).contains(&"prot_whoami".to_owned()));
-    assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"));
-    protected.authorization.has_given("client_credentials", 1);
-    let doctor = |key: &str, code| {
-        let mut command = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]);
-        ends(&command.env("SIGNER_KEY", key).output().unwrap(), code)
-    };
-    doctor(&protected.authorization.key(), 0);
-    let told = doctor(&other.authorization.key(), 1);
-    assert!(told.contains("invalid_client"), "{told}");
-    let told = doctor("hunter2", 2);
-    assert!(told.contains("`oauth.client_key`") && !told.contains("hunter2"), "{told}");
+    let authorization = &protected.authorization;
+    let state = TempDir::new().unwrap();
+    for (at, id) in ["ec", "rsa"].into_iter().enumerate() {
+        let oauth = format!(
+            "[upstream.prot.oauth]\ngrant = \"client_credentials\"\nclient_id = {id:?}\n\
+             client_key = \"${{KEY}}\"\nclient_key_id = \"${{KEY_ID}}\"\nissuer = {:?}\n",
+            authorization.url
+        );
+        let workspace = protected.workspace(&oauth);
+        let launch = launch(&workspace).env("KEY", authorization.key(id)).env("KEY_ID", "first");
+        let mut client = Client::stdio(launch, "2025-06-18");
+        assert!(names(&mut client).contains(&"prot_whoami".to_owned()), "{id}");
+        assert!(text(&client.call("prot_whoami", json!({}))).ends_with(" read"), "{id}");
+        authorization.has_given("client_credentials", at + 1);
+        let doctor = |key: &str, code| {
+            let mut command = toolgate(&workspace, &state, &["doctor", "oauth", "prot"]);
+            ends(&command.env("KEY", key).env("KEY_ID", "first").output().unwrap(), code)
+        };
+        let told = doctor(&other.authorization.key(id), 1);
+        assert!(told.contains("invalid_client"), "{told}");
+        let told = doctor("hunter2", 2);
+        assert!(told.contains("`oauth.client_key`") && !told.contains("hunter2"), "{told}");
+    }
 }
 
 #[test]
