@@ -57,6 +57,9 @@ fn settings(url: &str, scenario: &str, context: &Value) -> String {
         }
         if scenario.starts_with("auth/client-credentials") {
             settings += "grant = \"client_credentials\"\n";
+        }
+        // Who has a secret knows whom it is for.
+        if ["client_secret", "private_key_pem"].into_iter().any(|name| known(name).is_some()) {
             settings += &format!("issuer = {:?}\n", issuer(url).unwrap_or_default());
         }
     }
