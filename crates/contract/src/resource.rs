@@ -136,6 +136,8 @@ pub enum Claim {
     Template,
     /// Others of its scheme are its own.
     Scheme,
+    /// It has none such, and says so to whoever asks, unless another has.
+    Absent,
 }
 
 /// A source of resources. Each is a file, and a line where the sources are listed.
@@ -149,6 +151,11 @@ pub trait Resources: Send + Sync + 'static {
     /// has it, and of those the first.
     fn claims(&self, uri: &str) -> Option<Claim> {
         self.owns(uri).then_some(Claim::Listed)
+    }
+    /// Looks at what it has now, where `claims` depends on it; asked before, where several claim
+    /// the same.
+    fn look<'a>(&'a self, _ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async { Ok(()) })
     }
     /// What policy sees of reading `uri`, as arguments of a call: those of the tool that reads the
     /// same too, as far as they say which.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{BoxFuture, Ctx, ToolError};
+use crate::{BoxFuture, Ctx, ToolError, ToolSpec};
 
 /// A skill: its `SKILL.md` and the files beside it, each a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,10 @@ pub struct SkillFile {
 
 /// A source of skills. Their files are resources of a source of resources.
 pub trait Skills: Send + Sync + 'static {
+    /// What policy knows looking at them by, if it is to: as reading their files.
+    fn guard(&self) -> Option<&ToolSpec> {
+        None
+    }
     /// All that are listed, in order of URI.
     fn all<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;
     /// The skill whose `SKILL.md` is read by `uri`, listed or not.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_contract::{
-    Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Completing,
-    CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark, ResourcePage,
-    Resources, Skill, SkillPage, Skills,
+    Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Claim,
+    Completing, CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark,
+    ResourcePage, Resources, Skill, SkillPage, Skills, ToolSpec,
 };
 
 use crate::pipeline::{Stand, looked};
@@ -43,14 +43,17 @@ pub trait Sources: Send + Sync + 'static {
     fn resources(&self) -> Vec<Arc<dyn Resources>>;
     /// Those of prompts now.
     fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
+    /// Those of skills now.
+    fn skills(&self) -> Vec<Arc<dyn Skills>>;
     /// The session that calls said they were of is over: what was had for it alone is let go.
     fn left(&self, session: &str);
 }
 
 impl Library {
-    /// Whether `uri` is of a source that does not come and go.
+    /// Whether `uri` is of a source that does not come and go, as far as it is known.
     pub fn owns(&self, uri: &str) -> bool {
-        self.resources.iter().any(|source| source.owns(uri))
+        let is_own = |claim: Claim| claim != Claim::Absent;
+        self.resources.iter().any(|source| source.claims(uri).is_some_and(is_own))
     }
 
     /// Whether anything offers resources.
@@ -61,6 +64,17 @@ impl Library {
     /// Whether anything offers prompts.
     pub fn has_prompts(&self) -> bool {
         !self.all_prompts().is_empty()
+    }
+
+    /// Whether anything offers skills.
+    pub fn has_skills(&self) -> bool {
+        !self.all_skills().is_empty()
+    }
+
+    /// All sources of skills there are now.
+    fn all_skills(&self) -> Vec<Arc<dyn Skills>> {
+        let others = self.others.as_ref().map(|others| others.skills());
+        self.skills.iter().cloned().chain(others.into_iter().flatten()).collect()
     }
 
     /// All sources of resources there are now.
@@ -128,10 +142,18 @@ impl<'g> Reader<'g> {
     }
 
     /// The source that `uri` belongs to.
-    fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
+    async fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
+        let claimed: Vec<_> =
+            self.sources().filter(|source| source.claims(uri).is_some()).collect();
+        if claimed.len() > 1 {
+            for source in &claimed {
+                let stand = self.looking_as_one_of(claimed.len());
+                looked(self.gate, &stand, async { source.look(&stand.ctx).await }).await?;
+            }
+        }
         let claims = |source: Arc<dyn Resources>| Some((source.claims(uri)?, source));
         // The first of those that are as sure.
-        let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
+        let surest = claimed.into_iter().filter_map(claims).min_by_key(|(claim, _)| *claim);
         surest.map(|(_, source)| source).ok_or_else(|| self.no_resource(uri))
     }
 
@@ -210,11 +232,15 @@ impl<'g> Reader<'g> {
     }
 
     pub(crate) fn templates(&self) -> Answer {
-        Answer::Templates(self.sources().flat_map(|source| source.templates()).collect())
+        let mut all: Vec<_> = self.sources().flat_map(|source| source.templates()).collect();
+        let mut seen = BTreeSet::new();
+        // Of several that say the same the first is asked.
+        all.retain(|template| seen.insert(template.uri.clone()));
+        Answer::Templates(all)
     }
 
     pub(crate) async fn read(self, uri: &str) -> Result<Answer, CallError> {
-        let found = self.source(uri);
+        let found = self.source(uri).await;
         let Self { gate, mut call } = self;
         call.tool = match &found {
             Ok(source) => source.guard().id.to_string(),
@@ -228,7 +254,7 @@ impl<'g> Reader<'g> {
     }
 
     pub(crate) async fn folder(self, uri: &str, after: Option<&str>) -> Result<Answer, CallError> {
-        let source = self.source(uri)?;
+        let source = self.source(uri).await?;
         self.agreed(&*source, uri).await?;
         let (gate, size) = (self.gate, self.gate.settings.page_size);
         let stand = self.looking();
@@ -242,7 +268,7 @@ impl<'g> Reader<'g> {
     }
 
     pub(crate) async fn watch(self, uri: String) -> Result<Answer, CallError> {
-        let source = self.source(&uri)?;
+        let source = self.source(&uri).await?;
         self.agreed(&*source, &uri).await?;
         let gate = self.gate;
         let stand = self.looking();
@@ -361,16 +387,24 @@ impl<'g> Reader<'g> {
         Ok(Answer::Completion(Completion { values, total }))
     }
 
+    /// The sources of skills that the caller may see.
+    fn shelves(&self) -> Vec<Arc<dyn Skills>> {
+        let all = self.gate.library.all_skills().into_iter();
+        let shows = |guard: &ToolSpec| self.gate.policy.shows(&self.call.caller, guard);
+        all.filter(|source| source.guard().is_none_or(shows)).collect()
+    }
+
     pub(crate) async fn list_skills(self, after: Option<String>) -> Result<Answer, CallError> {
         let (gate, size) = (self.gate, self.gate.settings.page_size);
-        let sources = &gate.library.skills;
+        let sources = self.shelves();
         let mut all: Vec<Skill> = Vec::new();
         let mut heard = Heard::default();
-        for source in sources {
+        for source in &sources {
             let stand = self.looking_as_one_of(sources.len());
             let said = looked(gate, &stand, async { source.all(&stand.ctx).await }).await;
             self.is_wanted()?;
-            all.append(&mut heard.take("skills", said).unwrap_or_default());
+            let name = source.guard().map_or("skills", |guard| guard.id.as_str());
+            all.append(&mut heard.take(name, said).unwrap_or_default());
         }
         heard.or_failure()?;
         // Stable, as with prompts.
@@ -385,9 +419,9 @@ impl<'g> Reader<'g> {
 
     pub(crate) async fn skill(self, uri: &str) -> Result<Answer, CallError> {
         let gate = self.gate;
-        let sources = &gate.library.skills;
+        let sources = self.shelves();
         let mut failed = None;
-        for source in sources {
+        for source in &sources {
             let stand = self.looking_as_one_of(sources.len());
             let said = looked(gate, &stand, async { source.get(&stand.ctx, uri).await }).await;
             self.is_wanted()?;

@@ -166,7 +166,7 @@ impl Served {
             jobs: host.jobs().is_ok(),
             resources: library.has_resources(),
             prompts: library.has_prompts(),
-            skills: !library.skills.is_empty(),
+            skills: library.has_skills(),
             ..facts
         });
         Self { host, facts, told }

@@ -15,15 +15,16 @@ use std::task::{Context as Polls, Poll};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
+use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
-use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, with_icons};
+use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, Skills, with_icons};
 use toolgate_host::{Host, Listed, NotOffered, Sources};
-use toolgate_toolsets::icons;
 use toolgate_toolsets::world::Root;
 use toolgate_toolsets::world::dial::{self, Secure, Trust};
 use toolgate_toolsets::world::processes::{self, Processes, Spoken, Start};
 use toolgate_toolsets::world::sandbox::Profile;
+use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::pins::{OnChange, Pinned};
 use toolgate_upstream::{
     Bytes, Keeps, Listing, Output, Place, Program, Started, Tables, Upstreams, World,
@@ -141,6 +142,10 @@ impl Sources for Readable {
 
     fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
         self.0.prompts()
+    }
+
+    fn skills(&self) -> Vec<Arc<dyn Skills>> {
+        self.0.skills()
     }
 
     fn left(&self, session: &str) {
@@ -313,6 +318,10 @@ impl World for Outside {
     fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
         Box::pin(self.kept.hold(name))
     }
+
+    fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String> {
+        skills::front_matter(text)
+    }
 }
 
 impl Outside {
@@ -392,7 +401,7 @@ fn private(what: &str) -> String {
 
 /// How the programs of an upstream are confined.
 fn profile(name: &str) -> Result<Profile, String> {
-    let read = serde_json::from_value(serde_json::Value::from(name));
+    let read = serde_json::from_value(Value::from(name));
     read.map_err(|_| format!("`sandbox` is `{name}`; it is read-only, workspace, network or off"))
 }
 

@@ -19,7 +19,8 @@ impl Claims {
     /// Takes in that the upstream `name` has what is in `listing`, and tells of what another has,
     /// too.
     pub(crate) fn has(&self, name: &str, listing: &Listing) {
-        let own: BTreeSet<_> = uris(listing).chain(templates(listing)).map(str::to_owned).collect();
+        let own = uris(listing).chain(templates(listing)).chain(skills(listing));
+        let own: BTreeSet<_> = own.map(str::to_owned).collect();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut told = 0;
         for (other, theirs) in all.iter().filter(|(other, _)| *other != name) {
@@ -40,8 +41,9 @@ impl Claims {
 
 /// How surely `uri` belongs to whoever has `listing`, if it may.
 pub(crate) fn claim(listing: &Listing, uri: &str) -> Option<Claim> {
-    let schemes = || uris(listing).chain(templates(listing)).filter_map(scheme);
-    if uris(listing).any(|one| one == uri) {
+    let all = || uris(listing).chain(templates(listing)).chain(skills(listing));
+    let schemes = || all().filter_map(scheme);
+    if uris(listing).any(|one| one == uri) || skills(listing).any(|skill| is_of(skill, uri)) {
         Some(Claim::Listed)
     } else if templates(listing).any(|template| fits(template, uri)) {
         Some(Claim::Template)
@@ -58,6 +60,18 @@ fn uris(listing: &Listing) -> impl Iterator<Item = &str> {
 
 fn templates(listing: &Listing) -> impl Iterator<Item = &str> {
     listing.templates.iter().filter_map(|entry| entry.get("uriTemplate").and_then(Value::as_str))
+}
+
+/// What is read of each skill first.
+fn skills(listing: &Listing) -> impl Iterator<Item = &str> {
+    listing.skills.iter().filter_map(|entry| entry.get("uri").and_then(Value::as_str))
+}
+
+/// Whether `uri` is a file or a folder of the skill whose `SKILL.md` is read by `skill`: nothing
+/// else is in its folder.
+fn is_of(skill: &str, uri: &str) -> bool {
+    let Some((folder, _)) = skill.rsplit_once('/') else { return false };
+    uri.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The scheme of `uri`, unless others have that, too.
@@ -114,9 +128,18 @@ mod tests {
                 json!({ "uriTemplate": "b://{x}/y" }),
                 json!({ "uriTemplate": "d{+x}" }),
             ],
+            skills: vec![
+                json!({ "uri": "https://x/s/SKILL.md" }),
+                json!({ "uri": "skill://t/SKILL.md" }),
+            ],
             ..Listing::default()
         };
         for (uri, expected) in [
+            ("skill://t/SKILL.md", Some(Claim::Listed)),
+            ("skill://t/a/b", Some(Claim::Listed)),
+            ("skill://t", Some(Claim::Listed)),
+            ("skill://tea/SKILL.md", Some(Claim::Scheme)),
+            ("https://x/s/a", Some(Claim::Listed)),
             ("a://1", Some(Claim::Listed)),
             ("b://1/y", Some(Claim::Template)),
             ("b://1", Some(Claim::Scheme)),

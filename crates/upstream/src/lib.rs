@@ -22,6 +22,7 @@ mod upstream;
 mod tool;
 mod claims;
 mod resources;
+mod skills;
 mod prompts;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -29,7 +30,7 @@ pub mod fuzzing;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::join_all;
-use toolgate_contract::{BoxFuture, Change, Changes, Prompts, Resources};
+use toolgate_contract::{BoxFuture, Change, Changes, Prompts, Resources, Skills};
 
 use claims::Claims;
 use upstream::Whose;
@@ -61,6 +62,7 @@ struct Served {
     upstream: Arc<Upstream>,
     resources: Option<Arc<dyn Resources>>,
     prompts: Option<Arc<dyn Prompts>>,
+    skills: Option<Arc<dyn Skills>>,
 }
 
 impl Served {
@@ -68,7 +70,9 @@ impl Served {
         let settings = &upstream.settings;
         let resources = settings.resources.then(|| resources::Source::new(&upstream) as _);
         let prompts = settings.prompts.then(|| Arc::new(prompts::Source(upstream.clone())) as _);
-        Self { upstream, resources, prompts }
+        // Their files are resources.
+        let skills = settings.resources.then(|| skills::Source::new(&upstream) as _);
+        Self { upstream, resources, prompts, skills }
     }
 }
 
@@ -175,6 +179,11 @@ impl Upstreams {
     /// Their prompts.
     pub fn prompts(&self) -> Vec<Arc<dyn Prompts>> {
         self.now().iter().filter_map(|one| one.prompts.clone()).collect()
+    }
+
+    /// Their skills.
+    pub fn skills(&self) -> Vec<Arc<dyn Skills>> {
+        self.now().iter().filter_map(|one| one.skills.clone()).collect()
     }
 
     /// What each of those `wanted` by name has now, or why it does not say.

@@ -1,10 +1,11 @@
 //! What an upstream has, as it said: kept, so that a list need not wait for it.
 
 use std::io;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use toolgate_dialects::mcp::upstream::{Era, Revision, TASKS};
+use toolgate_dialects::mcp::upstream::{Era, Revision, SKILLS, TASKS};
 
 use crate::link::{Asks, Link};
 use crate::wire::Trouble;
@@ -15,6 +16,12 @@ const ITEMS_MAX: usize = 10_000;
 const PAGES_MAX: usize = 1_000;
 /// The most bytes of all together.
 const BYTES_MAX: usize = 64 << 20;
+
+/// How long lists are good that nobody tells the changes of: as long as their upstream says, within
+/// these bounds, or this.
+const GOOD_FOR_LEAST: Duration = Duration::from_secs(60);
+const GOOD_FOR_MOST: Duration = Duration::from_secs(3600);
+const GOOD_FOR: Duration = Duration::from_secs(300);
 
 /// What an upstream has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -27,6 +34,15 @@ pub struct Listing {
     pub templates: Vec<Value>,
     /// The entries of `prompts/list`.
     pub prompts: Vec<Value>,
+    /// The entries of `skills/list`.
+    #[serde(default)]
+    pub skills: Vec<Value>,
+    /// Whether it has skills, of which not all need be listed.
+    #[serde(default)]
+    pub has_skills: bool,
+    /// Whether it says what is in a folder.
+    #[serde(default)]
+    pub has_folders: bool,
     /// Whether its calls may become tasks, as it decides.
     #[serde(default)]
     pub tasks: bool,
@@ -51,11 +67,16 @@ impl Listing {
         Manner { tasks: self.tasks, in_session }
     }
 
-    /// All that the upstream `name` at the other end of `link` has.
-    pub(crate) async fn of(name: &str, link: &Link) -> Result<Self, Trouble> {
-        let mut room = Room { name, bytes: BYTES_MAX };
+    /// All that the upstream `name` at the other end of `link` has, and for how long that is good,
+    /// where it does not tell what changes.
+    pub(crate) async fn of(name: &str, link: &Link) -> Result<(Self, Option<Duration>), Trouble> {
+        let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
+        let extensions = &link.said["capabilities"]["extensions"];
+        let skills = extensions.get(SKILLS);
         let mut all = Self {
-            tasks: link.said["capabilities"]["extensions"].get(TASKS).is_some(),
+            tasks: extensions.get(TASKS).is_some(),
+            has_skills: skills.is_some(),
+            has_folders: skills.is_some_and(|said| said["directoryRead"] == true),
             revision: link.revision.name.to_owned(),
             ..Self::default()
         };
@@ -72,10 +93,25 @@ impl Listing {
                 templates => templates?,
             };
         }
+        if all.has_skills {
+            let skills = pages(link, &mut room, "skills/list", "skills").await;
+            all.skills = match skills {
+                Err(Trouble::Refused(why)) => {
+                    tracing::warn!("the upstream `{name}` does not list skills: {}", why.message);
+                    Vec::new()
+                }
+                skills => skills?,
+            };
+        }
         if link.has("prompts") {
             all.prompts = pages(link, &mut room, "prompts/list", "prompts").await?;
         }
-        Ok(all)
+        let tells = |kind| !link.has(kind) || link.does(kind, "listChanged");
+        let good_for = match ["tools", "resources", "prompts"].into_iter().all(tells) {
+            true => None,
+            false => Some(room.good_for()),
+        };
+        Ok((all, good_for))
     }
 }
 
@@ -83,6 +119,8 @@ impl Listing {
 struct Room<'a> {
     name: &'a str,
     bytes: usize,
+    /// How long the first list to change may be kept, as it was said, in milliseconds.
+    ttl_ms: Option<u64>,
 }
 
 impl Room<'_> {
@@ -101,6 +139,11 @@ impl Room<'_> {
             all.push(item);
         }
         true
+    }
+
+    fn good_for(&self) -> Duration {
+        let said = self.ttl_ms.map(Duration::from_millis);
+        said.map_or(GOOD_FOR, |said| said.clamp(GOOD_FOR_LEAST, GOOD_FOR_MOST))
     }
 
     fn is_full(&self, all: &[Value], of: &str, why: &str) {
@@ -140,6 +183,8 @@ async fn pages(
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let asks = Asks::of(method, Map::from_iter(params)).unused();
         let mut page = link.ask(asks, link.hears.clone()).await?;
+        let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
+        room.ttl_ms = room.ttl_ms.into_iter().chain(ttl_ms).min();
         if let Some(Value::Array(items)) = page.get_mut(of).map(Value::take)
             && !room.take(&mut all, items, of)
         {
@@ -161,13 +206,13 @@ mod tests {
     fn no_more_is_taken_in_than_there_is_room_for_in_bytes_and_in_number() {
         let item = json!({ "name": "x".repeat(91) });
         assert_eq!(json_bytes(&item), 102);
-        let mut room = Room { name: "up", bytes: 250 };
+        let mut room = Room { name: "up", bytes: 250, ttl_ms: None };
         let mut tools = Vec::new();
         assert!(room.take(&mut tools, vec![item.clone()], "tools"));
         assert!(!room.take(&mut tools, vec![item.clone(), item], "tools"));
         // What is left is for whatever comes after.
         assert_eq!((tools.len(), room.bytes), (2, 46));
-        let mut room = Room { name: "up", bytes: BYTES_MAX };
+        let mut room = Room { name: "up", bytes: BYTES_MAX, ttl_ms: None };
         let mut many = Vec::new();
         assert!(!room.take(&mut many, vec![json!({}); ITEMS_MAX + 1], "tools"));
         assert_eq!(many.len(), ITEMS_MAX);

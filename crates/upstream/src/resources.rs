@@ -12,6 +12,10 @@ use toolgate_dialects::mcp::upstream::{completion, contents, resource, template}
 use crate::claims;
 use crate::upstream::{Asked, Upstream};
 
+/// The most pages of a folder that are asked for, and from how many entries on no more.
+const FOLDER_PAGES_MAX: usize = 100;
+const FOLDER_MAX: usize = 10_000;
+
 /// The resources of an upstream.
 pub(crate) struct Source {
     upstream: Arc<Upstream>,
@@ -20,18 +24,40 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
-        let id = ToolId::foreign(&format!("{}.resources", upstream.name));
-        let id = id.expect("the name of an upstream is part of an id");
-        let title = format!("Resources of {}", upstream.name);
-        let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
-        let guard = ToolSpec { among: Some(upstream.among()), ..guard };
-        Arc::new(Self { upstream: upstream.clone(), guard })
+        Arc::new(Self { upstream: upstream.clone(), guard: guard(upstream) })
+    }
+
+    /// All pages of what is in the folder `uri`.
+    async fn all_in_folder(&self, ctx: &Ctx, uri: &str) -> Result<Vec<ResourceSpec>, ToolError> {
+        let (mut all, mut cursor) = (Vec::new(), None);
+        for _ in 0..FOLDER_PAGES_MAX {
+            let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
+            params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
+            let asked = Asked::of("resources/directory/read", uri, params);
+            let page = self.upstream.carry(ctx, asked).await?;
+            let entries = page["resources"].as_array().into_iter().flatten();
+            all.extend(entries.filter_map(resource));
+            cursor = page.get("nextCursor").filter(|it| it.is_string()).cloned();
+            if cursor.is_none() || all.len() >= FOLDER_MAX {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// Whether `uri` is this server's own, whatever an upstream says.
     fn is_own(&self, uri: &str) -> bool {
         self.upstream.keeps.is_own_uri(uri)
     }
+}
+
+/// What policy knows reading of `upstream` by.
+pub(crate) fn guard(upstream: &Upstream) -> ToolSpec {
+    let id = ToolId::foreign(&format!("{}.resources", upstream.name));
+    let id = id.expect("the name of an upstream is part of an id");
+    let title = format!("Resources of {}", upstream.name);
+    let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
+    ToolSpec { among: Some(upstream.among()), ..guard }
 }
 
 impl Resources for Source {
@@ -80,9 +106,33 @@ impl Resources for Source {
         Box::pin(async move {
             let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             let asked = Asked::of("resources/read", uri, params);
-            contents(&self.upstream.carry(ctx, asked).await?).map_err(|why| {
+            let read = contents(&self.upstream.carry(ctx, asked).await?).map_err(|why| {
                 ToolError::new(Fault::Failed, format!("`{uri}` was answered with nothing: {why}"))
-            })
+            })?;
+            self.upstream.keeps_to_skills(ctx, uri, &read).await?;
+            Ok(read)
+        })
+    }
+
+    fn folder<'a>(
+        &'a self,
+        ctx: &'a Ctx,
+        uri: &'a str,
+        after: Option<&'a str>,
+        at_most: usize,
+    ) -> BoxFuture<'a, Result<Vec<ResourceSpec>, ToolError>> {
+        Box::pin(async move {
+            if !self.upstream.listing().has_folders {
+                let name = &self.upstream.name;
+                let message = format!("the upstream `{name}` does not say what is in folders");
+                return Err(ToolError::not_found(message));
+            }
+            let mut all = self.all_in_folder(ctx, uri).await?;
+            all.sort_by(|a, b| a.uri.cmp(&b.uri));
+            all.dedup_by(|a, b| a.uri == b.uri);
+            all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
+            all.truncate(at_most);
+            Ok(all)
         })
     }
 

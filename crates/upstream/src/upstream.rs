@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use tokio::sync::{Semaphore, watch};
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{Among, AnyTool, Change, Changes};
 
 use crate::carried::Parking;
@@ -105,6 +106,8 @@ pub struct Upstream {
     /// Whether lists are being looked at again, and are to be once more.
     stale: AtomicBool,
     looking: AtomicBool,
+    /// What looks at them again once they are not good any more.
+    later: Mutex<Option<AbortOnDropHandle<()>>>,
     this: Weak<Self>,
     /// Whether the server stops.
     closed: AtomicBool,
@@ -155,6 +158,7 @@ impl Upstream {
             said: Mutex::default(),
             stale: AtomicBool::new(false),
             looking: AtomicBool::new(false),
+            later: Mutex::default(),
             this: this.clone(),
             closed: AtomicBool::new(false),
             listening: Mutex::default(),

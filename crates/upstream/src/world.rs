@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 use toolgate_contract::{BoxFuture, Hold};
@@ -22,6 +23,8 @@ pub trait World: Send + Sync + 'static {
     /// Waits until nobody else, of whatever process, holds what is kept as `name`. The error says
     /// why that cannot be.
     fn hold_secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Hold, String>>;
+    /// What the front matter of `text`, a `SKILL.md`, says. The error says what is wrong with it.
+    fn front_matter(&self, text: &str) -> Result<Map<String, Value>, String>;
 }
 
 /// A program to be started.

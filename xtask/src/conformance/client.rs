@@ -9,15 +9,11 @@ use crate::shell::copy_of_this;
 /// The revisions that the suite has clients held against.
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// What toolgate does not offer, each with the reason that is printed.
-const WITHOUT: [(&str, &str); 8] = [
+const WITHOUT: [(&str, &str); 4] = [
     ("auth/enterprise-managed-authorization", "an extension that is not offered"),
     ("auth/dpop", "an extension that is not offered"),
     ("auth/dpop-nonce", "an extension that is not offered"),
     ("auth/wif-jwt-bearer", "an extension that is not offered"),
-    ("sep-2640-client-no-prefetch", "skills of upstreams are passed on as resources"),
-    ("sep-2640-client-verify-digest", "skills of upstreams are passed on as resources"),
-    ("sep-2640-client-verify-size", "skills of upstreams are passed on as resources"),
-    ("sep-2640-client-verify-frontmatter", "skills of upstreams are passed on as resources"),
 ];
 
 /// Runs every scenario that is wanted, and fails if any check of any does.

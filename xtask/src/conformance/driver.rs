@@ -1,8 +1,9 @@
 //! What the suite starts as the client that it holds against MCP: a person, and toolgate between
 //! them and the suite's server.
 //!
-//! The person lists what there is, calls each tool, reads each resource and prompt, answers what
-//! they are asked, and signs in where toolgate says that somebody must.
+//! The person lists what there is, calls each tool, reads each resource and prompt, loads each skill
+//! unless they are only to look, answers what they are asked, and signs in where toolgate says that
+//! somebody must.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -24,6 +25,8 @@ const REDIRECTS: usize = 10;
 const SIGNED_IN: usize = 3;
 /// What the client metadata document is that the suite's servers read.
 const DOCUMENT: &str = "https://conformance-test.local/client-metadata.json";
+/// What the names of scenarios begin with that are about skills.
+const SKILLS: &str = "sep-2640-client-";
 
 /// Uses the server at `url` through toolgate.
 pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
@@ -34,7 +37,10 @@ pub(crate) fn drive(url: &str) -> anyhow::Result<()> {
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("toolgate.toml"), settings(url, &scenario, &context))?;
     let person = Person { folder: folder.clone(), signed_in: 0 };
-    let used = person.uses(&context);
+    let used = match scenario.strip_prefix(SKILLS) {
+        Some(what) => person.loads_skills(what != "no-prefetch"),
+        None => person.uses(&context),
+    };
     std::fs::remove_dir_all(&folder)?;
     used
 }
@@ -124,6 +130,28 @@ impl Person {
         Ok(())
     }
 
+    /// Lists the skills of the upstream, and reads all files of each, the first one first, as long
+    /// as that is answered.
+    fn loads_skills(self, loads: bool) -> anyhow::Result<()> {
+        let mut session = Session::stateless(self.toolgate(&["stdio"]))?;
+        let listed = session.ask("skills/list", &json!({}))?;
+        let skills = listed["result"]["skills"].as_array().cloned().unwrap_or_default();
+        let theirs = |skill: &&Value| skill["frontmatter"]["name"] != "toolgate";
+        for skill in skills.iter().filter(theirs).filter(|_| loads) {
+            let files = skill["resources"].as_array().into_iter().flatten();
+            let files = files.map(|file| &file["uri"]).filter(|uri| **uri != skill["uri"]);
+            for uri in std::iter::once(&skill["uri"]).chain(files) {
+                let answer = session.ask("resources/read", &json!({ "uri": uri }))?;
+                eprintln!("{uri}: {answer}");
+                if answer.get("error").is_some() {
+                    break;
+                }
+            }
+        }
+        ensure!(skills.iter().any(|skill| theirs(&skill)), "no skills are listed: {listed}");
+        Ok(())
+    }
+
     /// Signs in, on the page that toolgate prints.
     fn signs_in(&mut self) -> anyhow::Result<()> {
         self.signed_in += 1;
@@ -209,10 +237,39 @@ struct Session {
     said: Receiver<Value>,
     log: Receiver<String>,
     next: u64,
+    /// What each request says of itself, where there is no handshake.
+    meta: Option<Value>,
 }
 
 impl Session {
-    fn begin(mut command: Command) -> anyhow::Result<Self> {
+    fn begin(command: Command) -> anyhow::Result<Self> {
+        let mut session = Self::open(command)?;
+        let capabilities = json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} });
+        session.ask(
+            "initialize",
+            &json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": capabilities,
+                "clientInfo": { "name": "a person", "version": "1" },
+            }),
+        )?;
+        session.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
+        Ok(session)
+    }
+
+    /// Without a session, of the revision that has skills.
+    fn stateless(command: Command) -> anyhow::Result<Self> {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": { "name": "a person", "version": "1" },
+        });
+        let mut session = Self::open(command)?;
+        session.meta = Some(meta);
+        Ok(session)
+    }
+
+    fn open(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let (tell, said) = channel();
@@ -231,18 +288,7 @@ impl Session {
             }
         });
         let input = child.stdin.take().context("a pipe")?;
-        let mut session = Self { child, input, said, log, next: 0 };
-        let capabilities = json!({ "elicitation": { "form": {} }, "sampling": {}, "roots": {} });
-        session.ask(
-            "initialize",
-            &json!({
-                "protocolVersion": "2025-11-25",
-                "capabilities": capabilities,
-                "clientInfo": { "name": "a person", "version": "1" },
-            }),
-        )?;
-        session.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
-        Ok(session)
+        Ok(Self { child, input, said, log, next: 0, meta: None })
     }
 
     /// Whether toolgate has said that somebody must sign in.
@@ -285,6 +331,10 @@ impl Session {
     fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.next += 1;
         let id = self.next;
+        let mut params = params.clone();
+        if let Some(meta) = &self.meta {
+            params["_meta"] = meta.clone();
+        }
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
         loop {
             let said = self.said.recv_timeout(PATIENCE);

@@ -16,7 +16,7 @@ use crate::Facts;
 use crate::json::Params;
 
 /// What skills are called as an extension.
-const SKILLS: &str = "io.modelcontextprotocol/skills";
+pub const SKILLS: &str = "io.modelcontextprotocol/skills";
 /// How long a client may keep what changes seldom, and is told of when it does, in milliseconds.
 pub(crate) const SELDOM_TTL_MS: u64 = 300_000;
 /// The same for what may change at any time.

@@ -7,8 +7,11 @@ mod read;
 mod said;
 
 pub use asked::{answer, question};
-pub use read::{completion, contents, icons, output, prompt_spec, prompt_text, resource, template};
+pub use read::{
+    completion, contents, icons, output, prompt_spec, prompt_text, resource, skill, template,
+};
 pub use said::{Beside, TASKS, capabilities, discover, handshake, request};
 
 pub use super::asking::QUESTION_KEY;
+pub use super::library::SKILLS;
 pub use super::revision::{Asks, Era, NEWEST_SESSION, REVISIONS, Revision, Tasks};

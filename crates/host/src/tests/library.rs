@@ -38,9 +38,13 @@ struct Shelf {
     mood: Mood,
 }
 
-fn shelf(name: &'static str, count: usize, mood: Mood) -> Arc<dyn Resources> {
+fn guard(name: &str) -> ToolSpec {
     let id = ToolId::new(&format!("{name}.read")).expect("an id");
-    let guard = ToolSpec::new(id, name, name, Effects::Reads);
+    ToolSpec::new(id, name, name, Effects::Reads)
+}
+
+fn shelf(name: &'static str, count: usize, mood: Mood) -> Arc<dyn Resources> {
+    let guard = guard(name);
     Arc::new(Shelf { name, guard, count, mood })
 }
 
@@ -335,8 +339,7 @@ async fn a_prompt_is_made_without_waiting_for_a_source_that_hangs_and_has_it_not
 #[tokio::test]
 async fn of_several_sources_the_surest_is_read_from_and_of_those_the_first() {
     let guessing = |name, claim| -> Arc<dyn Resources> {
-        let id = ToolId::new(&format!("{name}.read")).expect("an id");
-        let guard = ToolSpec::new(id, name, name, Effects::Reads);
+        let guard = guard(name);
         Arc::new(Guesses { guard, claim })
     };
     for (claims, expected) in [

@@ -11,6 +11,7 @@ mod pins;
 mod real;
 mod reloading;
 mod sharing;
+mod skills;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -83,17 +83,7 @@ impl Entry {
         let skill = files.iter().find(|part| part.path == SKILL_FILE);
         let skill = skill.ok_or_else(|| Wrong::whole("it is no file of its own"))?;
         let text = skill.known.text.as_deref().ok_or_else(|| Wrong::whole("it is not UTF-8"))?;
-        let head = front_matter::split(text)?.head;
-        let front_matter = match front_matter::parse(head, &[])? {
-            Value::Object(said) => said,
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => {
-                return Err(Wrong::at(2, "the front matter is no list of `key: value`"));
-            }
-        };
+        let (head, front_matter) = head(text)?;
         let name = said(&front_matter, head, "name")?;
         let about = said(&front_matter, head, "description")?;
         let folder = path.rsplit('/').next().unwrap_or_default();
@@ -162,6 +152,26 @@ pub(super) fn too_large(bytes: u64) -> Wrong {
     Wrong::whole(format!(
         "the files of the skill have {bytes} bytes or more; a skill has at most {BYTES_MAX}"
     ))
+}
+
+/// The front matter of `text`, and what it says.
+fn head(text: &str) -> Result<(&str, Map<String, Value>), Wrong> {
+    let head = front_matter::split(text)?.head;
+    match front_matter::parse(head, &[])? {
+        Value::Object(said) => Ok((head, said)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(Wrong::at(2, "the front matter is no list of `key: value`"))
+        }
+    }
+}
+
+/// What the front matter of `text`, a `SKILL.md`, says.
+///
+/// # Errors
+/// When it has none, or none that can be read: on which line, and why.
+pub fn front_matter(text: &str) -> Result<Map<String, Value>, String> {
+    let said = head(text).map(|(_, said)| said);
+    said.map_err(|Wrong { line, message }| format!("line {line}: {message}"))
 }
 
 /// What the front matter says of `key`, which must be text.

@@ -13,6 +13,7 @@ mod offer;
 #[allow(clippy::disallowed_methods, reason = "the tests see to the workspace from outside")]
 mod tests;
 
+pub use entry::front_matter;
 pub use offer::Shelf;
 pub use settings::Settings;
 

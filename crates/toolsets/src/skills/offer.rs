@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use toolgate_contract::{
-    BoxFuture, Change, Changes, Completing, Contents, Ctx, Effects, Fault, Hold, ResourceSpec,
-    ResourceTemplate, Resources, Skill, Skills, ToolError, ToolId, ToolSpec,
+    BoxFuture, Change, Changes, Claim, Completing, Contents, Ctx, Effects, Fault, Hold,
+    ResourceSpec, ResourceTemplate, Resources, Skill, Skills, ToolError, ToolId, ToolSpec,
 };
 
 use super::entry::{Entry, From, Known, Part};
@@ -44,6 +44,19 @@ impl Shelf {
         self.looked.now(ctx).await
     }
 
+    /// Whether a skill, or one that cannot be used, has `uri`, as far as was looked.
+    fn has(&self, uri: &str) -> bool {
+        let place = format!("{}/", uri.trim_end_matches('/'));
+        let is_of = |entry: &Entry| {
+            let skill = entry.uri();
+            let folder = skill.strip_suffix(SKILL_FILE).unwrap_or(&skill);
+            // A file or a folder of it, or a folder that it is in.
+            place.starts_with(folder) || folder.starts_with(&place)
+        };
+        let last = self.looked.last();
+        last.is_some_and(|all| all.iter().any(is_of)) || self.trouble(uri).is_some()
+    }
+
     async fn contents(&self, ctx: &Ctx, uri: &str) -> Result<Vec<Contents>, ToolError> {
         // What was found last is as good as what is found now, if it is still there: it is read now.
         let known = self.looked.last().and_then(|last| find(&last, uri).map(|(_, part)| part));
@@ -79,6 +92,10 @@ impl Shelf {
 }
 
 impl Skills for Shelf {
+    fn guard(&self) -> Option<&ToolSpec> {
+        Some(&self.guard)
+    }
+
     fn all<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async { Ok(self.now(ctx).await?.iter().map(Entry::skill).collect()) })
     }
@@ -109,6 +126,16 @@ impl Resources for Shelf {
 
     fn owns(&self, uri: &str) -> bool {
         uri.starts_with(SCHEME)
+    }
+
+    /// Others may have skills, too.
+    fn claims(&self, uri: &str) -> Option<Claim> {
+        let claim = if self.has(uri) { Claim::Listed } else { Claim::Absent };
+        self.owns(uri).then_some(claim)
+    }
+
+    fn look<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async { self.now(ctx).await.map(drop) })
     }
 
     /// The `SKILL.md` of each; the other files are found by it, and by the skill's own list.

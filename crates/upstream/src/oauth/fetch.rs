@@ -244,6 +244,13 @@ mod tests {
         fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
             Box::pin(async { Ok(Hold::nothing()) })
         }
+
+        fn front_matter(
+            &self,
+            _: &str,
+        ) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+            Ok(serde_json::Map::new())
+        }
     }
 
     #[tokio::test]

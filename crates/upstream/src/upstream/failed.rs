@@ -46,7 +46,8 @@ fn refusal(method: &str, error: RpcError) -> ToolError {
             return ToolError::cannot_ask(kind);
         }
     }
-    if method == "resources/read" && matches!(code, -32002 | -32602) {
+    let looks = matches!(method, "resources/read" | "resources/directory/read" | "skills/get");
+    if looks && matches!(code, -32002 | -32602) {
         return ToolError::new(Fault::NotFound, message);
     }
     let code = i32::try_from(code).unwrap_or(-32603);

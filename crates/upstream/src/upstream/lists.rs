@@ -81,7 +81,7 @@ impl Upstream {
         let within = Duration::from_millis(self.settings.start_ms);
         let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
         let listing = listing.map_err(|_| "it does not answer".to_owned())?;
-        listing.map_err(|trouble| told(&trouble))
+        listing.map(|(listing, _)| listing).map_err(|trouble| told(&trouble))
     }
 
     /// Whether it is known what it has.
@@ -107,7 +107,10 @@ impl Upstream {
                 let listing = tokio::time::timeout(within, Listing::of(&this.name, &link)).await;
                 let late = || Trouble::Lost("it does not answer".to_owned());
                 match listing.unwrap_or_else(|_| Err(late())) {
-                    Ok(listing) => this.has(listing, said),
+                    Ok((listing, good_for)) => {
+                        this.has(listing, said);
+                        this.looks_later(&link, good_for);
+                    }
                     Err(_) if this.closed.load(Ordering::Acquire) => break,
                     Err(trouble) => {
                         let why = told(&trouble);
@@ -128,13 +131,30 @@ impl Upstream {
         });
     }
 
+    /// Has its lists looked at again after `good_for`, if it is still spoken to over `link`.
+    fn looks_later(&self, link: &Arc<Link>, good_for: Option<Duration>) {
+        let Some(good_for) = good_for else { return };
+        let (this, link) = (self.this.clone(), Arc::downgrade(link));
+        let later = tokio::spawn(async move {
+            tokio::time::sleep(good_for).await;
+            let Some(this) = this.upgrade() else { return };
+            if this.live().is_some_and(|live| link.ptr_eq(&Arc::downgrade(&live))) {
+                this.look_again();
+            }
+        });
+        let mut looks = self.later.lock().unwrap_or_else(PoisonError::into_inner);
+        *looks = Some(AbortOnDropHandle::new(later));
+    }
+
     /// Takes in what it has now, and tells whoever listens of what is otherwise.
     fn has(&self, listing: Listing, mut said: Vec<Change>) {
         self.has_listed.store(true, Ordering::Release);
         let before = self.listing();
         let (tools, resources, prompts) = (
             before.tools != listing.tools || before.manner() != listing.manner(),
-            before.resources != listing.resources || before.templates != listing.templates,
+            before.resources != listing.resources
+                || before.templates != listing.templates
+                || before.skills != listing.skills,
             before.prompts != listing.prompts,
         );
         if *before != listing {

@@ -1,5 +1,7 @@
 //! Upstreams that are listened to, idle, or slow of understanding.
 
+use std::time::Duration;
+
 use serde_json::json;
 use toolgate_contract::{Askable, Caller};
 
@@ -55,6 +57,31 @@ async fn what_is_listened_to_is_again_once_it_ended_and_looked_at_for_what_was_m
     until("it is looked at again", || server.times("tools/list") == 2).await;
     server.tells(&json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }));
     until("it is heard", || server.times("tools/list") == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_nobody_tells_the_changes_of_are_looked_at_again_once_they_are_not_good() {
+    let server = Scripted::new(|_, request| {
+        let said = match request.body["method"].as_str() {
+            Some("server/discover") => json!({
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": { "tools": {}, "prompts": { "listChanged": true } },
+            }),
+            Some("tools/list") => json!({ "tools": [], "ttlMs": 90_000 }),
+            _ => json!({ "prompts": [], "ttlMs": 100_000 }),
+        };
+        match request.body["method"].as_str() {
+            Some("subscriptions/listen") => Answer::Stream(String::new()),
+            _ => Answer::Whole(200, result(request, &said).to_string()),
+        }
+    });
+    let upstream = upstream(&server, |_| {});
+    upstream.link().await.expect("a connection");
+    for times in 1..=3 {
+        until("it is looked at", || server.times("tools/list") == times).await;
+        tokio::time::sleep(Duration::from_secs(88)).await;
+        assert_eq!(server.times("tools/list"), times);
+    }
 }
 
 #[tokio::test]

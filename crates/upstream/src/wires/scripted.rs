@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::broadcast;
 use toolgate_contract::{BoxFuture, Hold};
@@ -180,6 +180,10 @@ impl World for Net {
 
     fn hold_secret<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Hold, String>> {
         Box::pin(async { Ok(Hold::nothing()) })
+    }
+
+    fn front_matter(&self, _: &str) -> Result<Map<String, Value>, String> {
+        Ok(Map::new())
     }
 }
 

@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use toolgate_contract::{
     Completion, Content, Contents, Ending, Held, Icon, Meant, Message, Output, PromptArgument,
-    PromptSpec, PromptText, ResourceSpec, ResourceTemplate, Role, Text,
+    PromptSpec, PromptText, ResourceSpec, ResourceTemplate, Role, Skill, SkillFile, SkillFiles,
+    Text,
 };
 
 /// The result of `tools/call`.
@@ -106,6 +107,23 @@ pub fn template(entry: &Value) -> Option<ResourceTemplate> {
         media_type: text("mimeType"),
         icons: icons(entry),
     })
+}
+
+/// An entry of `skills/list`, or what `skills/get` gives.
+pub fn skill(entry: &Value) -> Option<Skill> {
+    let text = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
+    let file = |file: &Value| {
+        let bytes = file.get("size").and_then(Value::as_u64)?;
+        Some(SkillFile { uri: text(file, "uri")?, digest: text(file, "digest")?, bytes })
+    };
+    let files = match entry.get("resources")? {
+        // What is left out of a list that is to be whole would be missed.
+        Value::Array(files) => SkillFiles::All(files.iter().map(file).collect::<Option<_>>()?),
+        Value::String(word) if word == "dynamic" => SkillFiles::Dynamic,
+        _ => return None,
+    };
+    let front_matter = entry.get("frontmatter")?.as_object()?.clone();
+    Some(Skill { uri: text(entry, "uri")?, front_matter, files })
 }
 
 /// An entry of `prompts/list`.
