@@ -79,7 +79,7 @@ pub struct Upstream {
     /// What its list is kept as.
     kept_as: String,
     pub(crate) settings: Settings,
-    world: Arc<dyn World>,
+    pub(crate) world: Arc<dyn World>,
     pub(crate) keeps: Arc<dyn Keeps>,
     pub(crate) changes: Changes,
     now: RwLock<Option<Arc<Link>>>,

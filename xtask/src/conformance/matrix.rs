@@ -36,8 +36,8 @@ fn page(pairs: &[Pair]) -> String {
          a row is the one that the upstream is spoken to in, and over what. Each cell says how many of the suite's checks \
          passed and failed, and how many scenarios were left out, since the upstream's revision has \
          no words for what they are about: sounds before 2025-03-26, forms before 2025-06-18, \
-         several choices in a form and tools that are called as tasks alone before 2025-11-25. Over \
-         a WebSocket, which no revision knows, messages are as over stdio.\n\n\
+         several choices in a form and tools that are called as tasks alone before 2025-11-25, skills \
+         before 2026-07-28. Over a WebSocket, which no revision knows, messages are as over stdio.\n\n\
          The suite speaks Streamable HTTP. Where the client's transport is another, a toolgate of \
          its own is that client: the suite's requests pass through it in the column's revision.\n\n\
          The suite's client asks for 2025-11-25 or speaks 2026-07-28. For the older columns its \

@@ -16,7 +16,7 @@ const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 
 /// What nobody can pass on: scenarios for which the example would have to say what its revision has
 /// no words for, and since which revision it has them.
-const BEYOND: [(&str, &str); 20] = [
+const BEYOND: [(&str, &str); 23] = [
     // Sounds.
     ("tools-call-audio", "2025-03-26"),
     // Forms.
@@ -41,6 +41,10 @@ const BEYOND: [(&str, &str); 20] = [
     ("tasks-required-task-error", "2025-11-25"),
     ("tasks-mrtr-composition", "2025-11-25"),
     ("tasks-status-notifications", "2025-11-25"),
+    // Skills.
+    ("sep-2640-skills-directory", "2026-07-28"),
+    ("sep-2640-skills-enumeration", "2026-07-28"),
+    ("sep-2640-skills-manifest", "2026-07-28"),
 ];
 
 /// Whether `revision` has words for all that `scenario` is about.

@@ -5,11 +5,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{AnyTool, Change};
 use toolgate_dialects::mcp::upstream::Era;
 
 use super::failed::told;
 use super::{Upstream, Whose};
+use crate::link::Link;
 use crate::listing::Listing;
 use crate::names;
 use crate::pins::Judged;

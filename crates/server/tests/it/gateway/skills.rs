@@ -10,7 +10,7 @@ use crate::support::{Client, Workspace};
 fn with_skills(live: bool, more: &str) -> Workspace {
     let skill = |name: &str, about: &str| {
         format!(
-            "---\nname: {name}\ndescription: {about}\nmetadata:\n  version: 1.0\n---\n\n# {about}\n"
+            "---\nname: {name}\ndescription: {about}\nmetadata:\n  version: \"1.0\"\n---\n\n# {about}\n"
         )
     };
     let workspace = Workspace::new()
