@@ -1,8 +1,11 @@
 //! Builds what is given out: the compiler is told which way calls go, as they went when the
-//! benchmark made them of a build that counts (profile-guided optimisation).
+//! benchmark made them of a build that counts (profile-guided optimisation), and what it made is
+//! laid out by what runs after what ([`layout`]).
 //!
 //! A call runs through much code, most of it once. What lies beside what, and which branch comes
 //! first, is a good part of its time, and nothing in the code can say it.
+
+mod layout;
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,8 +42,11 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
         run(&profdata, &["merge", "--sparse", "-o", &new, &counts.display().to_string()])?;
         fs::rename(new, &profile)?;
     }
+    let linked = guided.join("linked");
+    let by_counts = format!("-Cprofile-use={}", profile.display());
+    compile(&[&*by_counts, layout::MOVABLE], &linked)?;
     let released = checkout().join("target/released");
-    compile(&[&format!("-Cprofile-use={}", profile.display())], &released)?;
+    layout::lay_out(&linked, &released, &guided.join("layout"))?;
     Ok(released)
 }
 
@@ -79,15 +85,25 @@ fn of_what(folder: &Path) -> anyhow::Result<u64> {
 
 /// Has the benchmark call the programs in `counting`, which write what they count to `counts`.
 fn count(counting: &Path, counts: &Path) -> anyhow::Result<()> {
+    emptied(counts)?;
+    let each = counts.join("%m.profraw").display().to_string();
+    call(counting, &CALLS, &[("LLVM_PROFILE_FILE", &each)])
+}
+
+/// Has the benchmark make `calls` of the programs in `folder`, which count.
+fn call(folder: &Path, calls: &[&str], env: &[(&str, &str)]) -> anyhow::Result<()> {
     setup::ripgrep()?;
     run(&cargo(), &["build", "--release", "--locked", "--package", "bench"])?;
-    copy(&checkout().join("target/release"), &["bench", "floor"], counting)?;
-    if counts.exists() {
-        fs::remove_dir_all(counts).with_context(|| counts.display().to_string())?;
-    }
-    let each = counts.join("%m.profraw").display().to_string();
-    let bench = counting.join("bench").display().to_string();
+    copy(&checkout().join("target/release"), &["bench", "floor"], folder)?;
+    let bench = folder.join("bench").display().to_string();
     // Confined, a server could not write what it counted.
-    let env = [("LLVM_PROFILE_FILE", &*each), ("TOOLGATE_SERVER_CONFINED", "false")];
-    run_with(&bench, &CALLS, &env)
+    run_with(&bench, calls, &[env, &[("TOOLGATE_SERVER_CONFINED", "false")]].concat())
+}
+
+/// `folder` with nothing in it.
+fn emptied(folder: &Path) -> anyhow::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())
 }

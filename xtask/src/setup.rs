@@ -60,6 +60,17 @@ pub(crate) fn profdata() -> anyhow::Result<String> {
     Ok("llvm-profdata-19".to_owned())
 }
 
+/// A program of LLVM's BOLT, which lays out linked programs anew, where Debian has it: beside the
+/// library that counts, which it does not find from elsewhere.
+pub(crate) fn bolt(program: &str) -> anyhow::Result<String> {
+    let at = |path: &str| format!("/usr/lib/llvm-19/{path}");
+    let (packages, counts) = (["bolt-19", "libbolt-19-dev"], at("lib/libbolt_rt_instr.a"));
+    debian("test", &["-f", &counts], &packages)?;
+    let program = at(&format!("bin/{program}"));
+    debian(&program, &["--version"], &packages)?;
+    Ok(program)
+}
+
 /// The Python clients, in an environment of their own.
 fn python() -> anyhow::Result<()> {
     debian("python3", &["-c", "import venv, ensurepip"], &["python3-venv", "python3-pip"])?;
