@@ -93,7 +93,9 @@ pub(crate) fn first_answer(
     question: &Question,
 ) -> anyhow::Result<f64> {
     let begun = Instant::now();
-    answer(&mut start()?, question)?;
+    let mut child = start()?;
+    answer(&mut child, question)?;
+    // What it takes to end is not waited for by whoever asked.
     Ok(begun.elapsed().as_secs_f64() * 1000.0)
 }
 
