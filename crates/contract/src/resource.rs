@@ -132,6 +132,8 @@ impl Contents {
 pub enum Claim {
     /// It is one that it has.
     Listed,
+    /// It is in a folder that is its own.
+    Inside,
     /// It is written as one of its templates says.
     Template,
     /// Others of its scheme are its own.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{BoxFuture, Ctx, ToolError, ToolSpec};
+use crate::{BoxFuture, Claim, Ctx, ToolError, ToolSpec};
 
 /// A skill: its `SKILL.md` and the files beside it, each a resource.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +40,11 @@ pub trait Skills: Send + Sync + 'static {
     /// What policy knows looking at them by, if it is to: as reading their files.
     fn guard(&self) -> Option<&ToolSpec> {
         None
+    }
+    /// How surely it has the skill whose `SKILL.md` is read by `uri`, if it may: who has it listed
+    /// is asked alone.
+    fn claims(&self, _uri: &str) -> Option<Claim> {
+        Some(Claim::Scheme)
     }
     /// All that are listed, in order of URI.
     fn all<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>>;

@@ -4,6 +4,7 @@
 //! none of the others; only where all fail is it told.
 
 mod clean;
+mod skills;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use toolgate_contract::{
     Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Claim,
     Completing, CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark,
-    ResourcePage, Resources, Skill, SkillPage, Skills, ToolSpec,
+    ResourcePage, Resources, Skills,
 };
 
 use crate::pipeline::{Stand, looked};
@@ -68,13 +69,12 @@ impl Library {
 
     /// Whether anything offers skills.
     pub fn has_skills(&self) -> bool {
-        !self.all_skills().is_empty()
+        !(self.skills.is_empty() && self.other_skills().is_empty())
     }
 
-    /// All sources of skills there are now.
-    fn all_skills(&self) -> Vec<Arc<dyn Skills>> {
-        let others = self.others.as_ref().map(|others| others.skills());
-        self.skills.iter().cloned().chain(others.into_iter().flatten()).collect()
+    /// The sources of skills that come and go.
+    fn other_skills(&self) -> Vec<Arc<dyn Skills>> {
+        self.others.as_ref().map(|others| others.skills()).unwrap_or_default()
     }
 
     /// All sources of resources there are now.
@@ -143,17 +143,13 @@ impl<'g> Reader<'g> {
 
     /// The source that `uri` belongs to.
     async fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
-        let claimed: Vec<_> =
-            self.sources().filter(|source| source.claims(uri).is_some()).collect();
-        if claimed.len() > 1 {
-            for source in &claimed {
-                let stand = self.looking_as_one_of(claimed.len());
-                looked(self.gate, &stand, async { source.look(&stand.ctx).await }).await?;
-            }
+        let all = self.gate.library.all_resources();
+        if all.iter().filter(|source| source.claims(uri).is_some()).nth(1).is_some() {
+            self.look_at_own().await?;
         }
         let claims = |source: Arc<dyn Resources>| Some((source.claims(uri)?, source));
         // The first of those that are as sure.
-        let surest = claimed.into_iter().filter_map(claims).min_by_key(|(claim, _)| *claim);
+        let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
         surest.map(|(_, source)| source).ok_or_else(|| self.no_resource(uri))
     }
 
@@ -385,58 +381,6 @@ impl<'g> Reader<'g> {
         values.truncate(COMPLETIONS_MAX);
         gate.secrets.clear(&mut values);
         Ok(Answer::Completion(Completion { values, total }))
-    }
-
-    /// The sources of skills that the caller may see.
-    fn shelves(&self) -> Vec<Arc<dyn Skills>> {
-        let all = self.gate.library.all_skills().into_iter();
-        let shows = |guard: &ToolSpec| self.gate.policy.shows(&self.call.caller, guard);
-        all.filter(|source| source.guard().is_none_or(shows)).collect()
-    }
-
-    pub(crate) async fn list_skills(self, after: Option<String>) -> Result<Answer, CallError> {
-        let (gate, size) = (self.gate, self.gate.settings.page_size);
-        let sources = self.shelves();
-        let mut all: Vec<Skill> = Vec::new();
-        let mut heard = Heard::default();
-        for source in &sources {
-            let stand = self.looking_as_one_of(sources.len());
-            let said = looked(gate, &stand, async { source.all(&stand.ctx).await }).await;
-            self.is_wanted()?;
-            let name = source.guard().map_or("skills", |guard| guard.id.as_str());
-            all.append(&mut heard.take(name, said).unwrap_or_default());
-        }
-        heard.or_failure()?;
-        // Stable, as with prompts.
-        all.sort_by(|a, b| a.uri.cmp(&b.uri));
-        all.dedup_by(|a, b| a.uri == b.uri);
-        let mut rest = all.into_iter().filter(|one| after.as_ref().is_none_or(|a| one.uri > *a));
-        let mut skills: Vec<_> = rest.by_ref().take(size).collect();
-        let next = skills.last().filter(|_| rest.next().is_some()).map(|last| last.uri.clone());
-        skills.iter_mut().for_each(|skill| gate.secrets.clear(skill));
-        Ok(Answer::Skills(SkillPage { skills, next }))
-    }
-
-    pub(crate) async fn skill(self, uri: &str) -> Result<Answer, CallError> {
-        let gate = self.gate;
-        let sources = self.shelves();
-        let mut failed = None;
-        for source in &sources {
-            let stand = self.looking_as_one_of(sources.len());
-            let said = looked(gate, &stand, async { source.get(&stand.ctx, uri).await }).await;
-            self.is_wanted()?;
-            match said {
-                Ok(Some(mut skill)) => {
-                    gate.secrets.clear(&mut skill);
-                    return Ok(Answer::Skill(Box::new(skill)));
-                }
-                Ok(None) => {}
-                Err(err) => failed = failed.or(Some(err)),
-            }
-        }
-        let trouble = sources.iter().find_map(|source| source.trouble(uri));
-        let message = trouble.unwrap_or_else(|| format!("no skill is at `{}`", shortened(uri)));
-        Err(failed.unwrap_or(CallError::NotFound { message }))
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use toolgate_contract::Claim;
 
 use crate::listing::Listing;
+use crate::skills::Shelved;
 
 /// How many clashes of one list are told.
 const TOLD_MAX: usize = 3;
@@ -39,15 +40,17 @@ impl Claims {
     }
 }
 
-/// How surely `uri` belongs to whoever has `listing`, if it may.
-pub(crate) fn claim(listing: &Listing, uri: &str) -> Option<Claim> {
-    let all = || uris(listing).chain(templates(listing)).chain(skills(listing));
-    let schemes = || all().filter_map(scheme);
-    if uris(listing).any(|one| one == uri) || skills(listing).any(|skill| is_of(skill, uri)) {
+/// How surely `uri` belongs to whoever has `listing`, and its skills `shelved`, if it may.
+pub(crate) fn claim(listing: &Listing, shelved: &Shelved, uri: &str) -> Option<Claim> {
+    let schemes = || uris(listing).chain(templates(listing)).filter_map(scheme);
+    if uris(listing).any(|one| one == uri) || shelved.has_file(uri) {
         Some(Claim::Listed)
+    } else if shelved.skill_of(uri).is_some() {
+        // Nothing else is in the folder of a skill.
+        Some(Claim::Inside)
     } else if templates(listing).any(|template| fits(template, uri)) {
         Some(Claim::Template)
-    } else if schemes().any(|scheme| uri.starts_with(scheme)) {
+    } else if schemes().any(|scheme| uri.starts_with(scheme)) || shelved.has_own_scheme(uri) {
         Some(Claim::Scheme)
     } else {
         None
@@ -67,15 +70,8 @@ fn skills(listing: &Listing) -> impl Iterator<Item = &str> {
     listing.skills.iter().filter_map(|entry| entry.get("uri").and_then(Value::as_str))
 }
 
-/// Whether `uri` is a file or a folder of the skill whose `SKILL.md` is read by `skill`: nothing
-/// else is in its folder.
-fn is_of(skill: &str, uri: &str) -> bool {
-    let Some((folder, _)) = skill.rsplit_once('/') else { return false };
-    uri.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// The scheme of `uri`, unless others have that, too.
-fn scheme(uri: &str) -> Option<&str> {
+pub(crate) fn scheme(uri: &str) -> Option<&str> {
     let end = uri.find("://")? + 3;
     let scheme = &uri[..end];
     (!matches!(scheme, "file://" | "http://" | "https://")).then_some(scheme)
@@ -122,24 +118,26 @@ mod tests {
 
     #[test]
     fn what_is_listed_is_surer_than_a_template_and_that_than_a_scheme() {
+        let skill = |folder: &str, name: &str| {
+            let uri = format!("{folder}/SKILL.md");
+            json!({ "uri": uri, "frontmatter": { "name": name }, "resources": "dynamic" })
+        };
         let listing = Listing {
             resources: vec![json!({ "uri": "a://1" }), json!({ "uri": "https://x/1" })],
             templates: vec![
                 json!({ "uriTemplate": "b://{x}/y" }),
                 json!({ "uriTemplate": "d{+x}" }),
             ],
-            skills: vec![
-                json!({ "uri": "https://x/s/SKILL.md" }),
-                json!({ "uri": "skill://t/SKILL.md" }),
-            ],
+            skills: vec![skill("https://x/s", "s"), skill("skill://t", "t")],
             ..Listing::default()
         };
+        let shelved = Shelved::of("up", &listing);
         for (uri, expected) in [
             ("skill://t/SKILL.md", Some(Claim::Listed)),
-            ("skill://t/a/b", Some(Claim::Listed)),
-            ("skill://t", Some(Claim::Listed)),
+            ("skill://t/a/b", Some(Claim::Inside)),
+            ("skill://t", Some(Claim::Inside)),
             ("skill://tea/SKILL.md", Some(Claim::Scheme)),
-            ("https://x/s/a", Some(Claim::Listed)),
+            ("https://x/s/a", Some(Claim::Inside)),
             ("a://1", Some(Claim::Listed)),
             ("b://1/y", Some(Claim::Template)),
             ("b://1", Some(Claim::Scheme)),
@@ -148,7 +146,7 @@ mod tests {
             ("https://x/2", None),
             ("docs://1", None),
         ] {
-            assert_eq!(claim(&listing, uri), expected, "{uri}");
+            assert_eq!(claim(&listing, &shelved, uri), expected, "{uri}");
         }
     }
 }

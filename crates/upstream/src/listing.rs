@@ -12,6 +12,8 @@ use crate::wire::Trouble;
 
 /// The most of one kind that are taken in.
 const ITEMS_MAX: usize = 10_000;
+/// The most skills, which are more than a line each.
+const SKILLS_MAX: usize = 1_000;
 /// The most pages of one kind.
 const PAGES_MAX: usize = 1_000;
 /// The most bytes of all together.
@@ -21,7 +23,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// these bounds, or this.
 const GOOD_FOR_LEAST: Duration = Duration::from_secs(60);
 const GOOD_FOR_MOST: Duration = Duration::from_secs(3600);
-const GOOD_FOR: Duration = Duration::from_secs(300);
+pub(crate) const GOOD_FOR: Duration = Duration::from_secs(300);
 
 /// What an upstream has.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -106,7 +108,9 @@ impl Listing {
         if link.has("prompts") {
             all.prompts = pages(link, &mut room, "prompts/list", "prompts").await?;
         }
-        let tells = |kind| !link.has(kind) || link.does(kind, "listChanged");
+        // Skills change as resources do.
+        let has = |kind| link.has(kind) || (kind == "resources" && all.has_skills);
+        let tells = |kind| !has(kind) || link.does(kind, "listChanged");
         let good_for = match ["tools", "resources", "prompts"].into_iter().all(tells) {
             true => None,
             false => Some(room.good_for()),
@@ -131,8 +135,9 @@ impl Room<'_> {
                 self.is_full(all, of, &format!("its lists have more than {BYTES_MAX} bytes"));
                 return false;
             };
-            if all.len() == ITEMS_MAX {
-                self.is_full(all, of, &format!("it has more than {ITEMS_MAX}"));
+            let most = if of == "skills" { SKILLS_MAX } else { ITEMS_MAX };
+            if all.len() == most {
+                self.is_full(all, of, &format!("it has more than {most}"));
                 return false;
             }
             self.bytes = left;

@@ -10,11 +10,12 @@ use toolgate_contract::{
 use toolgate_dialects::mcp::upstream::{completion, contents, resource, template};
 
 use crate::claims;
+use crate::listing::json_bytes;
 use crate::upstream::{Asked, Upstream};
 
-/// The most pages of a folder that are asked for, and from how many entries on no more.
+/// The most pages of a folder that are asked for, and after how many bytes no more.
 const FOLDER_PAGES_MAX: usize = 100;
-const FOLDER_MAX: usize = 10_000;
+const FOLDER_BYTES_MAX: usize = 8 << 20;
 
 /// The resources of an upstream.
 pub(crate) struct Source {
@@ -29,16 +30,18 @@ impl Source {
 
     /// All pages of what is in the folder `uri`.
     async fn all_in_folder(&self, ctx: &Ctx, uri: &str) -> Result<Vec<ResourceSpec>, ToolError> {
-        let (mut all, mut cursor) = (Vec::new(), None);
+        let within = format!("{}/", uri.trim_end_matches('/'));
+        let (mut all, mut cursor, mut bytes) = (Vec::new(), None, 0);
         for _ in 0..FOLDER_PAGES_MAX {
             let mut params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             params.extend(cursor.map(|cursor| ("cursor".to_owned(), cursor)));
             let asked = Asked::of("resources/directory/read", uri, params);
             let page = self.upstream.carry(ctx, asked).await?;
-            let entries = page["resources"].as_array().into_iter().flatten();
-            all.extend(entries.filter_map(resource));
+            bytes += json_bytes(&page);
+            let entries = page["resources"].as_array().into_iter().flatten().filter_map(resource);
+            all.extend(entries.filter(|it| it.uri.starts_with(&within) && !self.is_own(&it.uri)));
             cursor = page.get("nextCursor").filter(|it| it.is_string()).cloned();
-            if cursor.is_none() || all.len() >= FOLDER_MAX {
+            if cursor.is_none() || bytes > FOLDER_BYTES_MAX {
                 break;
             }
         }
@@ -70,7 +73,8 @@ impl Resources for Source {
     }
 
     fn claims(&self, uri: &str) -> Option<Claim> {
-        claims::claim(&self.upstream.listing(), uri).filter(|_| !self.is_own(uri))
+        let (listing, shelved) = (self.upstream.listing(), self.upstream.shelved());
+        claims::claim(&listing, &shelved, uri).filter(|_| !self.is_own(uri))
     }
 
     fn list<'a>(
@@ -104,6 +108,7 @@ impl Resources for Source {
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>> {
         Box::pin(async move {
+            self.upstream.is_plainly_asked(uri)?;
             let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
             let asked = Asked::of("resources/read", uri, params);
             let read = contents(&self.upstream.carry(ctx, asked).await?).map_err(|why| {

@@ -27,6 +27,7 @@ use crate::oauth::Credentials;
 use crate::pins::Pinned;
 use crate::results::Results;
 use crate::settings::Settings;
+use crate::skills::{Got, Shelved};
 use crate::tool::RemoteTool;
 use crate::world::World;
 
@@ -86,6 +87,9 @@ pub struct Upstream {
     /// One connects at a time.
     connecting: tokio::sync::Mutex<Failed>,
     listing: RwLock<Arc<Listing>>,
+    /// The skills of that.
+    shelved: RwLock<Arc<Shelved>>,
+    pub(crate) got: Got,
     /// Whether its list was ever known.
     has_listed: AtomicBool,
     /// Whether its list is known, or was tried to be.
@@ -132,6 +136,7 @@ impl Upstream {
         let kept_as = kept_as(name, &settings);
         let known = keeps.known(&kept_as);
         let known_before = known.is_some();
+        let known = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
         let lanes = Lanes::new(settings.processes);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
@@ -145,7 +150,9 @@ impl Upstream {
             changes,
             now: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
-            listing: RwLock::new(Arc::new(known.unwrap_or_default())),
+            shelved: RwLock::new(Arc::new(Shelved::of(name, &known))),
+            listing: RwLock::new(Arc::new(known)),
+            got: Got::default(),
             has_listed: AtomicBool::new(known_before),
             listed,
             asking: AtomicBool::new(false),
@@ -186,6 +193,11 @@ impl Upstream {
     /// What it has, as it said last.
     pub(crate) fn listing(&self) -> Arc<Listing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The skills of that.
+    pub(crate) fn shelved(&self) -> Arc<Shelved> {
+        self.shelved.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Which calls those of it count among.

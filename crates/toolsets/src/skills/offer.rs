@@ -46,15 +46,18 @@ impl Shelf {
 
     /// Whether a skill, or one that cannot be used, has `uri`, as far as was looked.
     fn has(&self, uri: &str) -> bool {
-        let place = format!("{}/", uri.trim_end_matches('/'));
+        let Some(path) = path_of(uri) else { return false };
+        let path = percent_decode_str(path).decode_utf8_lossy();
+        let place = format!("{}/", path.trim_end_matches('/'));
         let is_of = |entry: &Entry| {
-            let skill = entry.uri();
-            let folder = skill.strip_suffix(SKILL_FILE).unwrap_or(&skill);
             // A file or a folder of it, or a folder that it is in.
-            place.starts_with(folder) || folder.starts_with(&place)
+            let rest = place.strip_prefix(entry.path.as_str());
+            let is_in = rest.is_some_and(|rest| rest.starts_with('/'));
+            is_in || entry.path.starts_with(&place) || place == "/"
         };
         let last = self.looked.last();
-        last.is_some_and(|all| all.iter().any(is_of)) || self.trouble(uri).is_some()
+        let place = format!("{SCHEME}{path}");
+        last.is_some_and(|all| all.iter().any(is_of)) || self.trouble(&place).is_some()
     }
 
     async fn contents(&self, ctx: &Ctx, uri: &str) -> Result<Vec<Contents>, ToolError> {
@@ -96,6 +99,10 @@ impl Skills for Shelf {
         Some(&self.guard)
     }
 
+    fn claims(&self, uri: &str) -> Option<Claim> {
+        Resources::claims(self, uri)
+    }
+
     fn all<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<Vec<Skill>, ToolError>> {
         Box::pin(async { Ok(self.now(ctx).await?.iter().map(Entry::skill).collect()) })
     }
@@ -125,13 +132,13 @@ impl Resources for Shelf {
     }
 
     fn owns(&self, uri: &str) -> bool {
-        uri.starts_with(SCHEME)
+        path_of(uri).is_some()
     }
 
     /// Others may have skills, too.
     fn claims(&self, uri: &str) -> Option<Claim> {
-        let claim = if self.has(uri) { Claim::Listed } else { Claim::Absent };
-        self.owns(uri).then_some(claim)
+        let claim = || if self.has(uri) { Claim::Listed } else { Claim::Absent };
+        self.owns(uri).then(claim)
     }
 
     fn look<'a>(&'a self, ctx: &'a Ctx) -> BoxFuture<'a, Result<(), ToolError>> {
@@ -217,6 +224,12 @@ impl Resources for Shelf {
             Ok(places::page(children.into_values(), after, at_most))
         })
     }
+}
+
+/// What comes after the scheme, which is the same however it is written, where `uri` is a skill's.
+fn path_of(uri: &str) -> Option<&str> {
+    let (scheme, path) = uri.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then_some(path)
 }
 
 /// Whether what is at `place` is left out with what `left_out` tells of: the file itself, what is

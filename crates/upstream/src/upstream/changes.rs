@@ -12,6 +12,7 @@ use toolgate_dialects::mcp::upstream::Era;
 use super::{Lasting, Upstream};
 use crate::hearing::Deaf;
 use crate::link::{Asks, Link};
+use crate::listing::GOOD_FOR;
 use crate::message::RpcError;
 use crate::wire::{Hears, LISTEN, Trouble};
 
@@ -165,6 +166,10 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
             biased;
             ended = over.ask(Asks::of(LISTEN, params.clone()).unused(), hears) => {
                 if matches!(ended, Err(Trouble::Refused(_))) {
+                    // Then nothing is told, whatever it says that it tells.
+                    if let Some(upstream) = of.upgrade() {
+                        upstream.looks_later(&over, Some(GOOD_FOR));
+                    }
                     return;
                 }
             }

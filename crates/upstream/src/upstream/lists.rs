@@ -12,9 +12,10 @@ use toolgate_dialects::mcp::upstream::Era;
 use super::failed::told;
 use super::{Upstream, Whose};
 use crate::link::Link;
-use crate::listing::Listing;
+use crate::listing::{GOOD_FOR, Listing};
 use crate::names;
 use crate::pins::Judged;
+use crate::skills::Shelved;
 use crate::tool::RemoteTool;
 use crate::wire::Trouble;
 
@@ -118,6 +119,7 @@ impl Upstream {
                         let why = told(&trouble);
                         tracing::warn!("the upstream `{}` does not list: {why}", this.name);
                         this.is_not_listed();
+                        this.looks_later(&link, Some(GOOD_FOR));
                     }
                 }
                 this.listed.send_replace(true);
@@ -134,7 +136,7 @@ impl Upstream {
     }
 
     /// Has its lists looked at again after `good_for`, if it is still spoken to over `link`.
-    fn looks_later(&self, link: &Arc<Link>, good_for: Option<Duration>) {
+    pub(super) fn looks_later(&self, link: &Arc<Link>, good_for: Option<Duration>) {
         let Some(good_for) = good_for else { return };
         let (this, link) = (self.this.clone(), Arc::downgrade(link));
         let later = tokio::spawn(async move {
@@ -164,6 +166,10 @@ impl Upstream {
             if resources {
                 self.claims.has(&self.name, &listing);
                 self.tell_of_refused(&listing);
+            }
+            if before.skills != listing.skills {
+                let shelved = Arc::new(Shelved::of(&self.name, &listing));
+                *self.shelved.write().unwrap_or_else(PoisonError::into_inner) = shelved;
             }
             *self.listing.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(listing);
         }

@@ -119,3 +119,66 @@ fn skills_of_an_upstream_whose_resources_are_not_for_the_caller_are_not_told() {
         assert!(read(&mut client, "skill://pdf/SKILL.md").get("error").is_some());
     }
 }
+
+#[test]
+fn what_no_skill_names_is_not_read_in_its_folder_and_no_file_by_another_spelling() {
+    let workspace = with_skills(true, "").file("theirs/pdf/run.sh", "rm -r .\n");
+    let mut client = stdio(&workspace);
+    listed(&mut client);
+    for (uri, why) in [
+        ("skill://pdf/run.sh", "it is none of its files"),
+        ("skill://pdf/./forms.md", "can be written otherwise"),
+        ("skill://pdf/f%6Frms.md", "can be written otherwise"),
+        ("skill://no/../pdf/forms.md", "can be written otherwise"),
+    ] {
+        let refused = read(&mut client, uri).to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert_eq!(said(&read(&mut client, "skill://pdf/forms.md")), "# Forms\n");
+}
+
+#[test]
+fn a_skill_that_is_got_and_not_listed_is_held_to_what_it_says_too() {
+    let workspace = with_skills(true, "");
+    let mut client = stdio(&workspace);
+    listed(&mut client);
+    let late = workspace.read("theirs/pdf/SKILL.md").replace("name: pdf", "name: late");
+    let workspace = workspace.file("theirs/late/SKILL.md", late.as_str());
+    let uri = "skill://late/SKILL.md";
+    let got = client.ask("skills/get", json!({ "uri": uri }));
+    assert_eq!(got["result"]["skill"]["uri"], uri, "{got}");
+    assert_eq!(said(&read(&mut client, uri)), late);
+    let workspace = workspace.file("theirs/late/lie", late.replace("Reads", "Leaks"));
+    let refused = read(&mut client, uri).to_string();
+    assert!(refused.contains("its digest is") && !refused.contains("Leaks"), "{refused}");
+    drop(workspace);
+}
+
+#[test]
+fn a_rule_about_a_skill_hides_it_and_one_that_is_to_be_confirmed_is_not_got_unasked() {
+    for effect in ["deny", "confirm"] {
+        let rule = format!(
+            "[[policy.rules]]\nname = \"pdf\"\neffect = {effect:?}\ntools = [\"up.resources\"]\n\
+             when = 'input.uri.startsWith(\"skill://pdf\")'\n"
+        );
+        let workspace = with_skills(false, &rule);
+        let mut client = stdio(&workspace);
+        let shown = listed(&mut client).contains(&"skill://pdf/SKILL.md".to_owned());
+        assert_eq!(shown, effect == "confirm");
+        let refused = client.ask("skills/get", json!({ "uri": "skill://pdf/SKILL.md" }));
+        assert!(refused.get("error").is_some(), "{refused}");
+        assert!(!refused.to_string().contains("Reads forms"), "{refused}");
+    }
+}
+
+#[test]
+fn of_a_skill_of_ours_that_is_hidden_an_upstream_does_not_take_the_place() {
+    let workspace = with_skills(false, "[tools]\nallow = [\"files.*\", \"up.*\"]");
+    stdio(&workspace).tools();
+    let mut client = stdio(&workspace);
+    let refused = read(&mut client, "skill://tea/SKILL.md");
+    assert!(refused.get("error").is_some(), "{refused}");
+    let refused = client.ask("skills/get", json!({ "uri": "skill://tea/SKILL.md" }));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(listed(&mut client), ["skill://pdf/SKILL.md"]);
+}

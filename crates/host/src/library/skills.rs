@@ -1,0 +1,106 @@
+//! Skills, over all sources that have some.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use toolgate_contract::{Answer, CallError, Claim, Skill, SkillPage, Skills, ToolSpec};
+
+use super::{Heard, Reader, shortened};
+use crate::confirm;
+use crate::pipeline::looked;
+
+impl Reader<'_> {
+    /// Has it looked at what the server itself has, whoever may see it: nothing of that is another's.
+    pub(super) async fn look_at_own(&self) -> Result<(), CallError> {
+        let own = &self.gate.library.resources;
+        for source in own {
+            let stand = self.looking_as_one_of(own.len());
+            looked(self.gate, &stand, async { source.look(&stand.ctx).await }).await?;
+        }
+        Ok(())
+    }
+
+    fn shows_skills(&self, source: &dyn Skills) -> bool {
+        let shows = |guard: &ToolSpec| self.gate.policy.shows(&self.call.caller, guard);
+        source.guard().is_none_or(shows)
+    }
+
+    /// Whether the caller may be told of the skill at `uri` without anybody being asked.
+    fn may_see(&self, guard: Option<&ToolSpec>, uri: &str) -> bool {
+        let (policy, caller) = (&self.gate.policy, &self.call.caller);
+        let may = |guard| policy.authorise_beside(caller, guard, &json!({ "uri": uri })).is_ok();
+        guard.is_none_or(may)
+    }
+
+    pub(crate) async fn list_skills(self, after: Option<String>) -> Result<Answer, CallError> {
+        let (gate, size) = (self.gate, self.gate.settings.page_size);
+        let mut heard = Heard::default();
+        let mut others = gate.library.other_skills();
+        if !others.is_empty() && heard.take("skills", self.look_at_own().await).is_none() {
+            // One of them could be taken for one of the server's own.
+            others.clear();
+        }
+        let all = gate.library.skills.iter().cloned().chain(others);
+        let sources: Vec<_> = all.filter(|source| self.shows_skills(&**source)).collect();
+        let mut all: Vec<(Option<&ToolSpec>, Skill)> = Vec::new();
+        for source in &sources {
+            let stand = self.looking_as_one_of(sources.len());
+            let said = looked(gate, &stand, async { source.all(&stand.ctx).await }).await;
+            self.is_wanted()?;
+            let name = source.guard().map_or("skills", |guard| guard.id.as_str());
+            let said = heard.take(name, said).unwrap_or_default();
+            all.extend(said.into_iter().map(|skill| (source.guard(), skill)));
+        }
+        heard.or_failure()?;
+        // Stable, as with prompts.
+        all.sort_by(|(_, a), (_, b)| a.uri.cmp(&b.uri));
+        all.dedup_by(|(_, a), (_, b)| a.uri == b.uri);
+        all.retain(|(guard, skill)| self.may_see(*guard, &skill.uri));
+        let all = all.into_iter().map(|(_, skill)| skill);
+        let mut rest = all.filter(|one| after.as_ref().is_none_or(|a| one.uri > *a));
+        let mut skills: Vec<_> = rest.by_ref().take(size).collect();
+        let next = skills.last().filter(|_| rest.next().is_some()).map(|last| last.uri.clone());
+        skills.iter_mut().for_each(|skill| gate.secrets.clear(skill));
+        Ok(Answer::Skills(SkillPage { skills, next }))
+    }
+
+    pub(crate) async fn skill(self, uri: &str) -> Result<Answer, CallError> {
+        let gate = self.gate;
+        let others = gate.library.other_skills();
+        if !others.is_empty() {
+            self.look_at_own().await?;
+        }
+        let all = gate.library.skills.iter().cloned().chain(others);
+        let claims = |source: Arc<dyn Skills>| Some((source.claims(uri)?, source));
+        let mut sources: Vec<_> =
+            all.filter(|source| self.shows_skills(&**source)).filter_map(claims).collect();
+        // Stable: of those that are as sure the first is asked first.
+        sources.sort_by_key(|(claim, _)| *claim);
+        let mut failed = None;
+        for (claim, source) in &sources {
+            if let Some(guard) = source.guard() {
+                let asked = json!({ "uri": uri });
+                let permit = gate.policy.authorise_beside(&self.call.caller, guard, &asked)?;
+                confirm::agreed(gate, guard, &self.call, &asked, &permit).await?;
+            }
+            let stand = self.looking_as_one_of(sources.len());
+            let said = looked(gate, &stand, async { source.get(&stand.ctx, uri).await }).await;
+            self.is_wanted()?;
+            match said {
+                Ok(Some(mut skill)) => {
+                    gate.secrets.clear(&mut skill);
+                    return Ok(Answer::Skill(Box::new(skill)));
+                }
+                Ok(None) => {}
+                Err(err) => failed = failed.or(Some(err)),
+            }
+            // Who has it is not asked in vain, and nobody else then.
+            if *claim == Claim::Listed {
+                break;
+            }
+        }
+        let trouble = sources.iter().find_map(|(_, source)| source.trouble(uri));
+        let message = trouble.unwrap_or_else(|| format!("no skill is at `{}`", shortened(uri)));
+        Err(failed.unwrap_or(CallError::NotFound { message }))
+    }
+}

@@ -1,0 +1,171 @@
+//! What is read of an upstream's skills, held against what they say.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use toolgate_contract::{Contents, Ctx, Fault, Held, Skill, SkillFiles, ToolError};
+
+use super::shelved::{is_plain, sound};
+use crate::upstream::{Asked, Upstream};
+
+impl Upstream {
+    /// The skill whose `SKILL.md` is read by `uri`, as the upstream has it now.
+    pub(super) async fn skill(&self, ctx: &Ctx, uri: &str) -> Result<Option<Skill>, ToolError> {
+        let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
+        let said = match self.carry(ctx, Asked::of("skills/get", uri, params)).await {
+            Ok(said) => said,
+            Err(ToolError { fault: Fault::NotFound, .. }) => return Ok(None),
+            Err(err) => return Err(err),
+        };
+        let skill = sound(&said["skill"]).and_then(|skill| match skill.uri == uri {
+            true => Ok(skill),
+            false => Err(format!("it is `{}`", skill.uri)),
+        });
+        let skill = skill.map_err(|why| {
+            let message =
+                format!("what the upstream `{}` has at `{uri}` is no skill: {why}", self.name);
+            ToolError::new(Fault::Failed, message)
+        })?;
+        self.got.put(skill.clone());
+        Ok(Some(skill))
+    }
+
+    /// Refuses what an upstream may give in several ways, where skills are read so.
+    pub(crate) fn is_plainly_asked(&self, uri: &str) -> Result<(), ToolError> {
+        match is_plain(uri.trim_end_matches('/')) || !self.shelved().has_scheme(uri) {
+            true => Ok(()),
+            false => Err(ToolError::not_found(format!(
+                "`{uri}` can be written otherwise; it is read as the skill writes it"
+            ))),
+        }
+    }
+
+    /// Refuses `contents`, which `uri` was answered with, where that is of a skill and not what the
+    /// skill says: whoever agreed to the one has not agreed to the other.
+    pub(crate) async fn keeps_to_skills(
+        &self,
+        ctx: &Ctx,
+        uri: &str,
+        contents: &[Contents],
+    ) -> Result<(), ToolError> {
+        let shelved = self.shelved();
+        let listed = shelved.skill_of(uri);
+        let got = self.got.skill_of(uri);
+        let Some(known) = listed.or(got.as_ref()) else {
+            let of_skills = |one: &Contents| one.uri != uri && shelved.skill_of(&one.uri).is_some();
+            return match contents.iter().find(|one| of_skills(one)) {
+                Some(one) => Err(self.is_not(uri, &one.uri, "it is a file of a skill")),
+                None => Ok(()),
+            };
+        };
+        let is_as_said = |skill: &Skill| self.is_as_said(skill, uri, contents);
+        let Err(why) = is_as_said(known) else { return Ok(()) };
+        if got.as_ref().is_some_and(|got| is_as_said(got).is_ok()) {
+            return Ok(());
+        }
+        // It may have another by now.
+        let now = self.skill(ctx, &known.uri).await?;
+        if now.is_some_and(|now| is_as_said(&now).is_ok()) {
+            self.look_again();
+            return Ok(());
+        }
+        Err(self.is_not(uri, &known.uri, &why))
+    }
+
+    fn is_not(&self, uri: &str, skill: &str, why: &str) -> ToolError {
+        let message = format!(
+            "`{uri}` of the upstream `{}` is not what its skill `{skill}` says, and is not to be \
+             used: {why}",
+            self.name
+        );
+        ToolError::new(Fault::Failed, message)
+    }
+
+    /// Holds `contents`, which `uri` was answered with, against what `skill` says of it.
+    fn is_as_said(&self, skill: &Skill, uri: &str, contents: &[Contents]) -> Result<(), String> {
+        let [Contents { uri: of, held, .. }] = contents else {
+            return Err(format!("it was answered with {} contents", contents.len()));
+        };
+        if of != uri {
+            return Err(format!("it was answered with `{of}`"));
+        }
+        let bytes = match held {
+            Held::Text(text) => text.as_bytes(),
+            Held::Bytes(blob) => &blob.0,
+        };
+        if let SkillFiles::All(files) = &skill.files {
+            let file = files.iter().find(|file| file.uri == uri);
+            let file = file.ok_or("it is none of its files")?;
+            if bytes.len() as u64 != file.bytes {
+                return Err(format!("it has {} bytes, not {}", bytes.len(), file.bytes));
+            }
+            let digest = digest(bytes);
+            if digest != file.digest {
+                return Err(format!("its digest is `{digest}`, not `{}`", file.digest));
+            }
+        }
+        if skill.uri != uri {
+            return Ok(());
+        }
+        let text = str::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
+        let said = self.world.front_matter(text)?;
+        let keys = || said.keys().chain(skill.front_matter.keys());
+        let is_same = |key: &str| match (said.get(key), skill.front_matter.get(key)) {
+            (Some(one), Some(other)) => is_equal(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        match keys().find(|key| !is_same(key)) {
+            Some(key) => Err(format!("its front matter says another `{key}`")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let hex = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("sha256:{hex}")
+}
+
+/// Whether two values say the same: YAML and JSON write numbers otherwise.
+fn is_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            one == other || one.as_f64() == other.as_f64()
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let has = |(key, one): (&String, &Value)| {
+                other.get(key).is_some_and(|other| is_equal(one, other))
+            };
+            one.len() == other.len() && one.iter().all(has)
+        }
+        (one, other) => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_equal_however_they_are_written_and_nothing_else_is_that_differs() {
+        let one = json!({ "a": [1, { "b": 2.0 }], "c": "x" });
+        assert!(is_equal(&one, &json!({ "c": "x", "a": [1.0, { "b": 2 }] })));
+        for other in [
+            json!({ "a": [1, { "b": 2 }] }),
+            json!({ "a": [1, { "b": 2 }], "c": "x", "d": null }),
+            json!({ "a": [1], "c": "x" }),
+            json!({ "a": [1, { "b": "2" }], "c": "x" }),
+        ] {
+            assert!(!is_equal(&one, &other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_digest_is_written_as_skills_write_it() {
+        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(digest(b""), empty);
+    }
+}

@@ -1,0 +1,228 @@
+//! The skills that an upstream lists, by what can be read of them; what is no skill is left out.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+use toolgate_contract::{Skill, SkillFile, SkillFiles};
+use toolgate_dialects::mcp::upstream::skill;
+
+use crate::claims::scheme;
+use crate::listing::Listing;
+
+/// The file that makes a folder a skill.
+const SKILL_FILE: &str = "SKILL.md";
+/// How many of one upstream that are left out are told.
+const TOLD_MAX: usize = 3;
+
+/// The skills of an upstream, in order of URI, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Shelved {
+    pub(crate) all: Vec<Skill>,
+    /// Which of them a file belongs to.
+    files: HashMap<String, usize>,
+}
+
+impl Shelved {
+    /// Those of `listing`, which the upstream `name` has.
+    pub(crate) fn of(name: &str, listing: &Listing) -> Self {
+        let (mut all, mut told) = (Vec::new(), 0);
+        for entry in &listing.skills {
+            match sound(entry) {
+                Ok(skill) => all.push(skill),
+                Err(why) if told < TOLD_MAX => {
+                    told += 1;
+                    let uri = entry["uri"].as_str().unwrap_or_default();
+                    tracing::warn!("a skill of the upstream `{name}`, {uri:?}, is left out: {why}");
+                }
+                Err(_) => {}
+            }
+        }
+        all.sort_by(|a, b| a.uri.cmp(&b.uri));
+        all.dedup_by(|a, b| a.uri == b.uri);
+        let mut files = HashMap::new();
+        for (at, skill) in all.iter().enumerate() {
+            files.insert(skill.uri.clone(), at);
+            if let SkillFiles::All(of) = &skill.files {
+                files.extend(of.iter().map(|file| (file.uri.clone(), at)));
+            }
+        }
+        Self { all, files }
+    }
+
+    /// The skill whose `SKILL.md` is read by `uri`.
+    pub(crate) fn skill(&self, uri: &str) -> Option<&Skill> {
+        let at = self.all.binary_search_by(|skill| skill.uri.as_str().cmp(uri)).ok()?;
+        Some(&self.all[at])
+    }
+
+    /// Whether `uri` is a file that a skill names.
+    pub(crate) fn has_file(&self, uri: &str) -> bool {
+        self.files.contains_key(uri)
+    }
+
+    /// The skill of which `uri` is a file, or in whose folder it is, or whose folder it is.
+    pub(crate) fn skill_of(&self, uri: &str) -> Option<&Skill> {
+        let named = self.files.get(uri).map(|at| &self.all[*at]);
+        named.or_else(|| {
+            let uri = uri.trim_end_matches('/');
+            let ends = uri.rmatch_indices('/').map(|(at, _)| at);
+            let mut folders = std::iter::once(uri.len()).chain(ends).map(|end| &uri[..end]);
+            folders.find_map(|folder| self.skill(&format!("{folder}/{SKILL_FILE}")))
+        })
+    }
+
+    /// Whether `uri` may be a skill's that is not listed: where none is, all are read as most are.
+    pub(crate) fn may_have(&self, uri: &str) -> bool {
+        self.has_scheme(uri) || (self.all.is_empty() && uri.starts_with("skill://"))
+    }
+
+    /// The same, where nobody but who has skills would have such.
+    pub(crate) fn has_own_scheme(&self, uri: &str) -> bool {
+        scheme(uri).is_some() && self.has_scheme(uri)
+    }
+
+    /// Whether any skill's URI begins with the scheme that `uri` begins with.
+    pub(crate) fn has_scheme(&self, uri: &str) -> bool {
+        let Some((wanted, _)) = uri.split_once("://") else { return false };
+        let is_same = |skill: &Skill| {
+            skill.uri.split_once("://").is_some_and(|(own, _)| own.eq_ignore_ascii_case(wanted))
+        };
+        self.all.iter().any(is_same)
+    }
+}
+
+/// Whether `uri` is in the folder of `skill`.
+pub(crate) fn is_in_folder(skill: &Skill, uri: &str) -> bool {
+    skill.uri.strip_suffix(SKILL_FILE).is_some_and(|folder| uri.starts_with(folder))
+}
+
+/// The skill that `entry` is.
+///
+/// # Errors
+/// When it is none that a client would take, with what is wrong.
+pub(crate) fn sound(entry: &Value) -> Result<Skill, String> {
+    let skill = skill(entry).ok_or("a URI, a front matter or a list of files is missing")?;
+    let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
+    let folder =
+        folder.filter(|_| is_plain(&skill.uri)).ok_or("its URI is no `…/NAME/SKILL.md`")?;
+    let (_, path) = folder.split_once("://").ok_or("its URI has no scheme")?;
+    let name = path.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() || skill.front_matter.get("name").and_then(Value::as_str) != Some(name) {
+        return Err(format!("its name is not `{name}`, as its folder is called"));
+    }
+    if let SkillFiles::All(files) = &skill.files {
+        let mut seen = HashSet::new();
+        for SkillFile { uri, digest, .. } in files {
+            if !is_in_folder(&skill, uri) || !is_plain(uri) || !seen.insert(uri) {
+                return Err(format!("its file {uri:?} is not in its folder, or is there twice"));
+            }
+            let hex = digest.strip_prefix("sha256:").unwrap_or_default();
+            if hex.len() != 64 || !hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+                return Err(format!("the digest of its file {uri:?} is none"));
+            }
+        }
+        if !seen.contains(&skill.uri) {
+            return Err(format!("its `{SKILL_FILE}` is not among its files"));
+        }
+    }
+    Ok(skill)
+}
+
+/// Whether `uri` is written as it would be by anybody: in no other way does it say the same.
+pub(crate) fn is_plain(uri: &str) -> bool {
+    let Some((scheme, path)) = uri.split_once("://") else { return false };
+    let is_of_scheme =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.');
+    let unreserved =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'/');
+    let escapes_well = path.split('%').skip(1).all(|rest| {
+        let hex = rest.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        hex.is_some_and(|byte| !unreserved(byte))
+    });
+    scheme.bytes().all(is_of_scheme)
+        && !path.contains(['?', '#', '\\'])
+        && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+        && escapes_well
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(uri: &str, name: &str, files: &[&str]) -> Value {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let file = |uri: &&str| json!({ "uri": uri, "digest": digest, "size": 1 });
+        let files: Vec<_> = files.iter().map(file).collect();
+        json!({ "uri": uri, "frontmatter": { "name": name }, "resources": files })
+    }
+
+    #[test]
+    fn a_file_is_of_the_innermost_skill_in_whose_folder_it_is() {
+        let skills = vec![
+            entry("skill://a/SKILL.md", "a", &["skill://a/SKILL.md", "skill://a/x.md"]),
+            entry("skill://a/b/SKILL.md", "b", &["skill://a/b/SKILL.md"]),
+        ];
+        let shelved = Shelved::of("up", &Listing { skills, ..Listing::default() });
+        let of = |uri| shelved.skill_of(uri).map(|skill| skill.uri.as_str());
+        for (uri, expected) in [
+            ("skill://a/x.md", Some("skill://a/SKILL.md")),
+            ("skill://a/y/z.md", Some("skill://a/SKILL.md")),
+            ("skill://a", Some("skill://a/SKILL.md")),
+            ("skill://a/b/c", Some("skill://a/b/SKILL.md")),
+            ("skill://ab/x.md", None),
+            ("skill://", None),
+            ("other://a/x.md", None),
+        ] {
+            assert_eq!(of(uri), expected, "{uri}");
+        }
+        assert!(shelved.has_file("skill://a/x.md") && !shelved.has_file("skill://a/y.md"));
+        assert!(shelved.has_scheme("SKILL://x") && !shelved.has_scheme("other://x"));
+    }
+
+    #[test]
+    fn what_a_client_would_refuse_is_no_skill() {
+        let good = "skill://a/SKILL.md";
+        assert!(sound(&entry(good, "a", &[good])).is_ok());
+        for (uri, name, files) in [
+            ("skill://SKILL.md", "skill:", vec!["skill://SKILL.md"]),
+            ("https://x", "x", vec![]),
+            ("skill://a/SKILL.md", "b", vec![good]),
+            ("skill://a/SKILL.md", "a", vec!["skill://a/x.md"]),
+            ("skill://a/SKILL.md", "a", vec![good, good]),
+            ("skill://a/SKILL.md", "a", vec![good, "skill://b/x.md"]),
+            ("skill://a/SKILL.md", "a", vec![good, "skill://a/../b/x.md"]),
+            ("skill://a/SKILL.md", "a", vec![good, "skill://a/%78.md"]),
+            ("SKILL://a/SKILL.md", "a", vec!["SKILL://a/SKILL.md"]),
+        ] {
+            assert!(sound(&entry(uri, name, &files)).is_err(), "{uri} {files:?}");
+        }
+        let mut odd = entry(good, "a", &[good]);
+        odd["resources"][0]["digest"] = json!("sha256:0");
+        assert!(sound(&odd).is_err());
+        odd["resources"] = json!("dynamic");
+        assert!(sound(&odd).is_ok());
+    }
+
+    #[test]
+    fn a_uri_is_plain_that_nobody_would_write_otherwise() {
+        for uri in ["skill://a/b%20c.md", "skill://a/SKILL.md", "git+x://a"] {
+            assert!(is_plain(uri), "{uri}");
+        }
+        for uri in [
+            "SKILL://a",
+            "skill://a//b",
+            "skill://a/./b",
+            "skill://%61",
+            "skill://a?b",
+            "skill://a#b",
+            "skill:a",
+            "skill://a%2",
+            "skill://a/",
+            "skill://a%2Fb",
+        ] {
+            assert!(!is_plain(uri), "{uri}");
+        }
+    }
+}
