@@ -68,10 +68,10 @@ struct Served {
 impl Served {
     fn new(upstream: Arc<Upstream>) -> Self {
         let settings = &upstream.settings;
-        let resources = settings.resources.then(|| resources::Source::new(&upstream) as _);
+        let source = settings.resources.then(|| resources::Source::new(&upstream));
+        let resources = source.clone().map(|source| source as _);
+        let skills = source.map(|source| source as _);
         let prompts = settings.prompts.then(|| Arc::new(prompts::Source(upstream.clone())) as _);
-        // Their files are resources.
-        let skills = settings.resources.then(|| skills::Source::new(&upstream) as _);
         Self { upstream, resources, prompts, skills }
     }
 }

@@ -17,15 +17,21 @@ use crate::upstream::{Asked, Upstream};
 const FOLDER_PAGES_MAX: usize = 100;
 const FOLDER_BYTES_MAX: usize = 8 << 20;
 
-/// The resources of an upstream.
+/// The resources of an upstream, and its skills, whose files are among them.
 pub(crate) struct Source {
-    upstream: Arc<Upstream>,
-    guard: ToolSpec,
+    pub(crate) upstream: Arc<Upstream>,
+    /// What policy knows reading of it by.
+    pub(crate) guard: ToolSpec,
 }
 
 impl Source {
     pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
-        Arc::new(Self { upstream: upstream.clone(), guard: guard(upstream) })
+        let id = ToolId::foreign(&format!("{}.resources", upstream.name));
+        let id = id.expect("the name of an upstream is part of an id");
+        let title = format!("Resources of {}", upstream.name);
+        let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
+        let guard = ToolSpec { among: Some(upstream.among()), ..guard };
+        Arc::new(Self { upstream: upstream.clone(), guard })
     }
 
     /// All pages of what is in the folder `uri`.
@@ -49,18 +55,9 @@ impl Source {
     }
 
     /// Whether `uri` is this server's own, whatever an upstream says.
-    fn is_own(&self, uri: &str) -> bool {
+    pub(crate) fn is_own(&self, uri: &str) -> bool {
         self.upstream.keeps.is_own_uri(uri)
     }
-}
-
-/// What policy knows reading of `upstream` by.
-pub(crate) fn guard(upstream: &Upstream) -> ToolSpec {
-    let id = ToolId::foreign(&format!("{}.resources", upstream.name));
-    let id = id.expect("the name of an upstream is part of an id");
-    let title = format!("Resources of {}", upstream.name);
-    let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
-    ToolSpec { among: Some(upstream.among()), ..guard }
 }
 
 impl Resources for Source {
@@ -87,12 +84,7 @@ impl Resources for Source {
             self.upstream.is_listed().await;
             let listing = self.upstream.listing();
             let all = listing.resources.iter().filter_map(resource);
-            let mut all: Vec<_> = all.filter(|one| !self.is_own(&one.uri)).collect();
-            all.sort_by(|a, b| a.uri.cmp(&b.uri));
-            all.dedup_by(|a, b| a.uri == b.uri);
-            all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
-            all.truncate(at_most);
-            Ok(all)
+            Ok(page(all.filter(|one| !self.is_own(&one.uri)).collect(), after, at_most))
         })
     }
 
@@ -132,12 +124,7 @@ impl Resources for Source {
                 let message = format!("the upstream `{name}` does not say what is in folders");
                 return Err(ToolError::not_found(message));
             }
-            let mut all = self.all_in_folder(ctx, uri).await?;
-            all.sort_by(|a, b| a.uri.cmp(&b.uri));
-            all.dedup_by(|a, b| a.uri == b.uri);
-            all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
-            all.truncate(at_most);
-            Ok(all)
+            Ok(page(self.all_in_folder(ctx, uri).await?, after, at_most))
         })
     }
 
@@ -161,6 +148,15 @@ impl Resources for Source {
     ) -> BoxFuture<'a, Result<Hold, ToolError>> {
         Box::pin(self.upstream.watch(uri))
     }
+}
+
+/// Up to `at_most` of `all` after the one read by `after`, in order of URI, each once.
+fn page(mut all: Vec<ResourceSpec>, after: Option<&str>, at_most: usize) -> Vec<ResourceSpec> {
+    all.sort_by(|a, b| a.uri.cmp(&b.uri));
+    all.dedup_by(|a, b| a.uri == b.uri);
+    all.retain(|one| after.is_none_or(|after| one.uri.as_str() > after));
+    all.truncate(at_most);
+    all
 }
 
 /// What an upstream says that an argument may be.

@@ -4,34 +4,16 @@ mod held;
 mod shelved;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use toolgate_contract::{BoxFuture, Claim, Ctx, Skill, Skills, ToolError, ToolSpec};
 
-use crate::resources::guard;
-use crate::upstream::Upstream;
+use crate::resources::Source;
 
 pub(crate) use shelved::{Shelved, is_plain};
 
 /// How many skills that were got are remembered.
 const GOT_MAX: usize = 64;
-
-/// The skills of an upstream.
-pub(crate) struct Source {
-    upstream: Arc<Upstream>,
-    guard: ToolSpec,
-}
-
-impl Source {
-    pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
-        Arc::new(Self { upstream: upstream.clone(), guard: guard(upstream) })
-    }
-
-    /// Whether `uri` is this server's own, whatever an upstream says.
-    fn is_own(&self, uri: &str) -> bool {
-        self.upstream.keeps.is_own_uri(uri)
-    }
-}
 
 impl Skills for Source {
     fn guard(&self) -> Option<&ToolSpec> {

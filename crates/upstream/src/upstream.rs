@@ -89,6 +89,7 @@ pub struct Upstream {
     listing: RwLock<Arc<Listing>>,
     /// The skills of that.
     shelved: RwLock<Arc<Shelved>>,
+    /// Those that were got one by one.
     pub(crate) got: Got,
     /// Whether its list was ever known.
     has_listed: AtomicBool,
