@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::de::SliceRead;
+use serde_json::de::StrRead;
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
@@ -44,13 +44,17 @@ pub(crate) fn parse_members(bytes: &[u8]) -> Result<Result<Members, Value>, NotJ
     }
 }
 
-type Reader<'de> = serde_json::Deserializer<SliceRead<'de>>;
+type Reader<'de> = serde_json::Deserializer<StrRead<'de>>;
 
 fn read<T>(
     bytes: &[u8],
     read: impl FnOnce(Strict<'_>, &mut Reader<'_>) -> serde_json::Result<T>,
 ) -> Result<T, NotJson> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    // Once for all of it: the parser would look at each of its strings.
+    let text = str::from_utf8(bytes).map_err(|err| {
+        NotJson::Syntax(format!("invalid UTF-8 at byte {}", err.valid_up_to() + 1))
+    })?;
+    let mut reader = serde_json::Deserializer::from_str(text);
     let left = Cell::new(VALUES_MAX);
     let value = read(Strict(&left), &mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|err| {

@@ -1,8 +1,9 @@
 //! All tools on offer now. Replaced whole, never edited.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use foldhash::HashMap;
 use toolgate_contract::{AnyTool, BoxFuture, CallError, ToolId, ToolPage, ToolSpec, fold};
 
 use crate::mirrored;
@@ -185,7 +186,7 @@ impl Catalog {
 
     fn without_tools(schemas: Arc<SchemaRegistry>) -> Self {
         let (entries, beaten) = (Vec::new(), Vec::new());
-        Self { entries, by_folded_name: HashMap::new(), beaten, schemas }
+        Self { entries, by_folded_name: HashMap::default(), beaten, schemas }
     }
 
     /// The same with `tools` in place of those that `owner` offered before, and what cannot be

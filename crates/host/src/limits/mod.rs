@@ -5,12 +5,12 @@ mod each;
 mod rates;
 mod refusals;
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use governor::clock::MonotonicClock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -78,7 +78,7 @@ impl Limits {
         Self {
             calls: pool("calls", calls),
             programs: pool("programs", programs),
-            each: HashMap::new(),
+            each: HashMap::default(),
             apart: Mutex::default(),
             apart_each: None,
             rates: None,

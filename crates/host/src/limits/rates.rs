@@ -1,11 +1,11 @@
 //! How often each caller may call each tool: a token bucket for each two, as rules say.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use governor::clock::{Clock, MonotonicClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::HashMapStateStore;
@@ -65,7 +65,7 @@ impl<C: Clock + Clone> Rates<C> {
         });
         Ok(Self {
             rules: rules.collect::<Result<_, _>>()?,
-            buckets: HashMap::new(),
+            buckets: HashMap::default(),
             later: RwLock::default(),
             clock,
         })

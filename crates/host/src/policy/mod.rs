@@ -16,10 +16,11 @@ mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use serde_json::Value;
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec};
 
@@ -125,7 +126,7 @@ impl Policy {
             confirm: Vec::new(),
             default: Effect::Allow,
             default_name: DEFAULT.into(),
-            known: HashMap::new(),
+            known: HashMap::default(),
             bounds: Bounds::default(),
             scopes: Scopes::default(),
         })
