@@ -41,7 +41,7 @@ impl Ground {
         let beside = guarded::beside(config, &files, &declared, &variables);
         let sandbox = Sandbox::new(&config.sandbox, beside).map_err(|why| anyhow!(why))?;
         let processes =
-            Processes::confined(variables, sandbox).context("programs cannot be run")?;
+            Processes::confined_in(root, variables, sandbox).context("programs cannot be run")?;
         Ok(Self { root: root.to_owned(), files, declared, processes })
     }
 

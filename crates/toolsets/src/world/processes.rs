@@ -43,7 +43,7 @@ pub use running::{Runs, Spoken};
 use mark::Worn;
 use spawn::Spawner;
 
-use super::sandbox::{Held, Inside, Sandbox};
+use super::sandbox::{Held, Inside, Leavings, Sandbox};
 
 /// Starts programs. Clones share one spawning thread.
 #[derive(Clone)]
@@ -134,10 +134,34 @@ impl Processes {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         sandbox: Sandbox,
     ) -> io::Result<Self> {
+        Self::begun(environment, sandbox, None)
+    }
+
+    /// The same, in the folder `workspace`, of which what servers left that were killed is taken
+    /// away.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new)'s.
+    pub fn confined_in(
+        workspace: &Path,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        sandbox: Sandbox,
+    ) -> io::Result<Self> {
+        // That there is no such folder is told where it is opened.
+        let leavings = sandbox.leavings(workspace).ok();
+        leavings.iter().for_each(Leavings::sweep);
+        Self::begun(environment, sandbox, leavings)
+    }
+
+    fn begun(
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        sandbox: Sandbox,
+        leavings: Option<Leavings>,
+    ) -> io::Result<Self> {
         family::adopt_orphans()?;
         Ok(Self(Arc::new(House {
             environment: environment.into_iter().collect(),
-            spawner: Spawner::start(Mark::new()?)?,
+            spawner: Spawner::start(Mark::new()?, leavings)?,
             sandbox,
             closing: CancellationToken::new(),
             running: TaskTracker::new(),

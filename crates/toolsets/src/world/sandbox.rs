@@ -32,7 +32,7 @@ mod own;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobMatcher};
@@ -49,7 +49,9 @@ pub(crate) use step::{Failed, Step};
 
 use super::Root;
 use super::processes::HELPER;
+use guards::Guards;
 use outside::Outside;
+pub(super) use reserved::Leavings;
 use reserved::Reserved;
 use standby::Idle;
 use ways::Ways;
@@ -174,6 +176,16 @@ impl Sandbox {
     /// Ends the helpers that stand by.
     pub(super) fn close(&self) {
         self.0.idle.close();
+    }
+
+    /// What servers that were killed may have left in the folder `workspace`.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub(super) fn leavings(&self, workspace: &Path) -> io::Result<Leavings> {
+        // Whatever holds now: another time programs may have been kept from more.
+        let guards = Guards::of(&self.0.beside.guarded, false);
+        Leavings::of(workspace, guards.reserved())
     }
 
     fn by(

@@ -1,6 +1,6 @@
 //! What a confined program reads and writes.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tempfile::TempDir;
@@ -235,10 +235,33 @@ fn names_stay_taken_while_any_program_runs_and_are_swept_after_a_server_that_was
     assert!(there());
     first.signal(Signal::KILL);
     first.ended();
-    assert!(there(), "nobody was left to remove it");
+    wait_until("it is taken away", || !there());
+    // What is left all the same is taken away by the next server, and nothing else is.
+    fs::create_dir(workspace.path(".vscode")).unwrap();
+    fs::set_permissions(workspace.path(".vscode"), Permissions::from_mode(0o555)).unwrap();
+    fs::create_dir(workspace.path(".cursor")).unwrap();
+    let mut second = Launch::over(&workspace).stdio();
+    second.ask(&call(1, "files_list", json!({})));
+    assert!(!there() && workspace.path(".cursor").exists());
+}
+
+#[test]
+fn what_a_server_keeps_programs_from_another_does_not_take_away() {
+    let workspace = Workspace::new();
+    let long = json!({ "command": "sh", "args": ["-c", "touch begun; until [ -e go ]; do sleep 0.01; done; echo x > .mcp.json"] });
+    let mut first = Launch::over(&workspace).stdio();
+    first.send(&call(1, "exec_run", long));
+    wait_until("it runs", || workspace.path("begun").exists());
+    if !workspace.path(".mcp.json").exists() {
+        return eprintln!("NOT TRIED: this system lacks `view`");
+    }
     let mut second = confined(&workspace, "workspace");
     sh(&mut second, "true");
-    assert!(!there());
+    assert!(workspace.path(".mcp.json").is_dir());
+    workspace.put("go", "");
+    let ended = first.receive();
+    assert_ne!(ended["result"]["structuredContent"]["exit_code"], 0, "{ended}");
+    wait_until("it is taken away", || !workspace.path(".mcp.json").exists());
 }
 
 #[test]

@@ -28,6 +28,7 @@ use rustix::process::{
 
 use super::mark::{Mark, Worn};
 use super::spawn::descriptors;
+use crate::world::sandbox::Leavings;
 
 /// How long the kernel may take to end what was killed.
 const DEATH: Duration = Duration::from_secs(10);
@@ -49,6 +50,8 @@ const LIMITS_BYTES: usize = 4096;
 /// thread would be taken for [lost](super::strays::end_lost).
 pub(super) struct Keeper {
     mark: Mark,
+    /// What programs are kept from by folders that stand in the workspace.
+    leavings: Option<Leavings>,
     on_duty: Option<OnDuty>,
 }
 
@@ -59,8 +62,8 @@ struct OnDuty {
 }
 
 impl Keeper {
-    pub(super) fn of(mark: Mark) -> Self {
-        Self { mark, on_duty: None }
+    pub(super) fn of(mark: Mark, leavings: Option<Leavings>) -> Self {
+        Self { mark, leavings, on_duty: None }
     }
 
     /// Sees to it that a keeper is there; another, where somebody killed it.
@@ -70,7 +73,7 @@ impl Keeper {
         }
         // Its number may be another's by now.
         self.on_duty = None;
-        self.on_duty = Some(OnDuty::begin(self.mark)?);
+        self.on_duty = Some(OnDuty::begin(self.mark, self.leavings.as_ref())?);
         Ok(())
     }
 }
@@ -87,10 +90,10 @@ impl Drop for Keeper {
 }
 
 impl OnDuty {
-    fn begin(mark: Mark) -> io::Result<Self> {
+    fn begin(mark: Mark, leavings: Option<&Leavings>) -> io::Result<Self> {
         let (watched, lifeline) = pipe_with(PipeFlags::CLOEXEC)?;
         let (ready, getting_ready) = pipe_with(PipeFlags::CLOEXEC)?;
-        let pid = fork(|| keep(mark, watched.as_raw_fd()))?;
+        let pid = fork(|| keep(mark, watched.as_raw_fd(), leavings))?;
         // It has closed all it inherited once nobody holds this.
         drop(getting_ready);
         while read(&ready, &mut [0]) == Err(Errno::INTR) {}
@@ -127,26 +130,36 @@ fn fork(work: impl FnOnce()) -> io::Result<Pid> {
 }
 
 /// What the keeper does. System calls only.
-fn keep(mark: Mark, lifeline: RawFd) {
+fn keep(mark: Mark, lifeline: RawFd, leavings: Option<&Leavings>) {
     // Where one of these fails the keeper is of use all the same.
     let _ = setsid();
     // What bears the mark of a server above this one is killed with it, the keeper must not be.
     let _ = Worn::take_off();
     // SAFETY: the name is a string that ends. Of the descriptors none is used after but the
-    // first, which is the lifeline.
-    let lifeline = unsafe {
+    // first two: the lifeline, and the workspace where there is one.
+    let (lifeline, workspace) = unsafe {
         libc::prctl(libc::PR_SET_NAME, c"toolgate-keeper".as_ptr());
-        libc::dup2(lifeline, 0);
-        if libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) != 0 {
+        // Neither may be in the other's place.
+        let first = libc::fcntl(lifeline, libc::F_DUPFD, 3);
+        let second = leavings.map(|it| libc::fcntl(it.workspace.as_raw_fd(), libc::F_DUPFD, 3));
+        libc::dup2(if first < 0 { lifeline } else { first }, 0);
+        let kept = match second {
+            Some(second) if libc::dup2(second, 1) == 1 => 2,
+            _ => 1,
+        };
+        if libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0) != 0 {
             // Linux before 5.9 does not know it, and a sandbox may refuse it.
-            for fd in descriptors(1) {
+            for fd in descriptors(kept) {
                 libc::close(fd);
             }
         }
-        BorrowedFd::borrow_raw(0)
+        (BorrowedFd::borrow_raw(0), (kept == 2).then(|| BorrowedFd::borrow_raw(1)))
     };
     while read(lifeline, &mut [0]) == Err(Errno::INTR) {}
     end_marked(mark);
+    if let (Some(leavings), Some(workspace)) = (leavings, workspace) {
+        leavings.sweep_at(workspace);
+    }
 }
 
 /// Kills all that bears `mark`, and what it starts meanwhile; whether there was anything.
@@ -274,7 +287,7 @@ mod tests {
     #[test]
     fn a_keeper_let_go_ends_what_bears_its_mark_and_nothing_else() {
         let (mark, other) = (Mark::new().unwrap(), Mark::new().unwrap());
-        let mut keeper = Keeper::of(mark);
+        let mut keeper = Keeper::of(mark, None);
         let pid = watched(&mut keeper);
         let (mut ours, mut theirs) = (Sleep::of(mark), Sleep::of(other));
         assert_eq!(watched(&mut keeper), pid);
@@ -288,7 +301,7 @@ mod tests {
     #[test]
     fn a_keeper_that_was_killed_is_followed_by_another() {
         let mark = Mark::new().unwrap();
-        let mut keeper = Keeper::of(mark);
+        let mut keeper = Keeper::of(mark, None);
         let first = watched(&mut keeper);
         let handle = pidfd_open(first, PidfdFlags::empty()).unwrap();
         kill_process(first, Signal::KILL).unwrap();
@@ -302,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_keeper_has_nothing_of_the_server_and_hears_no_signal() {
-        let mut keeper = Keeper::of(Mark::new().unwrap());
+        let mut keeper = Keeper::of(Mark::new().unwrap(), None);
         let pid = watched(&mut keeper);
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         assert_eq!(read("comm"), "toolgate-keeper\n");

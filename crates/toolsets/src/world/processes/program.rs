@@ -125,7 +125,11 @@ fn long(bytes: &[u8], at: usize) -> io::Result<u64> {
 ///
 /// It reads whole folders, so it is for the moment when all is lost.
 pub fn nearest(name: &str, path: &str) -> Option<String> {
-    let far = if name.len() < 3 { 1 } else { 2 };
+    // Of what is so short anything is near.
+    if name.len() < 2 {
+        return None;
+    }
+    let far = if name.len() < 4 { 1 } else { 2 };
     let folders = path.split(':').filter_map(|folder| fs::read_dir(folder).ok());
     let names =
         folders.flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());

@@ -24,6 +24,7 @@ use super::mark::{Mark, Tag};
 use super::strays::Live;
 use super::{Processes, Start};
 use crate::world::sandbox;
+use crate::world::sandbox::Leavings;
 
 /// How many programs may wait to be started.
 const QUEUE: usize = 64;
@@ -56,11 +57,11 @@ enum Request {
 }
 
 impl Spawner {
-    /// Programs will bear `mark`.
-    pub(super) fn start(mark: Mark) -> io::Result<Self> {
+    /// Programs will bear `mark`; once they are gone, nothing of `leavings` is left.
+    pub(super) fn start(mark: Mark, leavings: Option<Leavings>) -> io::Result<Self> {
         let (sender, mut requests) = mpsc::channel::<Request>(QUEUE);
         thread::Builder::new().name("toolgate-spawn".to_owned()).spawn(move || {
-            let mut keeper = Keeper::of(mark);
+            let mut keeper = Keeper::of(mark, leavings);
             while let Some(request) = requests.blocking_recv() {
                 let kept = keeper.watch();
                 match request {
