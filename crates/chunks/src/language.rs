@@ -80,6 +80,17 @@ const NAMES: [(&str, &str, Kind); 10] = [
     ("jenkinsfile", "groovy", Kind::Config),
 ];
 
+/// The language called `name`, or whose files end so: `rs` is `rust`.
+pub fn language(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches('.').to_lowercase();
+    let by_name = LANGUAGES.iter().map(|(lang, ..)| *lang).chain(NAMES.iter().map(|it| it.1));
+    let by_end = LANGUAGES.iter().filter(|(_, _, ends)| ends.contains(&&*name));
+    by_name.into_iter().find(|lang| *lang == name).or_else(|| by_end.map(|it| it.0).next())
+}
+
+/// What files are found by, beside their languages.
+pub const TAGS: [&str; 5] = ["code", "docs", "config", "test", "example"];
+
 impl Sort {
     /// What the file at `path` is.
     pub fn of(path: &str) -> Self {

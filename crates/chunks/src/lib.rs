@@ -19,6 +19,6 @@ mod origin;
 pub mod words;
 
 pub use chunk::{Chunk, ChunkKind, chunks};
-pub use language::{Kind, Sort};
+pub use language::{Kind, Sort, TAGS, language};
 pub use origin::{is_generated, is_generated_text, is_secret, is_secret_text, is_vendored};
 pub use symbols::{Care, Symbol, defined, symbols};

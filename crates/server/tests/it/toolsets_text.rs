@@ -190,6 +190,45 @@ fn pages_go_on_where_one_ended_and_counts_come_without_lines() {
 }
 
 #[test]
+fn a_match_goes_over_lines_however_they_end() {
+    let text = "foo(\r\n  1);\r\nend\r\n";
+    over_both(&Workspace::new().file("a.js", text), |client| {
+        for (text, literal) in [
+            ("foo\\(\\n  1", false),
+            ("foo\\($", false),
+            ("(?s)foo.*end", false),
+            ("[(]\\r?\\n", false),
+            ("1);\nend", true),
+            ("1);\r\nend", true),
+        ] {
+            let ask = json!({ "text": text, "literal": literal, "multiline": true });
+            assert_eq!(found(client, ask)["matches_total"], 1, "{text:?}");
+        }
+        let refused = client.call("search_text", json!({ "text": "1);\nend", "literal": true }));
+        assert!(refusal(&refused).contains("multiline: true"), "{refused}");
+    });
+}
+
+#[test]
+fn a_language_or_a_tag_that_no_file_has_is_refused_and_rs_is_rust() {
+    over_both(&code(), |client| {
+        let rust = found(client, json!({ "text": "open_store", "langs": ["rs"] }));
+        let same = found(client, json!({ "text": "open_store", "langs": ["Rust"] }));
+        assert_eq!(paths(&rust), paths(&same));
+        assert!(!paths(&rust).is_empty());
+        let tests = found(client, json!({ "text": "open_store", "tags": ["tests"] }));
+        assert_eq!(paths(&tests), ["tests/store_test.py"]);
+        for (ask, named) in [
+            (json!({ "text": "x", "langs": ["rst2"] }), "no language is called `rst2`"),
+            (json!({ "text": "x", "tags": ["testing"] }), "has the tag `testing`"),
+        ] {
+            let said = refusal(&client.call("search_text", ask));
+            assert!(said.contains(named), "{said}");
+        }
+    });
+}
+
+#[test]
 fn a_match_may_go_over_lines_and_lines_around_it_are_shown() {
     let text = "one!();\nfn open(\n    a: u8,\n) {\n    two();\n    three();\n}\n";
     over_both(&Workspace::new().file("a.rs", text), |client| {

@@ -32,15 +32,28 @@ pub(super) struct Cut {
     pub(super) lost_bytes: u64,
 }
 
-/// What a result shows of `captured`.
+impl Cut {
+    /// `head` and `tail` with a line where something is left out between them.
+    fn between(&self, head: &str, tail: &str) -> String {
+        let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+        format!("{head}{end}[{} bytes left out]\n{tail}", self.to - self.from)
+    }
+}
+
+/// What a result shows of `captured`: text that is cut has a line where something is left out.
 pub(super) fn shown(captured: &Captured) -> (String, Extent) {
     let Captured { head, tail, total_bytes, ended, .. } = captured;
     let lost_bytes = captured.lost().map_or(0, |lost| lost.end - lost.start);
     let whole = |head: &[u8], tail: &[u8]| {
         let from = head.len() as u64;
         let to = total_bytes - tail.len() as u64;
-        let (text, encoding) = encode([head, tail].concat());
         let cut = captured.cut().map(|_| Cut { from, to, lost_bytes });
+        let texts = (str::from_utf8(head), str::from_utf8(tail));
+        let (text, encoding) = match (&cut, texts) {
+            // The one must not seem to go on as the other.
+            (Some(cut), (Ok(head), Ok(tail))) => (cut.between(head, tail), Encoding::Utf8),
+            _ => encode([head, tail].concat()),
+        };
         (text, Extent { total_bytes: *total_bytes, encoding, cut, ended: *ended })
     };
     if captured.cut().is_some() {
@@ -57,13 +70,14 @@ pub(super) fn shown(captured: &Captured) -> (String, Extent) {
 impl Extent {
     /// `shown` for a reader: as text whatever it is, with a line where something is left out.
     pub(super) fn show<'s>(&self, shown: &'s str) -> Cow<'s, str> {
+        if self.encoding == Encoding::Utf8 {
+            return Cow::Borrowed(shown);
+        }
         let bytes = decode(shown, self.encoding);
-        let Some(Cut { from, to, .. }) = &self.cut else { return lossy(bytes) };
-        let middle = usize::try_from(*from).unwrap_or(usize::MAX).min(bytes.len());
+        let Some(cut) = &self.cut else { return lossy(bytes) };
+        let middle = usize::try_from(cut.from).unwrap_or(usize::MAX).min(bytes.len());
         let (head, tail) = bytes.split_at(middle);
-        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
-        let end = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
-        format!("{head}{end}[{} bytes left out]\n{tail}", to - from).into()
+        cut.between(&String::from_utf8_lossy(head), &String::from_utf8_lossy(tail)).into()
     }
 
     /// What a reader should know of the output called `name`, kept under `id`.

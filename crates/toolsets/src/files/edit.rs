@@ -111,7 +111,11 @@ impl Tool for Edit {
 
     fn text(output: &Output) -> Text {
         let Output { diff, diff_truncated, replacements, etag, size, dry_run, .. } = output;
-        let body = if diff.is_empty() { "no change\n".to_owned() } else { diff.clone() };
+        let body = match (diff.is_empty(), diff_truncated) {
+            (true, false) => "no change\n".to_owned(),
+            (true, true) => "the lines that changed are too long to be shown\n".to_owned(),
+            (false, _) => diff.clone(),
+        };
         let times = if *replacements == 1 { "place" } else { "places" };
         let did = if *dry_run { "would be changed (dry run)" } else { "changed" };
         let cut = if *diff_truncated { "; the diff is cut here, the edit is not" } else { "" };

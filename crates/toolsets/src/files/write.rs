@@ -174,6 +174,10 @@ impl Mode {
                 let digits = octal.strip_prefix("0o").unwrap_or(octal);
                 match u32::from_str_radix(digits, 8) {
                     Ok(bits) if bits <= 0o777 && !digits.starts_with('+') => return Ok(bits),
+                    Ok(bits) if bits <= 0o7777 => format!(
+                        "{} has more than the nine permission bits, such as \"0755\"",
+                        shown(octal)
+                    ),
                     Ok(_) | Err(_) => {
                         format!("{} is not an octal mode such as \"0755\"", shown(octal))
                     }

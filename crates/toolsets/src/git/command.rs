@@ -282,7 +282,11 @@ impl Printed {
     pub(super) fn refusal(&self) -> ToolError {
         let said = self.complaint();
         let (fault, way_out) = if said.contains("not a git repository") {
-            (Fault::NotFound, "run `git init` there, or name the folder of one in `repo`")
+            (
+                Fault::NotFound,
+                "name the folder of one in `repo`, or have whoever owns the folder run `git init` \
+                 there, which programs may not",
+            )
         } else if said.contains("dubious ownership") {
             (
                 Fault::NotAllowed,

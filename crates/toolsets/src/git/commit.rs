@@ -9,6 +9,7 @@ use super::diff::{changed, safe};
 use super::discovery::Repo;
 use super::repository::Repository;
 use crate::printable;
+use crate::world::root::shown;
 
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
@@ -66,6 +67,7 @@ impl Tool for Commit {
         check(&message)?;
         let repository = self.0.open(ctx, &repo).await?;
         if all {
+            refuse_conflicts(ctx, &repository).await?;
             repository.refuse_filtered(ctx, &[".".to_owned()]).await?;
         } else if !allow_empty {
             refuse_nothing(ctx, &repository).await?;
@@ -139,6 +141,20 @@ fn check(message: &str) -> Result<(), ToolError> {
         return Ok(());
     };
     Err(ToolError::invalid("/message", why))
+}
+
+/// Refuses to commit what is in conflict as it stands, with the marks of the conflict in it.
+async fn refuse_conflicts(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
+    let Some(what) = repository.under_way() else { return Ok(()) };
+    let files = repository.in_conflict(ctx).await?;
+    let Some(first) = files.first() else { return Ok(()) };
+    let more =
+        if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
+    Err(ToolError::failed(format!(
+        "a {what} is under way, and {}{more} is in conflict: `all` would take in what stands there; \
+         edit it, stage it with git_add and commit without `all`",
+        shown(first)
+    )))
 }
 
 /// Refuses to commit where nothing is staged, unless a merge is to be concluded.

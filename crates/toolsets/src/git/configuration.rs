@@ -113,10 +113,12 @@ impl Configuration {
         names
     }
 
-    /// Whether names are printed with bytes beyond ASCII escaped.
+    /// Whether names are printed with bytes beyond ASCII escaped: only where that is configured,
+    /// for no other tool would take such a name.
     pub(super) fn quotes_paths(&self) -> bool {
         let set = self.entries.iter().rev().find(|entry| entry.key == "core.quotepath");
-        let Some(Entry { value: Some(value), .. }) = set else { return true };
+        let Some(Entry { value, .. }) = set else { return false };
+        let Some(value) = value else { return true };
         !matches!(value.to_lowercase().as_str(), "false" | "no" | "off" | "0" | "")
     }
 
@@ -239,8 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_unless_it_is_switched_off() {
-        assert!(configuration(&[]).quotes_paths());
+    fn names_are_escaped_only_where_it_is_switched_on() {
+        assert!(!configuration(&[]).quotes_paths());
+        assert!(configuration(&[("local", "core.quotepath", "true")]).quotes_paths());
         assert!(!configuration(&[("local", "core.quotepath", "false")]).quotes_paths());
     }
 }

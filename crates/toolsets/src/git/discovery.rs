@@ -117,7 +117,8 @@ fn refused(folder: &str, err: ToolError) -> ToolError {
     match err.fault {
         Fault::NotFound => ToolError::not_found(format!(
             "there is no git repository in {} of the workspace (what is around the workspace does \
-             not count): run `git init` there, or name the folder of one in `repo`",
+             not count): name the folder of one in `repo`, or have whoever owns the folder run \
+             `git init` there, which programs may not",
             shown(folder)
         )),
         _ => err,

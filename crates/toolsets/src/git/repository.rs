@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use toolgate_contract::{Ctx, ToolError};
+
 use super::Git;
 use super::command::{Command, Reads};
 
@@ -26,6 +28,16 @@ pub(super) struct Repository<'g> {
     pub(super) quotes_paths: bool,
 }
 
+/// What stands in a repository's folder while it is in the middle of something.
+const UNDER_WAY: [(&str, &str); 6] = [
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("MERGE_HEAD", "merge"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+    ("BISECT_LOG", "bisect"),
+];
+
 impl Repository<'_> {
     /// `git VERB`, which takes no lock: for what only reads.
     pub(super) fn read(&self, verb: &str) -> Command<'_> {
@@ -35,6 +47,19 @@ impl Repository<'_> {
     /// `git VERB`, for what changes it.
     pub(super) fn change(&self, verb: &str) -> Command<'_> {
         self.command(verb).changing(&self.common_dir)
+    }
+
+    /// What it is in the middle of, if it is: a merge, say, that is not concluded.
+    pub(super) fn under_way(&self) -> Option<&'static str> {
+        let is_there = |name: &str| self.git_dir.join(name).symlink_metadata().is_ok();
+        UNDER_WAY.iter().find(|(name, _)| is_there(name)).map(|(_, what)| *what)
+    }
+
+    /// What is in conflict, the first of it.
+    pub(super) async fn in_conflict(&self, ctx: &Ctx) -> Result<Vec<String>, ToolError> {
+        let listed =
+            self.read("diff").args(["--name-only", "--diff-filter=U", "-z", "--no-ext-diff"]);
+        Ok(listed.args(["--no-color", "--"]).run(ctx).await?.fields())
     }
 
     fn command(&self, verb: &str) -> Command<'_> {

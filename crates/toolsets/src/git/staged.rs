@@ -33,7 +33,9 @@ impl Repository<'_> {
         let listed = listed.args(["--no-ext-diff", "--no-color", "--"]).run(ctx).await?;
         let fields = listed.fields();
         let files = fields.chunks_exact(2).filter_map(|pair| {
-            Some(File { path: pair[1].clone(), status: pair[0].chars().next()? })
+            // What is in conflict is not staged.
+            let status = pair[0].chars().next().filter(|status| *status != 'U')?;
+            Some(File { path: pair[1].clone(), status })
         });
         let mut staged: Vec<File> = files.collect();
         let truncated = listed.is_cut() || staged.len() > FILES_MAX;

@@ -129,9 +129,12 @@ impl Tool for Stash {
                     }
                     false => {
                         // What is in conflict is said where results are.
-                        let said = format!("{said}\n{}", done.text());
-                        let said = said.trim();
-                        ToolError::failed(format!("git says: {said}"))
+                        let results = done.text();
+                        let said = match said.contains(results.trim()) {
+                            true => said,
+                            false => format!("{said}\n{}", results.trim()),
+                        };
+                        ToolError::failed(format!("git says: {}", said.trim()))
                     }
                 },
             );

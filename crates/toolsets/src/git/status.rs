@@ -45,6 +45,9 @@ pub(super) struct Output {
     ahead: Option<u64>,
     /// How many commits it lacks that the other has.
     behind: Option<u64>,
+    /// What git is in the middle of: a `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`; null
+    /// where nothing is.
+    under_way: Option<&'static str>,
     /// Whether nothing is changed or unknown.
     clean: bool,
     /// What is changed or unknown, in order of path; unknown files last.
@@ -90,11 +93,13 @@ impl Tool for Status {
         let quoting = Quoting { beyond_ascii: repository.quotes_paths };
         let mut output = read(&printed.fields(), quoting);
         output.truncated = printed.is_cut();
+        output.under_way = repository.under_way();
         Ok(output)
     }
 
     fn text(output: &Output) -> Text {
-        let Output { branch, detached, upstream, ahead, behind, clean, truncated, .. } = output;
+        let Output { branch, detached, upstream, ahead, behind, .. } = output;
+        let Output { under_way, clean, truncated, .. } = output;
         let mut note = match (branch, detached) {
             (Some(branch), _) => format!("on `{}`", branch.escape_debug()),
             (None, _) => "on no branch".to_owned(),
@@ -104,6 +109,17 @@ impl Tool for Status {
             let upstream = upstream.escape_debug();
             let (ahead, behind) = (count(ahead), count(behind));
             note.push_str(&format!(", {ahead} ahead of and {behind} behind `{upstream}`"));
+        }
+        if let Some(what) = under_way {
+            note.push_str(&format!("; a {what} is under way"));
+            let is_in_conflict = |it: &&Entry| it.index == 'U' || it.worktree == 'U';
+            match output.entries.iter().filter(is_in_conflict).count() {
+                0 => {}
+                files => note.push_str(&format!(
+                    ", with {files} in conflict: edit what is in conflict, then git_add and \
+                     git_commit"
+                )),
+            }
         }
         if *clean {
             note.push_str("; nothing is changed");

@@ -65,7 +65,8 @@ async fn a_long_output_shows_its_ends_and_says_how_to_go_on() {
         .run(json!({"command": "seq", "args": ["1", "1000"], "max_output_bytes": 20}))
         .await
         .unwrap();
-    assert_eq!(ran.stdout(), "1\n2\n3\n4\n5\n\n999\n1000\n");
+    // What reads the structured result alone must not take the one for the other.
+    assert_eq!(ran.stdout(), "1\n2\n3\n4\n5\n[3873 bytes left out]\n\n999\n1000\n");
     assert_eq!(
         ran.value["stdout_extent"],
         json!({
@@ -96,7 +97,7 @@ async fn an_output_of_just_the_limit_is_not_cut() {
     assert_eq!(ran.value["output_id"], Value::Null);
     let input = json!({"command": "printf", "args": ["0123456789"], "max_output_bytes": 9});
     let ran = bench.run(input).await.unwrap();
-    assert_eq!(ran.stdout(), "012356789");
+    assert_eq!(ran.stdout(), "0123\n[1 bytes left out]\n56789");
 }
 
 #[tokio::test]
@@ -154,7 +155,10 @@ async fn text_is_cut_between_characters() {
         let cut = &ran.value["stdout_extent"]["cut"];
         let (from, to) = (cut["from"].as_u64().unwrap(), cut["to"].as_u64().unwrap());
         let [from, to] = [from, to].map(|at| usize::try_from(at).unwrap());
-        assert_eq!(ran.stdout(), [&text[..from], &text[to..]].concat());
+        let (head, tail, between) = (&text[..from], &text[to..], to - from);
+        let end = if head.is_empty() { "" } else { "\n" };
+        let expected = format!("{head}{end}[{between} bytes left out]\n{tail}");
+        assert_eq!(ran.stdout(), expected);
     }
 }
 

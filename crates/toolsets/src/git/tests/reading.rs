@@ -23,13 +23,16 @@ async fn status_is_what_git_prints_whatever_files_are_called() {
         bench.put(name, "new");
     }
     let status = bench.done("git.status", json!({})).await;
-    assert_eq!(status.value["porcelain"], bench.git(&["status", "--porcelain"]));
-    assert_eq!(status.text.body, bench.git(&["status", "--porcelain"]));
+    // As a name is written that git takes.
+    let plain = bench.git(&["-c", "core.quotePath=false", "status", "--porcelain"]);
+    assert!(plain.contains("ünï"), "{plain}");
+    assert_eq!(status.value["porcelain"], plain);
+    assert_eq!(status.text.body, plain);
     let entries = status.value["entries"].as_array().unwrap();
     let moved = entries.iter().find(|entry| entry["path"] == "to here").unwrap();
     assert_eq!((&moved["from"], &moved["index"]), (&json!("moved"), &json!("R")));
     assert_eq!((&status.value["branch"], &status.value["clean"]), (&json!("main"), &json!(false)));
-    bench.git(&["config", "core.quotePath", "false"]);
+    bench.git(&["config", "core.quotePath", "true"]);
     let status = bench.done("git.status", json!({ "untracked": false })).await;
     assert_eq!(status.text.body, bench.git(&["status", "--porcelain", "--untracked-files=no"]));
 }
@@ -54,6 +57,21 @@ async fn status_tells_conflicts_and_how_far_the_branch_is() {
     assert_eq!(status.text.body, "UU a.txt\n");
     let told = ["upstream", "ahead", "behind"].map(|name| status.value[name].clone());
     assert_eq!(told, [json!("origin/main"), json!(1), json!(1)]);
+    assert_eq!(status.value["under_way"], "merge");
+    let note = status.text.note.unwrap();
+    assert!(note.contains("a merge is under way, with 1 in conflict"), "{note}");
+    // What is in conflict is neither staged nor taken in as it stands.
+    fs::write(clone.join("new.txt"), "new\n").unwrap();
+    let added = bench.done("git.add", json!({ "repo": "clone", "paths": ["new.txt"] })).await;
+    assert_eq!(added.value["staged"].as_array().unwrap().len(), 1, "{}", added.value);
+    let all = json!({ "repo": "clone", "message": "merged", "all": true });
+    let refused = bench.refused("git.commit", all).await;
+    assert!(refused.message.contains("`a.txt` is in conflict"), "{}", refused.message);
+    fs::write(clone.join("a.txt"), "both\n").unwrap();
+    bench.done("git.add", json!({ "repo": "clone", "paths": ["a.txt"] })).await;
+    bench.done("git.commit", json!({ "repo": "clone", "message": "merged" })).await;
+    let status = bench.done("git.status", json!({ "repo": "clone" })).await;
+    assert_eq!(status.value["under_way"], json!(null));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use toolgate_chunks::words::concepts;
+use toolgate_chunks::{TAGS, language};
 use toolgate_contract::ToolError;
 use toolgate_search::{Space, static_model};
 
@@ -120,6 +121,27 @@ pub(crate) fn distinct_tags(given: Vec<String>, pointer: &str) -> Result<Vec<Str
         tags.push(tag);
     }
     Ok(tags)
+}
+
+/// The language that files have which `given` is, or the like if `or_tag`.
+///
+/// # Errors
+/// When no file has such, so that nothing would ever be found.
+pub(crate) fn known(given: &str, or_tag: bool, pointer: &str) -> Result<String, ToolError> {
+    let lower = given.to_lowercase();
+    let tag = TAGS.into_iter().find(|tag| or_tag && (*tag == lower || format!("{tag}s") == lower));
+    let known = tag.or_else(|| language(given)).map(str::to_owned);
+    known.ok_or_else(|| {
+        let message = match or_tag {
+            true => format!(
+                "no file of the workspace has the tag `{given}`; tags are languages, such as \
+                 `rust` or `python`, and `{}`",
+                TAGS.join("`, `")
+            ),
+            false => format!("no language is called `{given}`; there are `rust`, `python`, …"),
+        };
+        ToolError::invalid(pointer, message)
+    })
 }
 
 /// `prefix` as the paths of files in `root` begin; empty for all of them.

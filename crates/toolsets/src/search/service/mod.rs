@@ -34,7 +34,7 @@ use crate::files as files_toolset;
 use crate::world::{Fetch, Root};
 
 pub(crate) use answer::{Found, Hit};
-pub(crate) use asked::{Wanted, beneath, distinct_tags};
+pub(crate) use asked::{Wanted, beneath, distinct_tags, known};
 pub(crate) use collection::{Document, Upserted};
 pub use progress::{Indexed, State};
 

@@ -10,7 +10,7 @@ use super::Input;
 use super::rank::Rank;
 use crate::files::cursor;
 use crate::grep::{Glob, Pattern, Reach};
-use crate::search::service::distinct_tags;
+use crate::search::service::{distinct_tags, known};
 
 /// More of them than anybody needs.
 const GLOBS_MAX: usize = 64;
@@ -52,7 +52,9 @@ impl Query {
         let glob = |(at, glob): (usize, &String)| Glob::of(glob, root, &format!("/globs/{at}"));
         let globs = globs.iter().enumerate().map(glob).collect::<Result<_, _>>()?;
         let langs = distinct_tags(langs.clone(), "/langs")?;
+        let langs = langs.iter().map(|it| known(it, false, "/langs")).collect::<Result<_, _>>()?;
         let tags = distinct_tags(tags.clone(), "/tags")?;
+        let tags = tags.iter().map(|it| known(it, true, "/tags")).collect::<Result<_, _>>()?;
         let secrets = input.include_ignored || is_secret(&start.to_string_lossy());
         Ok(Self { matcher, reach, start, after, globs, langs, tags, secrets, question })
     }
