@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -135,6 +135,14 @@ def turn(request):
     text(request, "turned")
 
 
+def late(request):
+    TOOLS["grown"] = lambda request: text(request, "new")
+    until_go()
+    send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    time.sleep(1)
+    text(request, "late")
+
+
 ASKING = []
 TOOLS = {
     "where": where,
@@ -142,7 +150,9 @@ TOOLS = {
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
     "shout": shout, "twice": twice, "foreign": foreign, "huge": huge, "tell": tell, "gibibyte": gibibyte, "flood": flood,
     "die": die, "leave": leave, "never": lambda request: None, "slow": slow, "wait": wait, "shaped": shaped, "say": say, "promise": say, "children": children,
-    "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn,
+    "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn, "late": late,
+    "get-Sum": lambda request: text(request, "3"),
+    "pair": lambda request: text(request, json.dumps(request["params"]["arguments"])),
 }
 
 
@@ -150,8 +160,16 @@ def listed(name):
     properties = {"message": {"type": "string"}} if name == "echo" else {}
     tool = {"name": name, "inputSchema": {"type": "object", "properties": properties}}
     if name == "echo":
-        tool["outputSchema"] = {"type": "object", "required": ["never"]}
+        says = os.environ["ODD_LOG"] + ".says"
+        if os.path.exists(says):
+            with open(says) as file:
+                os.environ["ODD_SAYS"] = file.read()
         tool["description"] = os.environ.get("ODD_SAYS", "Says it back.")
+    if name == "pair":
+        # As zod writes a tuple.
+        pair = {"type": "array", "items": [{"type": "number"}, {"type": "string"}], "additionalItems": False}
+        tool["inputSchema"] = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+                               "properties": {"pair": pair}, "required": ["pair"]}
     if name == "looping":
         tool["inputSchema"] = LOOPING
     if name == "wait" and "ODD_TASKS" in os.environ:

@@ -47,7 +47,8 @@ pub struct Sampling {
     pub system: Option<String>,
     /// The most tokens of an answer.
     pub max_tokens: u64,
-    /// What else the wire has words for, as it has them: `temperature`, `modelPreferences`, `tools`.
+    /// What else the wire has words for, as it has them: `temperature`, `modelPreferences`, `tools`;
+    /// and `messages`, where they say more than those above.
     #[serde(default)]
     pub more: Map<String, Value>,
 }
@@ -66,6 +67,11 @@ impl Sampling {
     pub fn of(text: impl Into<String>, max_tokens: u64) -> Self {
         let said = Said { role: Role::User, content: Content::text(text) };
         Self { messages: vec![said], system: None, max_tokens, more: Map::new() }
+    }
+
+    /// Whether the model is to be given tools, or is told what came of some.
+    pub fn has_tools(&self) -> bool {
+        self.more.contains_key("tools") || self.more.contains_key("toolChoice")
     }
 }
 
@@ -129,6 +135,8 @@ pub enum Kind {
     Visit,
     /// A model's answer.
     Sample,
+    /// The same, where the model has tools at hand.
+    SampleWithTools,
     /// Folders.
     Roots,
 }
@@ -139,6 +147,7 @@ impl Question {
         match self {
             Self::Form { .. } => Kind::Form,
             Self::Visit { .. } => Kind::Visit,
+            Self::Sample(sampling) if sampling.has_tools() => Kind::SampleWithTools,
             Self::Sample(_) => Kind::Sample,
             Self::Roots => Kind::Roots,
         }
@@ -205,6 +214,9 @@ pub struct Askable {
     pub visit: bool,
     /// To have its model answer.
     pub sample: bool,
+    /// To have it answer with tools at hand.
+    #[serde(default)]
+    pub tools: bool,
     /// For its folders.
     pub roots: bool,
 }
@@ -216,6 +228,7 @@ impl Askable {
             Kind::Form => self.form,
             Kind::Visit => self.visit,
             Kind::Sample => self.sample,
+            Kind::SampleWithTools => self.sample && self.tools,
             Kind::Roots => self.roots,
         }
     }

@@ -353,6 +353,7 @@ fn in_words(kind: Kind) -> &'static str {
         Kind::Form => "a person to fill in a form",
         Kind::Visit => "a person to visit a page",
         Kind::Sample => "the client's model",
+        Kind::SampleWithTools => "the client's model with tools",
         Kind::Roots => "for the client's folders",
     }
 }

@@ -1,6 +1,6 @@
 //! All tools on offer now. Replaced whole, never edited.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use foldhash::HashMap;
@@ -17,9 +17,9 @@ const NAME_CHARS_MAX: usize = 100;
 pub struct Catalog {
     entries: Vec<Arc<Entry>>,
     by_folded_name: HashMap<String, usize>,
-    /// What others offer, with who does, that is spelled like what goes before it: it is served
-    /// once that is gone.
-    beaten: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
+    /// What others offer, with who does, that is spelled like what this server itself has or
+    /// another offers, too: it is served once it alone is.
+    unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
 }
 
@@ -53,10 +53,10 @@ pub(crate) struct Current {
 
 /// Knows when all who offer tools have said which.
 pub trait Listed: Send + Sync + 'static {
-    /// Whether they have.
-    fn is_whole(&self) -> bool;
+    /// Whether they have, as far as they may offer what is called `name`.
+    fn is_whole(&self, name: Option<&str>) -> bool;
     /// Waits until they have, for a bounded time.
-    fn wait(&self) -> BoxFuture<'_, ()>;
+    fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
 }
 
 impl Current {
@@ -92,21 +92,20 @@ impl Current {
         let _ = self.listed.set(listed);
     }
 
-    /// Waits until a list is whole, for a bounded time; whether there was anything to wait for.
-    pub(crate) async fn listed(&self) -> bool {
-        match self.listed.get().filter(|listed| !listed.is_whole()) {
-            Some(listed) => {
-                listed.wait().await;
-                true
-            }
-            None => false,
+    /// Waits until a list is whole, for a bounded time; with a name, as far as that may be in it.
+    pub(crate) async fn listed(&self, name: Option<&str>) {
+        if let Some(listed) = self.listed.get().filter(|listed| !listed.is_whole(name)) {
+            listed.wait(name).await;
         }
     }
 
     /// Whether there is a tool that `name` spells, or it is known that there is none.
     pub(crate) fn knows(&self, name: &str) -> bool {
-        let waits = self.listed.get().is_some_and(|listed| !listed.is_whole());
-        !waits || self.now().by_folded_name.contains_key(&*fold(name))
+        // Nobody is asked for what most calls know.
+        let Some(listed) = self.listed.get().filter(|listed| !listed.is_whole(None)) else {
+            return true;
+        };
+        self.now().by_folded_name.contains_key(&*fold(name)) || listed.is_whole(Some(name))
     }
 }
 
@@ -121,7 +120,17 @@ pub enum CatalogError {
         /// The other.
         second: ToolId,
     },
-    /// A tool's schema is not a JSON Schema 2020-12, or refers to the network.
+    /// Several offer a tool that is spelled so.
+    #[error(
+        "so is one of `{}`, and nothing says which is meant; give each another `prefix`, or leave \
+         all but one out by `without`",
+        owners.join("`, `")
+    )]
+    Ambiguous {
+        /// Who else does.
+        owners: Vec<String>,
+    },
+    /// A tool's schema is no JSON Schema, or refers to the network.
     #[error("the {which} schema of `{tool}` is not usable: {why}")]
     Schema {
         /// The tool.
@@ -185,18 +194,18 @@ impl Catalog {
     }
 
     fn without_tools(schemas: Arc<SchemaRegistry>) -> Self {
-        let (entries, beaten) = (Vec::new(), Vec::new());
-        Self { entries, by_folded_name: HashMap::default(), beaten, schemas }
+        let (entries, unserved) = (Vec::new(), Vec::new());
+        Self { entries, by_folded_name: HashMap::default(), unserved, schemas }
     }
 
     /// The same with `tools` in place of those that `owner` offered before, and what cannot be
     /// offered any more.
     ///
     /// Of what is spelled alike, what this server itself has goes before what others offer, and
-    /// others go by their names, whoever comes first.
+    /// of what several others offer none is served: whoever meant the one would call the other.
     fn with(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> (Self, Vec<NotOffered>) {
         let mut catalog = Self::without_tools(self.schemas.clone());
-        let mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)> = self.beaten.clone();
+        let mut offered: Vec<(Arc<str>, Arc<dyn AnyTool>)> = self.unserved.clone();
         for entry in &self.entries {
             match &entry.owner {
                 None => catalog.put(entry.clone()),
@@ -207,22 +216,30 @@ impl Catalog {
         let owner: Arc<str> = owner.into();
         offered.extend(tools.into_iter().map(|tool| (owner.clone(), tool)));
         offered.sort_by(|(a, x), (b, y)| (a, &x.spec().id).cmp(&(b, &y.spec().id)));
+        let mut owners = HashMap::<_, BTreeSet<_>>::default();
+        for (owner, tool) in &offered {
+            let folded = fold(tool.spec().id.as_str()).into_owned();
+            owners.entry(folded).or_default().insert(owner.clone());
+        }
         let (mut refused, mut unusable) = (Vec::new(), HashSet::new());
         for (owner, tool) in offered {
             let id = tool.spec().id.clone();
             let folded = fold(id.as_str()).into_owned();
+            let alike = owners[&folded].iter().filter(|it| **it != owner).map(|it| it.to_string());
+            let alike: Vec<_> = alike.collect();
             // Calls are held against what was registered last.
             let same = self.entry(&id).filter(|it| Arc::ptr_eq(&it.tool, &tool));
             let same = same.filter(|_| !unusable.contains(&folded));
             let put = match same {
+                _ if !alike.is_empty() => Err(CatalogError::Ambiguous { owners: alike }),
                 Some(entry) => catalog.room(&id).map(|()| catalog.put(entry)),
                 None => catalog.offer(tool.clone(), Some(owner.clone())),
             };
             let Err(why) = put else { continue };
             match why {
-                CatalogError::Alike { .. } => {
-                    let known = self.beaten.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
-                    catalog.beaten.push((owner.clone(), tool));
+                CatalogError::Alike { .. } | CatalogError::Ambiguous { .. } => {
+                    let known = self.unserved.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
+                    catalog.unserved.push((owner.clone(), tool));
                     if known {
                         continue;
                     }

@@ -84,8 +84,13 @@ async fn asked(
         );
         return Err(CallError::NotAllowed { message });
     };
+    let what = match &spec.among {
+        // What it is called there is what its server says, which may say what it likes.
+        Some(_) => format!("`{id}` ({})", spec.title),
+        None => spec.title.clone(),
+    };
     let question = Question::Form {
-        message: format!("{}: {shown}\nShould it be done?", spec.title),
+        message: format!("{what}: {shown}\nShould it be done?"),
         schema: json!({ "type": "object", "properties": {} }),
     };
     let stand = Stand::of(gate, spec.deadline, call);

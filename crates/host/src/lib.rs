@@ -58,7 +58,9 @@ pub use jobs::{
 };
 pub use library::{Library, Sources};
 pub use limits::{Limits, Quantity, Rate};
-pub use policy::{BadRule, Decision, Effect as PolicyEffect, Explained, Policy, PolicyRule};
+pub use policy::{
+    BadRule, Decision, Effect as PolicyEffect, Explained, KnownTools, Policy, PolicyRule,
+};
 pub use schemas::{
     Checker, Counts, Fingerprint, NoToolIo, SchemaError, SchemaFile, SchemaFiles, SchemaRegistry,
     Shared, Side, ToolIoValidators,
@@ -339,12 +341,12 @@ impl Host {
         let reader = |call| Reader::new(&self.gate, call);
         match request {
             Request::ListTools { after } => {
-                self.gate.catalog.listed().await;
+                self.gate.catalog.listed(None).await;
                 let size = self.gate.settings.page_size;
                 Ok(Answer::Tools(self.gate.page(&caller, after.as_ref(), size)))
             }
             Request::Discover => {
-                self.gate.catalog.listed().await;
+                self.gate.catalog.listed(None).await;
                 Ok(Answer::Everything {
                     tools: self.gate.page(&caller, None, usize::MAX).tools,
                     prompts: reader(call).all_prompts().await?,
@@ -429,7 +431,7 @@ impl Host {
 
     /// Offers `tools` in place of those that `owner` offered before, beside all others, and tells
     /// that there are others, if there are. Gives back what cannot be offered any more, whoever
-    /// offers it: of what is spelled alike, that of the owner whose name comes first is served.
+    /// offers it: of what several offer that is spelled alike, none is served.
     pub fn offer(&self, owner: &str, tools: Vec<Arc<dyn AnyTool>>) -> Vec<NotOffered> {
         let (differs, refused) = self.gate.catalog.offer(owner, tools);
         if differs {
@@ -453,6 +455,11 @@ impl Host {
     /// Has lists of tools wait for `listed`.
     pub fn lists_after(&self, listed: Arc<dyn Listed>) {
         self.gate.catalog.lists_after(listed);
+    }
+
+    /// Waits until all who offer tools have said which, for a bounded time.
+    pub async fn listed(&self) {
+        self.gate.catalog.listed(None).await;
     }
 
     /// Hears what changes from now on. Who is too far behind is told that it missed some.

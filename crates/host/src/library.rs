@@ -22,6 +22,8 @@ use clean::Clean;
 
 /// What reading is recorded as where no source has it.
 const READING: &str = "resources";
+/// How long a URI may be: each source looks at it before anything bounds how long that takes.
+const URI_BYTES_MAX: usize = 16 * 1024;
 
 /// What can be read, from where, and where changes of it are told.
 #[derive(Default, Clone)]
@@ -143,6 +145,10 @@ impl<'g> Reader<'g> {
 
     /// The source that `uri` belongs to.
     async fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
+        if uri.len() > URI_BYTES_MAX {
+            let message = format!("no resource has a URI of more than {URI_BYTES_MAX} bytes");
+            return Err(CallError::NotFound { message });
+        }
         let all = self.gate.library.all_resources();
         if all.iter().filter(|source| source.claims(uri).is_some()).nth(1).is_some() {
             self.look_at_own().await?;

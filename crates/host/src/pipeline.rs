@@ -36,7 +36,7 @@ pub(crate) async fn run(
 ) -> Result<Output, CallError> {
     if !gate.catalog.knows(&call.tool) {
         // Boxed, or each call would have room for it.
-        Box::pin(gate.catalog.listed()).await;
+        Box::pin(gate.catalog.listed(Some(&call.tool))).await;
     }
     let record = begin_record(gate, call).await?;
     let (by, secrets) = (By::of(gate, call), gate.secrets.of_call(&call.input));

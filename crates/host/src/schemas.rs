@@ -293,7 +293,7 @@ impl SchemaRegistry {
     pub fn check(&self) -> Result<(), (ToolId, Side, SchemaError)> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         for io in tools.values() {
-            let id = canonical(&io.tool).and_then(ToolId::new);
+            let id = canonical(&io.tool).and_then(ToolId::foreign);
             for side in [Side::Input, Side::Output] {
                 for checker in io.checkers(side) {
                     checker.compiled().map_err(|why| {
@@ -461,22 +461,28 @@ impl fmt::Display for Fingerprint {
 /// The tool's own id in the canonical `id`, if it is one.
 fn canonical(id: &str) -> Option<&str> {
     let name = id.strip_prefix(CANONICAL)?;
-    ToolId::new(name).map(|_| name)
+    ToolId::foreign(name).map(|_| name)
 }
 
 /// How many steps a pattern that looks around may go back to match one text.
 const STEPS_BACK_MAX: usize = 100_000;
 
-/// Compiles `schema`; a reference to the network is refused, not followed, and so is one that would
-/// take too long to hold anything against.
+/// Compiles `schema` by the draft that it says, or 2020-12; a reference to the network is refused,
+/// not followed, and so is one that would take too long to hold anything against.
 fn compile(schema: &Value) -> Result<Compiled, String> {
     let size = Size::of(schema)?;
-    let validator = jsonschema::options()
-        .with_draft(Draft::Draft202012)
-        .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(STEPS_BACK_MAX))
-        .offline()
-        .build(schema)
-        .map_err(|err| err.to_string())?;
+    let by = |draft| {
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(STEPS_BACK_MAX);
+        let options = jsonschema::options().with_draft(draft).with_pattern_options(patterns);
+        options.offline().build(schema).map_err(|err| err.to_string())
+    };
+    let validator = match Draft::Unknown.detect(schema) {
+        // Before MCP said which it means most servers meant draft 7, and not all said so.
+        Draft::Unknown => {
+            by(Draft::Draft202012).or_else(|why| by(Draft::Draft7).map_err(|_| why))?
+        }
+        said => by(said)?,
+    };
     Ok(Compiled { validator, size })
 }
 

@@ -1,8 +1,8 @@
 //! What tokens were given for: which scope is enough for which tools.
 
-use toolgate_contract::{Caller, CallerKind, Effects, ToolId, ToolSpec};
+use toolgate_contract::{Caller, CallerKind, Effects, ToolSpec};
 
-use crate::policy::{BadRule, Pattern};
+use crate::policy::{BadRule, KnownTools, Pattern};
 
 /// What a scope is for.
 #[derive(Debug, Clone)]
@@ -47,8 +47,8 @@ impl Scopes {
     }
 
     /// Refuses patterns that match none of `tools`.
-    pub(crate) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(tools))
+    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+        self.0.iter().flat_map(|scope| &scope.tools).try_for_each(|rule| rule.check(known))
     }
 
     /// What `caller` needs for the tool: one of the scopes that are enough for it, of which the
@@ -93,7 +93,7 @@ mod tests {
     fn needed(kind: CallerKind, has: &[&str], tool: &str, effects: Effects) -> Needs {
         let has: Vec<std::sync::Arc<str>> = has.iter().map(|scope| (*scope).into()).collect();
         let caller = Caller { scopes: has.into(), ..Caller::of("id:ada", kind) };
-        let id = ToolId::new(tool).expect("an id");
+        let id = toolgate_contract::ToolId::new(tool).expect("an id");
         scopes().needed(&caller, &ToolSpec::new(id, "title", "about", effects))
     }
 

@@ -8,7 +8,7 @@ use toolgate_contract::{Arguments, CallError, Ending, Output, Problem, PromptSpe
 
 use crate::catalog::Entry;
 use crate::mirrored;
-use crate::policy::{BadRule, Pattern};
+use crate::policy::{BadRule, KnownTools, Pattern};
 
 /// Where rules over outputs stand.
 const SETTING: &str = "validation.rules";
@@ -46,12 +46,12 @@ impl OutputChecks {
         Ok(Self { rules: rules.collect::<Result<_, BadRule>>()?, otherwise })
     }
 
-    /// Refuses rules that match none of `tools`.
+    /// Refuses rules that match none of what is `known`.
     ///
     /// # Errors
     /// Which does not.
-    pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        self.rules.iter().try_for_each(|(tools_of, _)| tools_of.check(tools))
+    pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+        self.rules.iter().try_for_each(|(tools_of, _)| tools_of.check(known))
     }
 
     /// What happens to the output of the tool `id`.
@@ -104,14 +104,21 @@ pub(crate) fn output(
     output: &Output,
 ) -> Result<(), CallError> {
     // What says that it failed need not have the shape of what succeeds.
-    if !output.structured || output.ending == Ending::ToolFailed {
+    let promises_none = entry.spec().output_schema.is_none() && !output.structured;
+    if promises_none || output.ending == Ending::ToolFailed {
         return Ok(());
     }
     let check = checks.of(&entry.spec().id);
     if check == OutputCheck::Off {
         return Ok(());
     }
-    let problems = entry.io.output_problems(&output.value);
+    let problems = match output.structured {
+        true => entry.io.output_problems(&output.value),
+        false => vec![Problem {
+            pointer: String::new(),
+            message: "it has no structured content, which its tool's schema promises".to_owned(),
+        }],
+    };
     if problems.is_empty() {
         return Ok(());
     }

@@ -59,7 +59,8 @@ fn nearest<'n>(name: &str, known: &[&'n String]) -> Option<&'n String> {
         if within || abbreviates(name, known) { 0.95 } else { strsim::jaro_winkler(name, known) }
     };
     let best = known.iter().copied().max_by(|a, b| near(a).total_cmp(&near(b)))?;
-    (near(best) > 0.75).then_some(best)
+    // With less all of them say more.
+    (near(best) > 0.88).then_some(best)
 }
 
 /// Whether `short` is `name` with letters left out, but not the first nor the last.
@@ -86,14 +87,24 @@ fn wrong_type(here: &Value, instance: &Value) -> String {
 }
 
 fn not_a_choice(here: &Value, instance: &Value) -> Option<String> {
-    let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| here[*keyword].as_array())?;
-    let choice = |row: &Value| match row {
-        Value::Object(row) => row.get("const").cloned(),
-        other => Some(other.clone()),
-    };
-    let choices: Option<Vec<_>> = rows.iter().map(choice).collect();
-    let choices: Vec<_> = choices?.iter().map(ToString::to_string).collect();
+    let choices: Vec<_> = choices(here)?.iter().map(ToString::to_string).collect();
     Some(format!("{} is not one of {}", clipped(&instance.to_string()), choices.join(", ")))
+}
+
+/// What may stand where `here` says so, if that is one of some.
+fn choices(here: &Value) -> Option<Vec<Value>> {
+    let rows = ["oneOf", "anyOf", "enum"].iter().find_map(|keyword| here[*keyword].as_array())?;
+    // What may be null may be left out; nobody means to write it.
+    let rows = rows.iter().filter(|row| row["type"] != "null");
+    let choice = |row: &Value| match row {
+        Value::Object(only) => match only.get("const") {
+            Some(only) => Some(vec![only.clone()]),
+            None => choices(row),
+        },
+        other => Some(vec![other.clone()]),
+    };
+    let choices: Option<Vec<_>> = rows.map(choice).collect();
+    Some(choices?.concat()).filter(|choices| !choices.is_empty())
 }
 
 fn clipped(text: &str) -> String {

@@ -109,8 +109,8 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be forgotten.
-    pub fn sign_out(&self) -> anyhow::Result<bool> {
-        self.access.sign_out().map_err(|why| anyhow!(why))
+    pub async fn sign_out(&self) -> anyhow::Result<bool> {
+        self.access.sign_out().await.map_err(|why| anyhow!(why))
     }
 
     /// Goes through all that is needed to be let in, and to be answered; whether all of it went.

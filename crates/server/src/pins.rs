@@ -57,6 +57,9 @@ impl Compared {
         let there = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
         let there: Vec<_> = there.map(|(name, _)| name.as_str()).collect();
         if let Some(unknown) = wanted.iter().find(|name| !there.contains(&name.as_str())) {
+            if config.upstream.contains_key(unknown) {
+                bail!("the upstream `{unknown}` is not enabled, as toolgate.toml says");
+            }
             match there.is_empty() {
                 true => bail!("there is no upstream: none is in toolgate.toml"),
                 false => bail!("there is no upstream `{unknown}`; there are {}", there.join(", ")),

@@ -18,6 +18,7 @@ use anyhow::{Context, anyhow};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
+use tokio::time::timeout;
 use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, Skills, with_icons};
 use toolgate_host::{Host, Listed, NotOffered, Sources};
 use toolgate_toolsets::world::Root;
@@ -156,12 +157,12 @@ impl Sources for Readable {
 struct All(Upstreams);
 
 impl Listed for All {
-    fn is_whole(&self) -> bool {
-        self.0.are_known()
+    fn is_whole(&self, name: Option<&str>) -> bool {
+        self.0.are_known(name)
     }
 
-    fn wait(&self) -> BoxFuture<'_, ()> {
-        self.0.listed()
+    fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
+        self.0.listed(name)
     }
 }
 
@@ -291,8 +292,9 @@ impl World for Outside {
                 match dial::dial(&to, CONNECT).await {
                     Ok(stream) if place.secure => {
                         let secure = self.secure().await?;
-                        let stream = secure.over(stream, &place.host).await;
-                        let stream = stream.map_err(|err| err.to_string())?;
+                        let stream = timeout(CONNECT, secure.over(stream, &place.host)).await;
+                        let late = |_| format!("{address}: no TLS within {} s", CONNECT.as_secs());
+                        let stream = stream.map_err(late)?.map_err(|err| err.to_string())?;
                         return Ok(Box::new(stream) as Box<dyn Bytes>);
                     }
                     Ok(stream) => return Ok(Box::new(stream) as Box<dyn Bytes>),

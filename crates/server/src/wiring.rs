@@ -9,8 +9,8 @@ use anyhow::{Context, anyhow, bail};
 use toolgate_contract::{AnyTool, Effects, Hold, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
-    Catalog, Gate, Host, JobSettings, JobsHandle, Library, Limits, OutputChecks, Policy,
-    PolicyRule, Quantity, Rate, Scope, Settings, job_resources, job_tools,
+    Catalog, Gate, Host, JobSettings, JobsHandle, KnownTools, Library, Limits, OutputChecks,
+    Policy, PolicyRule, Quantity, Rate, Scope, Settings, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Fetch, Processes, Root};
@@ -197,12 +197,15 @@ pub(crate) fn gate(
         library.resources.extend(audit.resources());
     }
     let guards = library.resources.iter().map(|source| source.guard().id.clone());
-    let ids: Vec<_> = catalog.ids().into_iter().chain(guards).collect();
+    let tools: Vec<_> = catalog.ids().into_iter().chain(guards).collect();
+    // What others offer is known once they said so; of one that is not enabled there may be rules.
+    let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
+    let named =
+        KnownTools { tools, later: config.upstream.keys().cloned().chain(prefixes).collect() };
     // A server without tools, which has resources or prompts, is none that rules could miss.
-    // What others offer is known once they said so.
-    let are_known = config.upstream.values().all(|upstream| !upstream.enabled);
-    if !ids.is_empty() && are_known {
-        policy.check(&ids)?;
+    let named = (!named.tools.is_empty()).then_some(named);
+    if let Some(named) = &named {
+        policy.check(named)?;
     }
     let slots = Limits::new(
         limits.calls,
@@ -212,14 +215,14 @@ pub(crate) fn gate(
     )
     .with_rates(&rates(&limits.rate))?;
     let slots = bounded_each(slots, config);
-    if !ids.is_empty() && are_known {
-        slots.check(&ids)?;
+    if let Some(named) = &named {
+        slots.check(named)?;
     }
     let Validation { output, rules } = &config.validation;
     let rules: Vec<_> = rules.iter().map(|rule| (rule.tools.as_str(), rule.output)).collect();
     let output_checks = OutputChecks::new(&rules, *output)?;
-    if !ids.is_empty() && are_known {
-        output_checks.check(&ids)?;
+    if let Some(named) = &named {
+        output_checks.check(named)?;
     }
     let settings = Settings {
         deadline: Duration::from_millis(limits.deadline_ms),

@@ -113,8 +113,8 @@ impl Parking {
     }
 
     /// Gives up a call for another of `caller`'s, if any waits: the one of theirs that has waited
-    /// for longest, or, if they have none, of whoever has most.
-    pub(crate) fn give_one_up(&self, caller: &Caller) {
+    /// for longest, or, if they have none and what it holds `is_shared`, of whoever has most.
+    pub(crate) fn give_one_up(&self, caller: &Caller, is_shared: bool) {
         let mut all = self.all();
         let mut counts = HashMap::<_, usize>::new();
         all.values().for_each(|waits| *counts.entry(&waits.whose).or_default() += 1);
@@ -122,7 +122,8 @@ impl Parking {
             let is_own = waits.whose == *caller;
             (!is_own, Reverse(counts[&waits.whose]), waits.since)
         };
-        let first = all.iter().min_by_key(|(_, waits)| order(waits));
+        let all_of_use = all.iter().filter(|(_, waits)| is_shared || waits.whose == *caller);
+        let first = all_of_use.min_by_key(|(_, waits)| order(waits));
         if let Some(name) = first.map(|(name, _)| name.clone()) {
             let given_up = all.remove(&name);
             drop(all);
@@ -433,8 +434,12 @@ mod tests {
             calls.push(alive);
             tokio::task::yield_now().await;
         }
+        parking.give_one_up(&Caller::named("dan"), false);
+        for alive in &calls {
+            assert!(!is_given_up(alive).await, "what they hold is of no use to another");
+        }
         for (whose, gone) in [("cat", 2), ("cat", 1), ("bob", 3), ("bob", 0)] {
-            parking.give_one_up(&Caller::named(whose));
+            parking.give_one_up(&Caller::named(whose), true);
             assert!(is_given_up(&calls[gone]).await, "{whose}");
         }
     }

@@ -43,7 +43,7 @@ impl Lanes {
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
-                upstream.lasting.parking.give_one_up(caller);
+                upstream.lasting.parking.give_one_up(caller, upstream.is_shared());
                 let place = self.places.clone().acquire_owned().await;
                 place.map_err(|_| ToolError::canceled())?
             }

@@ -128,6 +128,9 @@ impl Upstreams {
                 return same.clone();
             }
             became.push((name.clone(), known.map_or("is new", |_| "is another")));
+            if let Some(known) = known {
+                known.upstream.retire();
+            }
             let begun = self.begun(name, settings, known.map(|one| &*one.upstream));
             fresh.push(begun.upstream.clone());
             begun
@@ -135,6 +138,7 @@ impl Upstreams {
         let all: Vec<_> = all.collect();
         let stays = |name: &str| all.iter().any(|one| one.upstream.name == name);
         for gone in before.iter().filter(|one| !stays(&one.upstream.name)) {
+            gone.upstream.retire();
             self.0.keeps.offer(&gone.upstream.name, Vec::new());
             self.0.claims.has(&gone.upstream.name, &Listing::default());
             became.push((gone.upstream.name.clone(), "is not served any more"));
@@ -166,9 +170,12 @@ impl Upstreams {
         self.now().iter().for_each(|one| one.upstream.offer());
     }
 
-    /// Whether it is known of each what it has.
-    pub fn are_known(&self) -> bool {
-        self.now().iter().all(|one| one.upstream.is_known())
+    /// Whether it is known of each what it has; with a name, of those that may have a tool that is
+    /// called so.
+    pub fn are_known(&self, name: Option<&str>) -> bool {
+        let now = self.now();
+        let mut wanted = now.iter().filter(|one| one.upstream.may_have(name));
+        wanted.all(|one| one.upstream.is_known())
     }
 
     /// Their resources.
@@ -197,11 +204,13 @@ impl Upstreams {
         join_all(asked).await
     }
 
-    /// Waits until each has been asked once what it has, for as long as it may take to begin.
-    pub fn listed(&self) -> BoxFuture<'_, ()> {
+    /// Waits until each, or each that may have a tool called `name`, has been asked once what it
+    /// has, for as long as it may take to begin.
+    pub fn listed<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let now = self.now();
-            join_all(now.iter().map(|one| one.upstream.is_listed())).await;
+            let wanted = now.iter().filter(|one| one.upstream.may_have(name));
+            join_all(wanted.map(|one| one.upstream.is_listed())).await;
         })
     }
 

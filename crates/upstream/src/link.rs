@@ -11,6 +11,7 @@ use toolgate_dialects::mcp::upstream::{
 };
 
 use crate::message::{self, RpcError};
+use crate::upstream::Agreed;
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
 /// How long a server may think about a question that older ones do not know.
@@ -34,6 +35,8 @@ pub(crate) struct Link {
     used: AtomicU64,
     /// The least level of a line that it was told to log.
     logs: Mutex<Option<Level>>,
+    /// The tools that were seen to be as they were agreed to, as they are listed here.
+    pub(crate) agreed: Agreed,
 }
 
 /// A request of ours.
@@ -88,6 +91,7 @@ impl Link {
             busy: AtomicUsize::new(0),
             used: AtomicU64::new(0),
             logs: Mutex::default(),
+            agreed: Agreed::default(),
         };
         let stateless = Revision::newest(Era::Stateless);
         if wanted.is_none_or(|wanted| wanted.era == Era::Stateless) {
@@ -167,7 +171,8 @@ impl Link {
         }
         let level = Map::from_iter([("level".to_owned(), json!(least))]);
         // Who does not take it logs as it likes.
-        let _ = self.ask(Asks::of("logging/setLevel", level), self.hears.clone()).await;
+        let asks = Asks::of("logging/setLevel", level);
+        let _ = tokio::time::timeout(PROBE, self.ask(asks, self.hears.clone())).await;
     }
 
     /// Whether it says that it has `capability`.

@@ -71,6 +71,12 @@ impl Listing {
 
     /// All that the upstream `name` at the other end of `link` has, and for how long that is good,
     /// where it does not tell what changes.
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { tools, resources, templates, prompts, skills, .. } = self;
+        [tools, resources, templates, prompts, skills].iter().all(|all| all.is_empty())
+    }
+
     pub(crate) async fn of(name: &str, link: &Link) -> Result<(Self, Option<Duration>), Trouble> {
         let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
         let extensions = &link.said["capabilities"]["extensions"];
@@ -174,6 +180,12 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
     // Counting does not fail.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
+}
+
+/// The tools that whoever is at the other end of `link` lists; `name` is what it is called here.
+pub(crate) async fn tools(name: &str, link: &Link) -> Result<Vec<Value>, Trouble> {
+    let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
+    pages(link, &mut room, "tools/list", "tools").await
 }
 
 async fn pages(

@@ -1,9 +1,12 @@
 //! JSON-RPC messages, read and written.
 
+use std::fmt;
+
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::wires::cut::{self, Is};
 
@@ -49,16 +52,52 @@ struct Members {
 /// When it is no JSON-RPC, with what is wrong.
 pub(crate) fn read(text: &[u8]) -> Result<Vec<Message>, String> {
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        let all: Vec<&RawValue> = serde_json::from_slice(text).map_err(|err| err.to_string())?;
-        let (read, odd): (Vec<_>, Vec<_>) =
-            all.into_iter().map(|raw| one(raw.get().as_bytes())).partition(Result::is_ok);
+        let Batch(all) = serde_json::from_slice(text).map_err(|err| err.to_string())?;
         // What cannot be read takes nothing of what can along.
-        return match odd.into_iter().find_map(Result::err).filter(|_| read.is_empty()) {
+        let (mut read, mut odd) = (Vec::new(), None);
+        for raw in all {
+            match one(raw.get().as_bytes()) {
+                Ok(message) => read.push(message),
+                Err(why) => odd = odd.or(Some(why)),
+            }
+        }
+        return match odd.filter(|_| read.is_empty()) {
             Some(why) => Err(why),
-            None => Ok(read.into_iter().flatten().collect()),
+            None => Ok(read),
         };
     }
     one(text).map(|one| vec![one])
+}
+
+/// The messages of a batch, each as it is written.
+struct Batch<'a>(Vec<&'a RawValue>);
+
+/// How many there may be in one.
+const BATCH_MAX: usize = 10_000;
+
+impl<'de> Deserialize<'de> for Batch<'de> {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct AtMost;
+        impl<'de> Visitor<'de> for AtMost {
+            type Value = Batch<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "up to {BATCH_MAX} messages")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Batch<'de>, A::Error> {
+                let mut all = Vec::new();
+                while let Some(one) = items.next_element()? {
+                    if all.len() == BATCH_MAX {
+                        return Err(A::Error::invalid_length(BATCH_MAX + 1, &self));
+                    }
+                    all.push(one);
+                }
+                Ok(Batch(all))
+            }
+        }
+        reader.deserialize_seq(AtMost)
+    }
 }
 
 /// The message that `text` is. An answer that cannot be read fails whatever it answers.
@@ -139,10 +178,21 @@ pub(crate) fn written(id: Option<u64>, method: &str, params: &Value) -> Bytes {
 
 /// The answer to a request of the other side's.
 pub(crate) fn answered(id: &RawValue, outcome: Result<Value, RpcError>) -> Bytes {
-    let said = match outcome {
-        Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-        Err(error) => json!({ "jsonrpc": "2.0", "id": id, "error": error }),
+    // The id goes back as it came: not all that is written as one can be a value.
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        jsonrpc: &'static str,
+        id: &'a RawValue,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        result: Option<Value>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<RpcError>,
+    }
+    let (result, error) = match outcome {
+        Ok(result) => (Some(result), None),
+        Err(error) => (None, Some(error)),
     };
+    let said = Answer { jsonrpc: "2.0", id, result, error };
     serde_json::to_vec(&said).unwrap_or_default().into()
 }
 
@@ -206,6 +256,31 @@ mod tests {
         let all = read(br#"[7,{"id":1,"result":{}},{"id":2,"result":null}]"#).expect("a batch");
         assert_eq!(all.len(), 2);
         assert!(read(b"[7]").is_err());
+    }
+
+    #[test]
+    fn a_batch_of_more_than_anybody_says_at_once_is_not_read() {
+        let batch = |of: usize| format!("[{}]", vec![r#"{"method":"a"}"#; of].join(","));
+        assert_eq!(read(batch(BATCH_MAX).as_bytes()).map(|all| all.len()), Ok(BATCH_MAX));
+        let why = read(batch(BATCH_MAX + 1).as_bytes()).expect_err("they are too many");
+        assert!(why.contains("up to 10000 messages"), "{why}");
+    }
+
+    #[test]
+    fn whatever_was_asked_by_is_answered_by() {
+        let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+        for id in ["1e999", "7", "\"a\"", &deep] {
+            let asked = format!(r#"{{"id":{id},"method":"ping"}}"#);
+            let all = read(asked.as_bytes()).unwrap_or_default();
+            for message in all {
+                let Message::Request { id: its, .. } = message else { panic!("{asked}") };
+                let said = answered(&its, Ok(Value::Null));
+                let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":null}}"#);
+                assert_eq!(said, expected.as_bytes());
+                let said = answered(&its, Err(RpcError::new(-1, "no")));
+                assert!(said.starts_with(format!(r#"{{"jsonrpc":"2.0","id":{id},"#).as_bytes()));
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use toolgate_contract::{ToolId, fold};
 
 /// The most characters of a name that model APIs take.
-const NAME_MAX: usize = 64;
+pub(crate) const NAME_MAX: usize = 64;
 /// How much of a hash tells one name that was cut from another.
 const HASH: usize = 8;
 

@@ -133,13 +133,18 @@ impl Credentials {
     ///
     /// # Errors
     /// Why not, where we should be, and what to do.
-    pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, String> {
+    pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, String> {
         match self.held() {
             Some(held) if held.tokens.is_good() => return Ok(Some(held.header.clone())),
             // Whether there is more is looked at once the upstream has refused.
             None if self.has_looked.load(Ordering::Acquire) => return Ok(None),
             Some(_) | None => {}
         }
+        let this = self.clone();
+        Box::pin(to_its_end(async move { this.header_anew().await })).await
+    }
+
+    async fn header_anew(&self) -> Result<Option<HeaderValue>, String> {
         let mut asking = self.asking.lock().await;
         let held = self.held();
         if let Some(held) = held.as_ref().filter(|held| held.tokens.is_good()) {
@@ -163,6 +168,18 @@ impl Credentials {
     /// # Errors
     /// Why there is nothing else, and what to do.
     pub(crate) async fn refused(
+        self: &Arc<Self>,
+        used: Option<&HeaderValue>,
+        status: u16,
+        challenge: Challenge,
+    ) -> Result<(), String> {
+        let (this, used) = (self.clone(), used.cloned());
+        let seen_to = async move { this.seen_to(used.as_ref(), status, &challenge).await };
+        // Boxed, or each request would have room for it.
+        Box::pin(to_its_end(seen_to)).await
+    }
+
+    async fn seen_to(
         &self,
         used: Option<&HeaderValue>,
         status: u16,
@@ -197,21 +214,23 @@ impl Credentials {
         if wants_more && wanted.len() == asking.wanted.len() {
             return Err(format!("it wants a token for more than it was said: {wanted:?}"));
         }
-        if used.is_some() && !wants_more {
-            // The token may be of a server that is not the one any more.
-            asking.found = None;
-        }
-        if asking.found.is_none() {
+        // The token may be of a server that is not the one any more.
+        if asking.found.is_none() || (used.is_some() && !wants_more) {
             self.rested(&asking)?;
             let steps = &mut Steps::default();
             let (fetcher, settings) = (&self.fetcher, &self.settings);
             let found = discovery::find(fetcher, &self.url, challenge, settings, steps).await;
-            let found = found.map_err(|why| fails(&mut asking, why))?;
-            add(&mut wanted, &found.scopes);
-            asking.found = Some(found);
+            // Until another is known, the one that was is asked.
+            asking.found = Some(found.map_err(|why| fails(&mut asking, why))?);
         }
-        asking.wanted = wanted;
-        self.granted(&mut asking, &mut Steps::default()).await.map(drop)
+        add(&mut wanted, asking.found.as_ref().map_or(&[], |found| &found.scopes));
+        let before = std::mem::replace(&mut asking.wanted, wanted);
+        let granted = self.granted(&mut asking, &mut Steps::default()).await;
+        if granted.is_err() {
+            // What nobody gets a token for is not asked for with the next one.
+            asking.wanted = before;
+        }
+        granted.map(drop)
     }
 
     fn held(&self) -> Option<Arc<Held>> {
@@ -339,7 +358,10 @@ impl Credentials {
             tokens.scopes = before.scopes;
         }
         kept.tokens = Some(tokens.clone());
-        self.keep(&kept).map_err(|why| Denied { is_over: false, why })?;
+        if let Err(why) = self.keep(&kept) {
+            // What it was renewed by is spent: this is all there is.
+            tracing::warn!("whoever is signed in at `{}` is not kept: {why}", self.upstream);
+        }
         Ok(tokens)
     }
 
@@ -378,15 +400,27 @@ impl Credentials {
     }
 }
 
+/// What `work` comes to, which goes on when nobody waits for it any more: what a token is renewed by
+/// may be good for once, and what came of it must be kept.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, String>> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::spawn(work).await;
+    done.unwrap_or_else(|err| Err(format!("asking for a token broke off: {err}")))
+}
+
 fn fails(asking: &mut Asking, why: String) -> String {
     asking.failed = Some((Instant::now(), why.clone()));
     why
 }
 
+/// Of how many scopes a token is wanted for at most, whatever an upstream says.
+const SCOPES_MAX: usize = 100;
+
 /// Adds what of `more` is not among `all`.
 fn add(all: &mut Vec<String>, more: &[String]) {
     for one in more {
-        if !all.contains(one) {
+        if all.len() < SCOPES_MAX && !all.contains(one) {
             all.push(one.clone());
         }
     }

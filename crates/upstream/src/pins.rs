@@ -26,7 +26,8 @@ const VERSION: i64 = 1;
 const HEAD: &str = "# Written by toolgate: the tools of its upstreams as someone agreed to them. \
                     Pin a tool again to change it; what is changed here by hand is refused.";
 /// What to do about a file that cannot be believed.
-const AGAIN: &str = "take the file from version control, or look at the tools and pin them again";
+const AGAIN: &str =
+    "take the file from version control, or remove it, look at the tools and pin them again";
 
 /// What an upstream says of one of its tools, as far as a model or a caller goes by it.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +117,7 @@ impl Lock {
             Some(Some(other)) => {
                 return Err(format!(
                     "`toolgate.lock` is of version {other} and {VERSION} is known here; \
-                     use the toolgate that wrote it, or look at the tools and pin them again"
+                     use the toolgate that wrote it, or remove it, look at the tools and pin them again"
                 ));
             }
             Some(None) | None => return Err(unread("it does not say `version = 1`")),

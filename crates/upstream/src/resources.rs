@@ -142,11 +142,16 @@ impl Resources for Source {
 
     fn watch<'a>(
         &'a self,
-        _ctx: &'a Ctx,
+        ctx: &'a Ctx,
         uri: &'a str,
         _changes: &'a Changes,
     ) -> BoxFuture<'a, Result<Hold, ToolError>> {
-        Box::pin(self.upstream.watch(uri))
+        Box::pin(async move {
+            match self.upstream.of(ctx)? {
+                None => self.upstream.watch(uri).await,
+                Some(theirs) => theirs.watch(uri).await,
+            }
+        })
     }
 }
 
@@ -166,7 +171,8 @@ pub(crate) async fn completed(
     of: Value,
     asked: &Completing,
 ) -> Result<Vec<String>, ToolError> {
-    let link = upstream.link().await?;
+    let theirs = upstream.of(ctx)?;
+    let link = theirs.as_deref().unwrap_or(upstream).link().await?;
     if !link.has("completions") && link.revision.declares_completion {
         return Ok(Vec::new());
     }

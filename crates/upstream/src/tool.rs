@@ -151,7 +151,7 @@ impl AnyTool for RemoteTool {
         input: &'a Value,
     ) -> BoxFuture<'a, Result<(), ToolError>> {
         Box::pin(async move {
-            let upstream = self.upstream()?;
+            let upstream = self.upstream().await?;
             if !ctx.as_job || ctx.ahead.is_begun() {
                 return Ok(());
             }
@@ -170,7 +170,7 @@ impl AnyTool for RemoteTool {
 
     fn run<'a>(&'a self, ctx: &'a Ctx, input: Value) -> BoxFuture<'a, Result<Output, ToolError>> {
         Box::pin(async move {
-            let upstream = self.upstream()?;
+            let upstream = self.upstream().await?;
             let begun = match ctx.ahead.take::<Driven>() {
                 Some(driven) => upstream.go_on(ctx, driven).await?,
                 None => upstream.begin(ctx, self.asked(ctx, input)).await?,
@@ -193,18 +193,30 @@ impl AnyTool for RemoteTool {
 }
 
 impl RemoteTool {
+    /// What it is called there.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why it is not called, if it is not.
+    pub(crate) fn withheld(&self) -> Option<&str> {
+        self.judged.withheld.as_deref()
+    }
+
     /// The upstream, unless the tool is withheld.
-    fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
+    async fn upstream(&self) -> Result<Arc<Upstream>, ToolError> {
         let gone = || ToolError::new(Fault::Unavailable, "the upstream is not served any more");
         let upstream = self.upstream.upstream().ok_or_else(gone)?;
-        match &self.judged.withheld {
-            None => Ok(upstream),
-            Some(why) => {
-                // Someone may have agreed to it since: then the next call reaches it.
-                upstream.offer();
-                Err(ToolError::new(Fault::Unavailable, why.clone()))
-            }
+        if self.judged.withheld.is_none() {
+            return Ok(upstream);
         }
+        // Someone may have agreed to it since, or it is again as it was: then the next call, which
+        // is held against the schema that it has now, reaches it.
+        upstream.look().await;
+        let why = upstream.withholds(&self.name).unwrap_or_else(|| {
+            format!("`{}` was held back and is not any more: call it again", self.name)
+        });
+        Err(ToolError::new(Fault::Unavailable, why))
     }
 
     fn asked(&self, ctx: &Ctx, input: Value) -> Asked {

@@ -7,10 +7,10 @@ mod tasks;
 mod changes;
 mod failed;
 mod callers;
+mod agreed;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
@@ -31,6 +31,7 @@ use crate::skills::{Got, Shelved};
 use crate::tool::RemoteTool;
 use crate::world::World;
 
+pub(crate) use agreed::Agreed;
 pub(crate) use calls::{Asked, Rounds};
 pub(crate) use connecting::filled;
 pub(crate) use failed::told;
@@ -38,7 +39,7 @@ pub(crate) use tasks::EndsTask;
 
 use callers::Callers;
 pub(crate) use callers::Whose;
-use changes::Listening;
+use changes::{Listening, Watched};
 use connecting::Failed;
 
 /// What is kept where, and who is told.
@@ -61,8 +62,6 @@ pub trait Keeps: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Lasting {
     pub(crate) parking: Parking,
-    /// The URIs that are watched, and how often.
-    watched: Mutex<BTreeMap<String, usize>>,
     /// The upstream as it is served now.
     now: RwLock<Weak<Upstream>>,
 }
@@ -116,6 +115,12 @@ pub struct Upstream {
     this: Weak<Self>,
     /// Whether the server stops.
     closed: AtomicBool,
+    /// Whether another is served in its place.
+    retired: AtomicBool,
+    /// Whether what it says beside is not heard, though it would say that its lists change.
+    unheard: AtomicBool,
+    /// What is watched of it.
+    watched: Arc<Watched>,
     /// What is listened to, over which connection.
     listening: Mutex<Option<Listening>>,
     /// What lets us in, once that was needed.
@@ -135,12 +140,16 @@ impl Upstream {
         (before, whose): (Option<&Self>, Whose),
     ) -> Arc<Self> {
         let kept_as = kept_as(name, &settings);
-        let known = keeps.known(&kept_as);
+        // One that had nothing may have something by now, and nobody would call it to see.
+        let known = keeps.known(&kept_as).filter(|known| !known.is_empty());
         let known_before = known.is_some();
         let known = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
         let lanes = Lanes::new(settings.processes);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
+        // What one caller watches is watched by what is theirs.
+        let same = before.filter(|_| whose == Whose::All);
+        let watched = same.map_or_else(Arc::default, |before| before.watched.clone());
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
             kept_as,
@@ -169,11 +178,15 @@ impl Upstream {
             later: Mutex::default(),
             this: this.clone(),
             closed: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            unheard: AtomicBool::new(false),
+            watched,
             listening: Mutex::default(),
             credentials: OnceLock::new(),
             whose,
             callers: Callers::default(),
         });
+        upstream.watched.is_of(&upstream);
         if upstream.whose == Whose::All {
             upstream.claims.has(name, &upstream.listing());
             let mut now = upstream.lasting.now.write().unwrap_or_else(PoisonError::into_inner);
@@ -184,7 +197,7 @@ impl Upstream {
 
     /// Whether it is served so, as `settings` say.
     pub(crate) fn is_of(&self, settings: &Settings) -> bool {
-        self.kept_as == kept_as(&self.name, settings)
+        said(&self.settings) == said(settings)
     }
 
     pub(super) fn this(&self) -> Arc<Self> {
@@ -206,6 +219,11 @@ impl Upstream {
         Among { name: self.name.as_str().into(), at_once: self.settings.at_once }
     }
 
+    /// Whether all who call share it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.whose == Whose::All
+    }
+
     /// What its tools are called after.
     pub(crate) fn prefix(&self) -> &str {
         self.settings.prefix.as_deref().unwrap_or(&self.name)
@@ -213,8 +231,13 @@ impl Upstream {
 }
 
 /// What the list of `name` is kept as: what it was under other settings says nothing of what it is
-/// under these.
+/// under these, but for those that are about answers.
 fn kept_as(name: &str, settings: &Settings) -> String {
-    let said = serde_json::to_vec(settings).unwrap_or_default();
+    let Settings { answer_bytes, media_bytes, .. } = Settings::default();
+    let said = said(&Settings { answer_bytes, media_bytes, ..settings.clone() });
     format!("{name}-{}", &blake3::hash(&said).to_hex()[..16])
+}
+
+fn said(settings: &Settings) -> Vec<u8> {
+    serde_json::to_vec(settings).unwrap_or_default()
 }

@@ -51,6 +51,8 @@ pub(crate) trait Hears: Send + Sync + 'static {
     fn asks(&self) {}
     /// What is said to nobody in particular may have been missed.
     fn missed(&self) {}
+    /// What is said to nobody in particular is not heard from now on.
+    fn unheard(&self) {}
     /// Something is said.
     fn said(&self, method: &str, params: &Value);
     /// Something is asked.

@@ -41,7 +41,9 @@ pub(crate) fn askable(capabilities: &Value, revision: &Revision) -> Askable {
             (form || (declares("elicitation") && !visit), visit)
         }
     };
-    Askable { form, visit, sample: declares("sampling"), roots: declares("roots") }
+    let tools = capabilities.pointer("/sampling/tools").is_some_and(Value::is_object)
+        && matches!(revision.asks, Asks::NamedVisits | Asks::Visits);
+    Askable { form, visit, sample: declares("sampling"), tools, roots: declares("roots") }
 }
 
 /// The capability that a client lacks which cannot be asked questions of `kind`.
@@ -50,6 +52,7 @@ pub(crate) fn required(kind: Kind) -> Value {
         Kind::Form => json!({ "elicitation": { "form": {} } }),
         Kind::Visit => json!({ "elicitation": { "url": {} } }),
         Kind::Sample => json!({ "sampling": {} }),
+        Kind::SampleWithTools => json!({ "sampling": { "tools": {} } }),
         Kind::Roots => json!({ "roots": {} }),
     }
 }
@@ -167,7 +170,7 @@ pub(crate) fn told(
             Kind::Form | Kind::Visit => {
                 (choice(fields).map(Told::Choice), "`action` must be accept, decline or cancel")
             }
-            Kind::Sample => (
+            Kind::Sample | Kind::SampleWithTools => (
                 sampled(fields).map(Told::Sampled),
                 "it must have a `role`, a `content` and a `model`",
             ),
@@ -250,7 +253,7 @@ fn spelled(question: &Question, revision: &Revision) -> Option<(&'static str, Va
         (Question::Visit { message, url, .. }, Asks::Visits) => {
             json!({ "mode": "url", "message": message, "url": url })
         }
-        (Question::Sample(sampling), Asks::Samples | Asks::Forms) if has_tools(sampling) => {
+        (Question::Sample(sampling), Asks::Samples | Asks::Forms) if sampling.has_tools() => {
             return None;
         }
         (Question::Sample(sampling), _) => sampling_params(sampling, revision),
@@ -258,7 +261,7 @@ fn spelled(question: &Question, revision: &Revision) -> Option<(&'static str, Va
     };
     let method = match question.kind() {
         Kind::Form | Kind::Visit => ELICIT,
-        Kind::Sample => SAMPLE,
+        Kind::Sample | Kind::SampleWithTools => SAMPLE,
         Kind::Roots => ROOTS,
     };
     Some((method, params))
@@ -292,8 +295,12 @@ fn plain(schema: &Value) -> Option<Cow<'_, Value>> {
 fn sampling_params(sampling: &Sampling, revision: &Revision) -> Value {
     let Sampling { messages, system, max_tokens, more } = sampling;
     let mut params = more.clone();
-    let messages = messages.iter().map(|said| message(said, revision)).collect();
-    params.insert("messages".into(), messages);
+    // Several blocks are one message, and what tools gave is said, from 2025-11-25 on.
+    let takes_all = matches!(revision.asks, Asks::NamedVisits | Asks::Visits);
+    if !takes_all || !more.contains_key("messages") {
+        let messages = messages.iter().map(|said| message(said, revision)).collect();
+        params.insert("messages".into(), messages);
+    }
     params.insert("maxTokens".into(), json!(max_tokens));
     if let Some(system) = system {
         params.insert("systemPrompt".into(), json!(system));
@@ -310,11 +317,6 @@ fn message(said: &Said, revision: &Revision) -> Value {
         Shape::Link(_) | Shape::Resource(_) => Block::text(content.as_text()),
     };
     json!({ "role": said.role, "content": block })
-}
-
-/// Whether the model is to be given tools.
-fn has_tools(sampling: &Sampling) -> bool {
-    sampling.more.contains_key("tools") || sampling.more.contains_key("toolChoice")
 }
 
 #[cfg(test)]

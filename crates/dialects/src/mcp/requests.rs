@@ -34,7 +34,7 @@ pub(crate) fn read(
 ) -> Result<(Asked, Request), Failure> {
     Ok(match asked {
         Asked::Tools => {
-            let after = cursor::after(id, params, "tool", ToolId::new)?;
+            let after = cursor::after(id, params, "tool", ToolId::foreign)?;
             (asked, Request::ListTools { after })
         }
         Asked::Call | Asked::Task => read_call(id, revision, params)?,

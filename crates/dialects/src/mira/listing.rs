@@ -193,7 +193,7 @@ fn write_cursor(after: &ToolId) -> String {
 
 fn read_cursor(cursor: &str) -> Option<ToolId> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-    ToolId::new(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
+    ToolId::foreign(std::str::from_utf8(&bytes).ok()?.strip_prefix(MARK)?)
 }
 
 /// Refuses a text that reads as a cursor and is none that is written here.

@@ -42,7 +42,8 @@ impl Method {
         }
         // A dot is for versions of methods (`files/read.v2`), and there are none.
         let tool = name.replace('/', ".");
-        let id = ToolId::new(&tool).filter(|_| name.contains('/') && !name.contains('.'))?;
+        let is_tools = name.contains('/') && !name.starts_with("notifications/");
+        let id = ToolId::foreign(&tool).filter(|_| is_tools && !name.contains('.'))?;
         // What has a name of the contract's goes by no other.
         Contracted::of(&id).is_none().then(|| Self::Tool { name: name.to_owned(), tool })
     }
@@ -116,9 +117,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_tool_is_called_by_the_name_it_is_listed_under(
-            id in "[a-z][a-z0-9_]{0,6}(\\.[a-z0-9_]{1,6}){1,3}",
+            id in "[a-z][a-zA-Z0-9_-]{0,6}(\\.[a-zA-Z0-9_-]{1,6}){1,3}",
         ) {
-            let id = ToolId::new(&id).expect("an id");
+            let id = ToolId::foreign(&id).expect("an id");
             let tool = match Method::read(&name_of(&id)).expect("a method") {
                 Method::Contracted(method) => method.tool().to_owned(),
                 Method::Tool { tool, .. } => tool,
@@ -138,7 +139,6 @@ mod tests {
             "files/read/",
             "/files",
             "files//read",
-            "Files/Read",
             "search/semantic",
             "initialize",
             "",

@@ -292,7 +292,7 @@ pub(super) fn dotted(pointer: &str) -> String {
 
 /// The tool `id` as it is called here, in backquotes.
 fn spelled(id: &str) -> String {
-    match ToolId::new(id) {
+    match ToolId::foreign(id) {
         Some(id) => format!("`{}`", name_of(&id)),
         None => format!("`{id}`"),
     }

@@ -41,8 +41,10 @@ pub(crate) fn unspell(name: &str) -> Option<String> {
     if name.starts_with("files_") {
         return None;
     }
-    // Every tool has one name here: no other spelling of it is any.
-    (ToolId::new(&id).is_some() && spell(&id).as_deref() == Some(name)).then_some(id)
+    // Every tool has one name here: no other spelling of it is any, as `exec-run` would be.
+    let is_id =
+        ToolId::new(&id).is_some() || (name.contains('/') && ToolId::foreign(&id).is_some());
+    (is_id && spell(&id).as_deref() == Some(name)).then_some(id)
 }
 
 /// The catalog's id of the tool that whoever calls `name` probably means: the contract spells it
@@ -223,6 +225,7 @@ mod tests {
             ("exec.run", "exec/run"),
             ("docs.load.fetch", "docs/load/fetch"),
             ("pour", "pour"),
+            ("ev.get-Sum", "ev/get-Sum"),
         ] {
             assert_eq!(spell(id).as_deref(), Some(name));
             assert_eq!(unspell(name).as_deref(), Some(id));

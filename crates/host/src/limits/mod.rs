@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_contract::{Among, CallError, Caller, Effects, Spent, ToolId, ToolSpec};
 
 use crate::gauges::PoolGauge;
-use crate::policy::BadRule;
+use crate::policy::{BadRule, KnownTools};
 use bytes::Bytes;
 use each::{Each, Share};
 use rates::Rates;
@@ -153,9 +153,9 @@ impl Limits {
         Ok(Self { rates: Some(Rates::new(rules, MonotonicClock)?), ..self })
     }
 
-    /// Refuses rules that match none of `tools`.
-    pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        self.rates.as_ref().map_or(Ok(()), |rates| rates.check(tools))
+    /// Refuses rules that match none of what is `known`.
+    pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.check(known))
     }
 
     /// The same, with a bound of its own for each of `tools` that asks for one.

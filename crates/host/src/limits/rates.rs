@@ -12,7 +12,7 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use toolgate_contract::{CallError, Caller, ToolId, ToolSpec};
 
-use crate::policy::{BadRule, Pattern};
+use crate::policy::{BadRule, KnownTools, Pattern};
 
 /// The setting that rules stand in.
 const SETTING: &str = "limits.rate";
@@ -71,9 +71,9 @@ impl<C: Clock + Clone> Rates<C> {
         })
     }
 
-    /// Refuses rules that match none of `tools`.
-    pub(super) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        self.rules.iter().try_for_each(|(rule, _)| rule.check(tools))
+    /// Refuses rules that match none of what is `known`.
+    pub(super) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+        self.rules.iter().try_for_each(|(rule, _)| rule.check(known))
     }
 
     /// Has buckets ready for calls of the tool.
@@ -246,7 +246,8 @@ mod tests {
     #[test]
     fn a_rule_over_no_tool_is_refused() {
         let (rates, _) = rates(&[rate("execc.*", 1, 1, 1)]);
-        let why = rates.check(&[spec("exec.run").id]).expect_err("no tool").to_string();
+        let known = KnownTools { tools: vec![spec("exec.run").id], ..KnownTools::default() };
+        let why = rates.check(&known).expect_err("no tool").to_string();
         assert!(why.contains("limits.rate") && why.contains("`exec.run`"), "{why}");
         let bad = Rates::new(&[rate("a[", 1, 1, 1)], FakeRelativeClock::default());
         assert!(bad.is_err());

@@ -31,8 +31,8 @@ use rule::{Matched, Over, Rule, Why};
 pub use explain::{Decision, Explained};
 #[cfg(fuzzing)]
 pub(crate) use fuzzing::{paths, patterns, when};
-pub use pattern::BadRule;
 pub(crate) use pattern::Pattern;
+pub use pattern::{BadRule, KnownTools};
 pub(crate) use permit::{Denied, Permit};
 pub use rule::{Effect, PolicyRule};
 
@@ -177,15 +177,16 @@ impl Policy {
         Ok(Self { scopes: Scopes::new(scopes)?, ..self })
     }
 
-    /// Refuses rules that match none of `tools`: a misspelled one must not seem to hold.
-    pub fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
+    /// Refuses rules that match none of what is `known`: a misspelled one must not seem to hold.
+    pub fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         let (of_tools, others) = self.rules.split_at(self.of_tools);
-        of_tools.iter().chain(&self.confirm).try_for_each(|rule| rule.check(tools))?;
+        of_tools.iter().chain(&self.confirm).try_for_each(|rule| rule.check(known))?;
         // What prompts are known by that are words alone.
         let words = ToolId::new("prompts");
-        let all: Vec<_> = tools.iter().cloned().chain(words).collect();
+        let tools = known.tools.iter().cloned().chain(words).collect();
+        let all = KnownTools { tools, later: known.later.clone() };
         others.iter().try_for_each(|rule| rule.check(&all))?;
-        self.scopes.check(tools)
+        self.scopes.check(known)
     }
 
     /// Allows the call of the tool with `input`, or says why not.

@@ -69,9 +69,10 @@ impl Pattern {
         self.folded.is_match(&*fold(id.as_str()))
     }
 
-    /// Refuses it if it matches none of `tools`.
-    pub(crate) fn check(&self, tools: &[ToolId]) -> Result<(), BadRule> {
-        if tools.iter().any(|id| self.matches(id)) {
+    /// Refuses it if it matches none of the tools that are `known` and could match none that come.
+    pub(crate) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
+        let KnownTools { tools, later } = known;
+        if tools.iter().any(|id| self.matches(id)) || later.iter().any(|of| self.may_match(of)) {
             return Ok(());
         }
         let Self { pattern, setting, .. } = self;
@@ -80,6 +81,27 @@ impl Pattern {
         let nearest = nearest.filter(|id| near(id) > 0.7).map(ToString::to_string);
         Err(BadRule::NoTool { setting, pattern: pattern.clone(), nearest })
     }
+
+    /// Whether it may match a tool whose id begins with `toolset`; with nothing, any.
+    fn may_match(&self, toolset: &str) -> bool {
+        let pattern = fold(&self.pattern).into_owned();
+        let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
+        let begins = match toolset {
+            "" => String::new(),
+            toolset => fold(&format!("{toolset}.")).into_owned(),
+        };
+        literal.starts_with(&begins)
+            || (literal.len() < pattern.len() && begins.starts_with(literal))
+    }
+}
+
+/// What patterns over tools may be about.
+#[derive(Debug, Clone, Default)]
+pub struct KnownTools {
+    /// The tools that there are.
+    pub tools: Vec<ToolId>,
+    /// The toolsets of those that may come; nothing for tools that are in none.
+    pub later: Vec<String>,
 }
 
 /// A pattern over names of callers and of roles, in which `*` is anything and `?` one character:
@@ -120,4 +142,28 @@ fn expression(pattern: &str) -> String {
         letter => regex::escape(letter.encode_utf8(&mut [0; 4])),
     };
     format!(r"(?s)\A{}\z", pattern.chars().map(letter).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_may_be_about_tools_that_come_and_not_about_any() {
+        let tools = vec![ToolId::new("files.read").expect("an id")];
+        let known = |later: &[&str]| KnownTools {
+            tools: tools.clone(),
+            later: later.iter().map(|of| (*of).to_owned()).collect(),
+        };
+        let is_sound = |pattern: &str, later: &[&str]| {
+            Pattern::new("a test", pattern).expect("a pattern").check(&known(later)).is_ok()
+        };
+        for pattern in ["files.*", "a.*", "a_echo", "*.echo", "a*", "?.x", "*"] {
+            assert!(is_sound(pattern, &["a"]), "{pattern}");
+        }
+        for pattern in ["filez.*", "b.*", "fils.read", "ab.*", "a"] {
+            assert!(!is_sound(pattern, &["a"]), "{pattern}");
+            assert!(is_sound(pattern, &["a", ""]), "{pattern}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use toolgate_contract::{Caller, Effects, ToolSpec};
 
 use super::expression::{Bounds, When};
-use super::pattern::{BadRule, Name, Pattern};
+use super::pattern::{BadRule, KnownTools, Name, Pattern};
 use super::{Of, RuleName};
 
 /// The setting that rules stand in.
@@ -150,10 +150,10 @@ impl Rule {
     }
 
     /// Refuses patterns that match none of `tools`.
-    pub(super) fn check(&self, tools: &[toolgate_contract::ToolId]) -> Result<(), BadRule> {
+    pub(super) fn check(&self, known: &KnownTools) -> Result<(), BadRule> {
         match &self.over {
             Over::Those { tools: patterns, .. } | Over::Outside(patterns) => {
-                patterns.iter().try_for_each(|pattern| pattern.check(tools))
+                patterns.iter().try_for_each(|pattern| pattern.check(known))
             }
             Over::Beyond(_) => Ok(()),
         }

@@ -295,7 +295,8 @@ fn an_expression_that_cannot_be_meant_is_refused_with_its_line_and_column() {
 
 #[test]
 fn a_rule_over_no_tool_and_two_of_one_name_are_refused() {
-    let ids = [spec("files.read", Effects::Reads).id];
+    let ids =
+        KnownTools { tools: vec![spec("files.read", Effects::Reads).id], ..KnownTools::default() };
     let misspelt = policy(&[rule("r", Effect::Deny, &["file.read"], None)], Effect::Allow);
     let why = misspelt.check(&ids).expect_err("no tool").to_string();
     assert!(why.contains("policy.rules") && why.contains("`files.read`"), "{why}");

@@ -12,16 +12,19 @@ use serde_json::{Map, Value};
 const SUBSCHEMAS_MAX: u64 = 200_000;
 /// How far one may lead into another.
 const DEPTH_MAX: usize = 256;
+/// How often it is looked where a reference may lead, all in all.
+const LOOKS_MAX: u64 = 1_000_000;
 /// By how many ways what is wrong may be looked for.
 const WAYS_MAX: u64 = 100_000;
 
 /// Where a subschema stands.
-const ONE: [&str; 11] = [
+const ONE: [&str; 12] = [
     "not",
     "if",
     "then",
     "else",
     "items",
+    "additionalItems",
     "additionalProperties",
     "contains",
     "propertyNames",
@@ -30,7 +33,7 @@ const ONE: [&str; 11] = [
     "contentSchema",
 ];
 /// Where several do, in order or by name.
-const SEVERAL: [&str; 8] = [
+const SEVERAL: [&str; 9] = [
     "allOf",
     "anyOf",
     "oneOf",
@@ -39,9 +42,10 @@ const SEVERAL: [&str; 8] = [
     "properties",
     "patternProperties",
     "dependentSchemas",
+    "dependencies",
 ];
 /// What says where else to look.
-const REFERENCES: [&str; 2] = ["$ref", "$dynamicRef"];
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// How much a schema comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +62,10 @@ impl Size {
     /// # Errors
     /// When it comes to more than is held against, or leads on too far.
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
-        let mut named = HashMap::new();
-        gather(schema, &mut named);
-        let mut sum = Sum { root: schema, named, known: HashMap::new(), open: HashSet::new() };
+        let (mut resources, mut anchors) = (vec![schema], HashMap::new());
+        gather(schema, &mut resources, &mut anchors);
+        let (known, open) = (HashMap::new(), HashSet::new());
+        let mut sum = Sum { resources, anchors, known, open, looks: 0 };
         let size = sum.of(schema, 0)?;
         if size.subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
@@ -95,30 +100,43 @@ fn depth(value: &Value) -> u32 {
     1 + below.unwrap_or_default()
 }
 
-/// Every subschema below `value` that has a name, by it.
-fn gather<'s>(value: &'s Value, named: &mut HashMap<&'s str, &'s Value>) {
+/// Schemas by a name that they have.
+type Named<'s> = HashMap<&'s str, Vec<&'s Value>>;
+
+/// Every subschema below `value` that references may be relative to, and all that have an anchor,
+/// by it.
+fn gather<'s>(value: &'s Value, resources: &mut Vec<&'s Value>, anchors: &mut Named<'s>) {
     match value {
         Value::Object(fields) => {
-            for name in ["$id", "$anchor", "$dynamicAnchor"] {
-                if let Some(name) = fields.get(name).and_then(Value::as_str) {
-                    named.entry(name).or_insert(value);
-                }
+            let of = |name: &str| fields.get(name).and_then(Value::as_str);
+            // Draft 4 has no `$`, and drafts before 2019-09 have anchors in their ids.
+            let ids: Vec<_> = ["$id", "id"].into_iter().filter_map(of).collect();
+            if !ids.is_empty() && !std::ptr::eq(resources[0], value) {
+                resources.push(value);
             }
-            fields.values().for_each(|field| gather(field, named));
+            let fragments = ids.iter().filter_map(|id| Some(id.split_once('#')?.1));
+            let others = ["$anchor", "$dynamicAnchor"].into_iter().filter_map(of);
+            for name in fragments.chain(others) {
+                anchors.entry(name).or_default().push(value);
+            }
+            fields.values().for_each(|field| gather(field, resources, anchors));
         }
-        Value::Array(items) => items.iter().for_each(|item| gather(item, named)),
+        Value::Array(items) => items.iter().for_each(|item| gather(item, resources, anchors)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// Counts subschemas.
 struct Sum<'s> {
-    root: &'s Value,
-    named: HashMap<&'s str, &'s Value>,
+    /// The root, and what else has an id.
+    resources: Vec<&'s Value>,
+    anchors: Named<'s>,
     /// What was counted, by where it is.
     known: HashMap<*const Value, Size>,
     /// What is being counted: what leads back to it is held against once a value.
     open: HashSet<*const Value>,
+    /// How often it was looked where a reference may lead.
+    looks: u64,
 }
 
 impl<'s> Sum<'s> {
@@ -136,7 +154,7 @@ impl<'s> Sum<'s> {
             return Ok(Size { back: 1, ..one });
         }
         let mut sum = one;
-        for part in self.parts(fields) {
+        for part in self.parts(fields)? {
             sum = sum.and(self.of(part, depth + 1)?);
         }
         self.open.remove(&at);
@@ -145,7 +163,7 @@ impl<'s> Sum<'s> {
     }
 
     /// What a value is held against with a schema that has these `fields`.
-    fn parts(&self, fields: &'s Map<String, Value>) -> Vec<&'s Value> {
+    fn parts(&mut self, fields: &'s Map<String, Value>) -> Result<Vec<&'s Value>, String> {
         let one = ONE.iter().filter_map(|name| fields.get(*name)).filter(|it| it.is_object());
         let several = SEVERAL.iter().filter_map(|name| fields.get(*name));
         let several = several.flat_map(|all| match all {
@@ -153,22 +171,27 @@ impl<'s> Sum<'s> {
             Value::Object(all) => all.values().collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
         });
-        let referred = REFERENCES.iter().filter_map(|name| fields.get(*name)?.as_str());
-        let referred = referred.filter_map(|reference| self.referred(reference));
-        one.chain(several).chain(referred).collect()
+        let mut parts: Vec<_> = one.chain(several).collect();
+        for reference in REFERENCES.iter().filter_map(|name| fields.get(*name)?.as_str()) {
+            let referred = self.referred(reference);
+            self.looks += referred.len() as u64 + self.resources.len() as u64;
+            parts.extend(referred);
+        }
+        if self.looks > LOOKS_MAX {
+            return Err("it refers too often to what may be in too many places".to_owned());
+        }
+        Ok(parts)
     }
 
-    /// What `reference` refers to, if it is in here.
-    fn referred(&self, reference: &str) -> Option<&'s Value> {
-        let (resource, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let resource = match resource {
-            "" => self.root,
-            name => self.named.get(name)?,
-        };
-        let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
-        match &*fragment {
-            pointer if pointer.is_empty() || pointer.starts_with('/') => resource.pointer(pointer),
-            anchor => self.named.get(anchor).copied(),
+    /// All that `reference` may refer to in here. To which of them it does depends on where it
+    /// stands, and to count more than that is safe.
+    fn referred(&self, reference: &str) -> Vec<&'s Value> {
+        let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
+        let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };
+        if fragment.is_empty() || fragment.starts_with('/') {
+            self.resources.iter().filter_map(|resource| resource.pointer(&fragment)).collect()
+        } else {
+            self.anchors.get(&*fragment).cloned().unwrap_or_default()
         }
     }
 }
@@ -232,5 +255,37 @@ mod tests {
         };
         assert!(Size::of(&by(|at| format!("#/$defs/d%20{at}"))).is_err());
         assert!(Size::of(&by(|at| format!("#a{at}"))).is_err());
+    }
+
+    #[test]
+    fn what_refers_to_a_schema_within_by_any_name_of_it_is_counted() {
+        let within = |reference: &str, id: &str, keyword: &str| {
+            let many = chain(40, |next| json!({ "allOf": [next, next] }));
+            let mut many = many.as_object().expect("an object").clone();
+            many.insert(keyword.to_owned(), json!(id));
+            json!({
+                "examples": [{ "$id": id, "id": id }],
+                "$ref": reference,
+                "$defs": { "many": many },
+            })
+        };
+        for (reference, id, keyword) in [
+            ("#/$defs/many", "https://example.com/a/b", "$id"),
+            ("b", "https://example.com/a/b", "$id"),
+            ("./b#/$defs/d0", "https://example.com/a/b", "$id"),
+            ("#/$defs/many", "https://example.com/a/b", "id"),
+            ("#m", "#m", "$id"),
+        ] {
+            assert!(Size::of(&within(reference, id, keyword)).is_err(), "{reference} {id}");
+        }
+    }
+
+    #[test]
+    fn where_references_may_lead_is_not_looked_for_without_end() {
+        let ids = |at: usize| (format!("i{at}"), json!({ "$id": format!("https://x/{at}") }));
+        let refs = |at: usize| (format!("r{at}"), json!({ "$ref": format!("#/nowhere{at}") }));
+        let all: Map<_, _> = (0..2000).flat_map(|at| [ids(at), refs(at)]).collect();
+        let too_many = json!({ "properties": all });
+        assert!(Size::of(&too_many).expect_err("they are too many").contains("too often"));
     }
 }

@@ -3,7 +3,6 @@
 use toolgate_contract::{BoxFuture, Change, Output, ToolId, ToolSpec};
 
 use super::*;
-use crate::CatalogError;
 
 /// A tool that is called so.
 struct Called(ToolSpec);
@@ -30,19 +29,18 @@ fn titles(house: &House) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn of_what_is_spelled_alike_the_first_owner_by_name_is_served_whoever_comes_first() {
-    let of = |owner: &str| called("x.y-z", &format!("of {owner}"));
+async fn of_what_several_offer_that_is_spelled_alike_none_is_served_until_one_alone_offers_it() {
+    let of = |owner: &str, id| called(id, &format!("of {owner}"));
     for order in [["a", "b"], ["b", "a"]] {
         let house = Plan::new().build();
-        let mut refused = Vec::new();
-        for owner in order {
-            refused.extend(house.host.offer(owner, vec![of(owner)]));
-        }
-        assert_eq!(titles(&house), ["of a"], "{order:?}");
-        let [refused] = &refused[..] else { panic!("{refused:?}") };
-        assert_eq!(&*refused.owner, "b", "{order:?}");
-        assert!(matches!(refused.why, CatalogError::Alike { .. }), "{refused:?}");
-        // It is there once nobody is before it.
+        assert!(house.host.offer(order[0], vec![of(order[0], "x.y-z")]).is_empty());
+        let refused = house.host.offer(order[1], vec![of(order[1], "x.y_z")]);
+        assert!(titles(&house).is_empty(), "{order:?}");
+        let owners: Vec<_> = refused.iter().map(|one| &*one.owner).collect();
+        assert_eq!(owners, ["a", "b"]);
+        assert!(refused[0].why.to_string().contains("one of `b`"), "{refused:?}");
+        // Each is told once.
+        assert!(house.host.offer("c", Vec::new()).is_empty());
         assert!(house.host.offer("a", Vec::new()).is_empty());
         assert_eq!(titles(&house), ["of b"], "{order:?}");
     }
@@ -61,7 +59,8 @@ async fn who_offers_the_same_again_tells_nobody() {
     let library = Library::default();
     let house = Plan { library, ..Plan::new() }.build();
     let mut told = house.host.listen();
-    let (tool, other) = (called("x.y", "of a"), called("x.y", "of b"));
+    let own = house.host.tools(&Caller::local()).tools[0].spec().id.clone();
+    let (tool, other) = (called("x.y", "of a"), called(own.as_str(), "of b"));
     house.host.offer("a", vec![tool.clone()]);
     house.host.offer("b", vec![other.clone()]);
     assert_eq!(told.try_recv(), Ok(Change::Tools));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{
@@ -94,7 +94,11 @@ async fn in_process(
              a running server with --url, or call the tool itself"
         );
     }
-    let loaded = args.folder.load_to_serve(&args.root)?;
+    let mut loaded = args.folder.load_to_serve(&args.root)?;
+    for upstream in loaded.config.upstream.values_mut() {
+        // What is kept to be read on ends with this process.
+        (upstream.answer_bytes, upstream.media_bytes) = (usize::MAX, usize::MAX);
+    }
     let workspace = Workspace::open(&args.root, &loaded.config)?;
     let follow = follow(args);
     let person = Person::at_terminal(follow.as_ref());
@@ -164,7 +168,12 @@ fn told(error: &CallError, args: &Args, person: Option<&Person>) -> String {
 
 fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&output.value)?))?;
+        let value = match output.structured {
+            true => output.value.clone(),
+            // Its tool has texts, pictures and links alone.
+            false => json!({ "text": output.text.body, "content": output.content }),
+        };
+        print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
         let Text { body, note } = &output.text;
         print(body)?;

@@ -94,7 +94,7 @@ pub(super) fn log_out(args: &Out) -> anyhow::Result<ExitCode> {
     let runtime = super::small_runtime()?;
     let was = run_to_end(runtime, async {
         let entry = args.at.entry()?;
-        let was = entry.sign_out();
+        let was = entry.sign_out().await;
         entry.close().await;
         was
     })?;

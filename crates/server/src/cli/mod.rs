@@ -118,7 +118,7 @@ struct Folder {
     #[arg(long, value_name = "FILE", env = "TOOLGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Offer only tools that change nothing
-    #[arg(long, env = "TOOLGATE_READ_ONLY")]
+    #[arg(long, env = "TOOLGATE_READ_ONLY", value_parser = clap::builder::BoolishValueParser::new())]
     read_only: bool,
 }
 

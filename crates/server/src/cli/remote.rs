@@ -83,7 +83,7 @@ pub(super) async fn call(
 ) -> anyhow::Result<Result<Output, String>> {
     // An id is spelled as MCP spells it; any other name is the server's own.
     let name =
-        ToolId::new(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()).into_owned());
+        ToolId::foreign(tool).map_or_else(|| tool.to_owned(), |id| fold(id.as_str()).into_owned());
     let Remote { url, key } = remote;
     let endpoint = Endpoint::read(url)?;
     let answer = timeout(ANSWER_TIME_MAX, endpoint.ask(key.as_ref(), &name, input, follow)).await;

@@ -7,9 +7,10 @@ use anyhow::bail;
 use serde_json::json;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{Caller, Effects, ToolSpec, fold};
+use toolgate_host::Host;
 
 use super::shape::{Field, fields};
-use super::{Folder, print};
+use super::{Folder, print, run_to_end, small_runtime};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -32,7 +33,17 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = args.folder.load(&args.root)?;
-    let host = Workspace::look(&args.root, &loaded.config)?.host;
+    run_to_end(small_runtime()?, async {
+        let workspace = Workspace::look(&args.root, &loaded.config)?;
+        // Upstreams that were never asked are.
+        workspace.host.listed().await;
+        let shown = show(args, &workspace.host);
+        workspace.close().await;
+        shown
+    })
+}
+
+fn show(args: &Args, host: &Host) -> anyhow::Result<ExitCode> {
     let page = host.tools(&Caller::local());
     let wanted =
         |spec: &ToolSpec| args.tool.as_ref().is_none_or(|t| fold(t) == fold(spec.id.as_str()));
@@ -40,16 +51,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         page.tools.iter().map(|tool| tool.spec()).filter(|spec| wanted(spec)).collect();
     if specs.is_empty() {
         let wanted = args.tool.as_deref().unwrap_or_default();
-        let near = page.tools.iter().map(|tool| tool.spec().id.as_str()).max_by(|a, b| {
-            let close = |id: &str| strsim::normalized_damerau_levenshtein(&fold(id), &fold(wanted));
-            close(a).total_cmp(&close(b))
-        });
-        match near {
-            Some(near) => bail!(
-                "no tool is named `{wanted}`; did you mean `{near}`? `toolgate tools` lists them"
-            ),
-            None => bail!("no tool is on offer; look at tools.allow, tools.deny and tools.effects"),
+        if page.tools.is_empty() {
+            bail!("no tool is on offer; look at tools.allow, tools.deny and tools.effects");
         }
+        let close = |name: &str| strsim::jaro_winkler(name, &fold(wanted));
+        let names = page.tools.iter().map(|tool| fold(tool.spec().id.as_str()));
+        let near = names.max_by(|a, b| close(a).total_cmp(&close(b)));
+        let near = near.filter(|near| close(near) > 0.75);
+        let meant = near.map_or_else(|| ";".to_owned(), |near| format!("; did you mean `{near}`?"));
+        bail!("no tool is named `{wanted}`{meant} `toolgate tools` lists them");
     }
     if args.json {
         let all: Vec<_> = specs.iter().map(|spec| in_full(spec)).collect();

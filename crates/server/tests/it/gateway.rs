@@ -191,6 +191,53 @@ fn a_schema_that_refers_to_the_network_and_both_of_names_that_are_alike_are_left
 }
 
 #[test]
+fn a_tool_that_is_named_as_others_name_theirs_is_paged_called_and_a_job() {
+    let workspace = with_odd("");
+    let mut client = Client::http(launch(&workspace).set("page_size", "3"), "2025-11-25");
+    let (mut all, mut params) = (Vec::new(), json!({}));
+    loop {
+        let page = client.ask("tools/list", params.clone());
+        let tools = page["result"]["tools"].as_array().unwrap_or_else(|| panic!("{page}"));
+        all.extend(tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()));
+        let Some(cursor) = page["result"].get("nextCursor") else { break };
+        params = json!({ "cursor": cursor });
+    }
+    assert!(all.contains(&"odd_get-Sum".to_owned()) && all.contains(&"odd_where".to_owned()));
+    assert_eq!(text(&client.call("odd_get-Sum", json!({}))), "3");
+    let started = client.call("jobs_start", json!({ "tool": "odd_get-Sum" }));
+    let get = json!({ "job_id": started["result"]["structuredContent"]["job_id"] });
+    wait_until("the job has ended", || {
+        client.call("jobs_get", get.clone()).to_string().contains("succeeded")
+    });
+    let listed = client.call("jobs_list", json!({}));
+    assert!(listed.to_string().contains("odd.get-Sum"), "{listed}");
+}
+
+#[test]
+fn a_schema_is_read_by_the_draft_that_it_says() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let pair = |pair: Value| json!({ "pair": pair });
+    assert_eq!(text(&client.call("odd_pair", pair(json!([1, "a"])))), r#"{"pair": [1, "a"]}"#);
+    for odd in [json!(["a", 1]), json!([1, "a", 2])] {
+        let refused = client.call("odd_pair", pair(odd));
+        assert!(text(&refused).contains("/pair"), "{refused}");
+    }
+    assert_eq!(workspace.read("odd.log").matches("call pair").count(), 1);
+}
+
+#[test]
+fn an_answer_without_what_its_tool_promises_is_refused() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let said = json!([{ "type": "text", "text": "nothing" }]);
+    let refused = client.call("odd_promise", json!({ "content": said }));
+    assert!(text(&refused).contains("no structured content"), "{refused}");
+    let failed = client.call("odd_promise", json!({ "content": said, "isError": true }));
+    assert_eq!(text(&failed), "nothing");
+}
+
+#[test]
 fn a_schema_that_would_be_looked_at_for_ever_is_left_out_and_one_that_leads_back_to_itself_is_not()
 {
     let workspace = with_odd("");

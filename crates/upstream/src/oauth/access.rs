@@ -84,8 +84,10 @@ impl Access {
     ///
     /// # Errors
     /// When it cannot be forgotten.
-    pub fn sign_out(&self) -> Result<bool, String> {
+    pub async fn sign_out(&self) -> Result<bool, String> {
         let credentials = &self.credentials;
+        // A server that renews it meanwhile would keep it again.
+        let _held = credentials.hold().await?;
         let was = credentials.kept().is_some();
         credentials.world.keep_secret(&credentials.kept_as(), None)?;
         Ok(was)

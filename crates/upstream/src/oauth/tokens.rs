@@ -261,7 +261,7 @@ pub(crate) async fn ask(
         access: response.access_token,
         refresh: response.refresh_token,
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
-        until: response.expires_in.map(|seconds| now() + seconds.max(0.0) as u64),
+        until: response.expires_in.map(|seconds| now().saturating_add(seconds.max(0.0) as u64)),
         scopes: scopes.unwrap_or_default(),
     })
 }

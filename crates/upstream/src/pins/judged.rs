@@ -48,6 +48,15 @@ pub(crate) struct Judged {
 }
 
 impl Pinned {
+    /// Whether any tool of the upstream `name` may be withheld.
+    pub(crate) fn may_withhold(&self, name: &str) -> bool {
+        match (&self.lock, self.on_change) {
+            (_, OnChange::Allow | OnChange::Shadow) | (Ok(None), OnChange::Block) => false,
+            (Ok(Some(lock)), OnChange::Block) => lock.upstreams.contains_key(name),
+            (Err(_), OnChange::Block) => true,
+        }
+    }
+
     /// What of `tools`, which the upstream `name` lists, is served.
     pub(crate) fn judge<'v>(
         &self,

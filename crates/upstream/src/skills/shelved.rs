@@ -64,10 +64,10 @@ impl Shelved {
     pub(crate) fn skill_of(&self, uri: &str) -> Option<&Skill> {
         let named = self.files.get(uri).map(|at| &self.all[*at]);
         named.or_else(|| {
+            // Not folder by folder: of those a URI can have millions.
             let uri = uri.trim_end_matches('/');
-            let ends = uri.rmatch_indices('/').map(|(at, _)| at);
-            let mut folders = std::iter::once(uri.len()).chain(ends).map(|end| &uri[..end]);
-            folders.find_map(|folder| self.skill(&format!("{folder}/{SKILL_FILE}")))
+            let around = self.all.iter().filter(|skill| holds(skill, uri));
+            around.max_by_key(|skill| skill.uri.len())
         })
     }
 
@@ -89,6 +89,13 @@ impl Shelved {
         };
         self.all.iter().any(is_same)
     }
+}
+
+/// Whether `uri` is in the folder of `skill`, or is that.
+fn holds(skill: &Skill, uri: &str) -> bool {
+    let folder = skill.uri.strip_suffix(SKILL_FILE).and_then(|it| it.strip_suffix('/'));
+    let rest = folder.and_then(|folder| uri.strip_prefix(folder));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Whether `uri` is in the folder of `skill`.

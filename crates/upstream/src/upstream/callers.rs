@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blake3::{Hash, Hasher};
-use toolgate_contract::{AnyTool, Bearer, Caller, Changes, Ctx, Fault, ToolError};
+use toolgate_contract::{AnyTool, Bearer, Caller, Ctx, Fault, ToolError};
 
 use super::{Keeps, Upstream};
 use crate::listing::Listing;
@@ -66,7 +66,7 @@ impl Callers {
 
 impl Upstream {
     /// The upstream as whoever calls has it, if each has it for themselves.
-    pub(super) fn of(&self, ctx: &Ctx) -> Result<Option<Arc<Self>>, ToolError> {
+    pub(crate) fn of(&self, ctx: &Ctx) -> Result<Option<Arc<Self>>, ToolError> {
         if self.whose != Whose::All {
             return Ok(None);
         }
@@ -94,7 +94,7 @@ impl Upstream {
             let (results, claims) = (self.results.clone(), self.claims.clone());
             let handed = (self.world.clone(), Arc::new(Nothing) as _, results, claims);
             let of = (Some(self), Whose::One(bearer.cloned()));
-            let upstream = Self::new(&self.name, settings, handed, Changes::default(), of);
+            let upstream = Self::new(&self.name, settings, handed, self.changes.clone(), of);
             Theirs { of: key, session: session.cloned(), upstream }
         });
         let upstream = theirs.upstream.clone();

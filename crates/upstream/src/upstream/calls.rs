@@ -16,6 +16,9 @@ use crate::link::{Asks, Link};
 use crate::message::RpcError;
 use crate::wire::Trouble;
 
+/// What calls a tool.
+const TOOLS_CALL: &str = "tools/call";
+
 impl Upstream {
     /// Makes a request for `ctx` and carries it to its end, whatever it asks meanwhile.
     pub(crate) async fn carry(&self, ctx: &Ctx, asked: Asked) -> Result<Value, ToolError> {
@@ -32,6 +35,7 @@ impl Upstream {
             let _place = self.places.acquire().await.map_err(|_| ToolError::canceled())?;
             // A call that waits at the upstream goes on there.
             let link = self.link().await?;
+            self.is_called_as_agreed(&link, &asked).await?;
             match link.revision.era {
                 Era::Session => {
                     carried::in_one(&self.lasting.parking, ctx, self.in_session(ctx, asked, link))
@@ -62,6 +66,7 @@ impl Upstream {
         }
         let work = async {
             let link = self.link().await?;
+            self.is_called_as_agreed(&link, &asked).await?;
             match link.revision.era {
                 Era::Session => {
                     let begin = self.in_session(ctx, asked, link);
@@ -108,6 +113,14 @@ impl Upstream {
         }
     }
 
+    /// Refuses what is `asked` where it calls a tool that is not as it was agreed to.
+    async fn is_called_as_agreed(&self, link: &Link, asked: &Asked) -> Result<(), ToolError> {
+        match asked.method == TOOLS_CALL {
+            true => self.is_as_agreed(link, &asked.name).await,
+            false => Ok(()),
+        }
+    }
+
     fn in_session(
         &self,
         ctx: &Ctx,
@@ -131,6 +144,9 @@ impl Upstream {
                     false => None,
                 };
                 let link = lane.as_ref().map_or(link, |lane| lane.link.clone());
+                if lane.is_some() && method == TOOLS_CALL {
+                    this.is_as_agreed(&link, &name).await?;
+                }
                 link.logs(lines).await;
                 let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
                 let again = Beside { trace: trace.as_ref(), ..Beside::default() };
@@ -143,6 +159,9 @@ impl Upstream {
                 {
                     // Nothing was done.
                     link = this.link().await?;
+                    if method == TOOLS_CALL {
+                        this.is_as_agreed(&link, &name).await?;
+                    }
                     let asks = Asks { beside: again, tells, ..Asks::of(method, params) };
                     asked = link.ask(asks.about(&name), hearing.clone()).await;
                 }

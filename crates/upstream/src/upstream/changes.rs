@@ -1,7 +1,8 @@
 //! What an upstream says to nobody in particular: that its lists or what is watched of it changed.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use tokio::task::JoinHandle;
 use toolgate_contract::{BoxFuture, Change, Hold, ToolError};
 use toolgate_dialects::mcp::upstream::Era;
 
-use super::{Lasting, Upstream};
+use super::{Upstream, Whose};
 use crate::hearing::Deaf;
 use crate::link::{Asks, Link};
 use crate::listing::GOOD_FOR;
@@ -20,6 +21,8 @@ use crate::wire::{Hears, LISTEN, Trouble};
 /// and again.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// How long an upstream may take to say that it tells of something, or does not any more.
+const WITHIN: Duration = Duration::from_secs(30);
 /// What lasted so long did not end at once.
 const LASTED: Duration = Duration::from_secs(10);
 
@@ -39,10 +42,9 @@ impl Drop for Listening {
 impl Upstream {
     /// Hears, in the stateless era, when its lists or what is watched of it change.
     pub(super) fn listen(&self, link: &Arc<Link>) {
-        let uris: Vec<_> = {
-            let watched = self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            watched.keys().cloned().collect()
-        };
+        // Of two that listen the later one knows what is watched later.
+        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let uris = self.watched.uris();
         let mut wanted = Map::new();
         for (capability, flag) in [
             ("tools", "toolsListChanged"),
@@ -57,12 +59,12 @@ impl Upstream {
             wanted.insert("resourceSubscriptions".into(), json!(uris));
         }
         if wanted.is_empty() {
+            *listening = None;
             return;
         }
         let params = Map::from_iter([("notifications".to_owned(), Value::Object(wanted))]);
         let key = params["notifications"].to_string();
         let (this, link) = (self.this.clone(), Arc::downgrade(link));
-        let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         if listening.as_ref().is_some_and(|before| {
             before.wanted == key && before.over.ptr_eq(&link) && !before.task.is_finished()
         }) {
@@ -85,46 +87,66 @@ impl Upstream {
     /// Hears of what `uri` holds for as long as the result is held.
     pub(crate) async fn watch(&self, uri: &str) -> Result<Hold, ToolError> {
         let link = self.link().await?;
-        let first = {
-            let mut watched = self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner);
-            let times = watched.entry(uri.to_owned()).or_default();
-            *times += 1;
-            *times == 1
-        };
-        let watching = Watching { of: self.lasting.clone(), uri: uri.to_owned() };
+        // Whoever comes second waits for what the first comes to.
+        let _one = self.watched.one.lock().await;
+        let first = self.watched.more(uri);
+        let keeps = (self.whose != Whose::All).then(|| self.this());
+        let of = self.watched.clone();
+        let watching = Watching { of, uri: uri.to_owned(), _keeps: keeps };
         if first {
             self.subscribe(&link, uri, true).await?;
         }
         Ok(Hold::of(watching))
     }
 
-    /// Connects, where something is watched that was before its settings were others.
+    /// Whether anything of it is watched.
+    pub(super) fn is_watched(&self) -> bool {
+        !self.watched.all().is_empty()
+    }
+
+    /// Connects, where something is watched and it is not connected to any more; again and again,
+    /// ever more seldom, until it is.
     pub(crate) fn goes_on_watching(&self) {
-        if self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if !self.is_watched() {
             return;
         }
-        let this = self.this();
+        let this = self.this.clone();
         tokio::spawn(async move {
-            if let Err(why) = this.link().await {
-                tracing::warn!("{}", why.message);
+            let mut pause = AGAIN;
+            loop {
+                let Some(upstream) = this.upgrade() else { return };
+                let is_over = [&upstream.closed, &upstream.retired];
+                if is_over.iter().any(|is| is.load(Ordering::Acquire)) || !upstream.is_watched() {
+                    return;
+                }
+                match upstream.link().await {
+                    Ok(_) => return,
+                    Err(why) => tracing::warn!("{}", why.message),
+                }
+                drop(upstream);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_MAX);
             }
         });
     }
 
-    /// Has `link`, which is new, tell of what is watched already.
+    /// Has `link`, which is new, tell of what is watched already, of which something may have been
+    /// missed.
     pub(super) fn watch_again(&self, link: &Arc<Link>) {
-        // Without a session it is asked with all else that it is to tell.
-        if link.revision.era == Era::Stateless {
+        let uris = self.watched.uris();
+        if uris.is_empty() {
             return;
         }
-        let watched = self.lasting.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let uris: Vec<_> = watched.keys().cloned().collect();
-        drop(watched);
         let (this, link) = (self.this(), link.clone());
         tokio::spawn(async move {
             for uri in uris {
-                if let Err(why) = this.subscribe(&link, &uri, true).await {
-                    tracing::warn!("`{uri}` is not told of any more: {}", why.message);
+                let again = {
+                    let _one = this.watched.one.lock().await;
+                    this.subscribe(&link, &uri, true).await
+                };
+                match again {
+                    Ok(()) => this.changes.tell(&Change::Resource(uri.into())),
+                    Err(why) => tracing::warn!("`{uri}` is not told of any more: {}", why.message),
                 }
             }
         });
@@ -139,7 +161,10 @@ impl Upstream {
             Era::Session => {
                 let method = if is { "resources/subscribe" } else { "resources/unsubscribe" };
                 let params = Map::from_iter([("uri".to_owned(), json!(uri))]);
-                let asked = link.ask(Asks::of(method, params).about(uri), Arc::new(Deaf)).await;
+                let asks = Asks::of(method, params).about(uri);
+                let asked = tokio::time::timeout(WITHIN, link.ask(asks, Arc::new(Deaf))).await;
+                let late = |_| Err(Trouble::Lost("it does not answer".to_owned()));
+                let asked = asked.unwrap_or_else(late);
                 asked.map(drop).map_err(|trouble| self.failed(method, trouble))
             }
         }
@@ -186,22 +211,63 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
     }
 }
 
+/// What is watched of an upstream: the URIs, and by how many. It outlives a change of settings.
+#[derive(Default)]
+pub(super) struct Watched {
+    counts: Mutex<BTreeMap<String, usize>>,
+    /// One asks to be told, or not any more, at a time: in another order they would mean another.
+    one: tokio::sync::Mutex<()>,
+    /// Of which upstream, as it is served now.
+    of: RwLock<Weak<Upstream>>,
+}
+
+impl Watched {
+    pub(super) fn is_of(&self, upstream: &Arc<Upstream>) {
+        *self.of.write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(upstream);
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn uris(&self) -> Vec<String> {
+        self.all().keys().cloned().collect()
+    }
+
+    /// One more watches `uri`; whether it is the first.
+    fn more(&self, uri: &str) -> bool {
+        let mut all = self.all();
+        let times = all.entry(uri.to_owned()).or_default();
+        *times += 1;
+        *times == 1
+    }
+
+    /// One less watches `uri`; whether it was the last.
+    fn less(&self, uri: &str) -> bool {
+        let mut all = self.all();
+        let Some(times) = all.get_mut(uri) else { return false };
+        *times -= 1;
+        *times == 0 && all.remove(uri).is_some()
+    }
+
+    fn upstream(&self) -> Option<Arc<Upstream>> {
+        self.of.read().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+}
+
 /// A resource that is watched.
 struct Watching {
-    of: Arc<Lasting>,
+    of: Arc<Watched>,
     uri: String,
+    /// What one caller has for themselves stays for as long as they watch it.
+    _keeps: Option<Arc<Upstream>>,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut watched = self.of.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(times) = watched.get_mut(&self.uri) else { return };
-        *times -= 1;
-        if *times > 0 {
+        if !self.of.less(&self.uri) {
             return;
         }
-        watched.remove(&self.uri);
-        drop(watched);
         let Some(upstream) = self.of.upstream() else { return };
         let (Some(link), Ok(runtime)) = (upstream.live(), tokio::runtime::Handle::try_current())
         else {
@@ -209,7 +275,11 @@ impl Drop for Watching {
         };
         let uri = std::mem::take(&mut self.uri);
         runtime.spawn(async move {
-            let _ = upstream.subscribe(&link, &uri, false).await;
+            let _one = upstream.watched.one.lock().await;
+            // Somebody else may watch it by now.
+            if !upstream.watched.all().contains_key(&uri) {
+                let _ = upstream.subscribe(&link, &uri, false).await;
+            }
         });
     }
 }
@@ -230,6 +300,12 @@ impl Hears for OfNobody {
         }
     }
 
+    fn unheard(&self) {
+        if let Some(upstream) = self.0.upgrade() {
+            upstream.is_unheard();
+        }
+    }
+
     fn said(&self, method: &str, params: &Value) {
         let Some(upstream) = self.0.upgrade() else { return };
         match method {
@@ -237,7 +313,9 @@ impl Hears for OfNobody {
             "notifications/prompts/list_changed" => upstream.has_changed(Change::Prompts),
             "notifications/resources/list_changed" => upstream.has_changed(Change::Resources),
             "notifications/resources/updated" => {
-                if let Some(uri) = params.get("uri").and_then(Value::as_str) {
+                let uri = params.get("uri").and_then(Value::as_str);
+                // Of what is the server's own it knows nothing.
+                if let Some(uri) = uri.filter(|uri| !upstream.keeps.is_own_uri(uri)) {
                     upstream.changes.tell(&Change::Resource(uri.into()));
                 }
             }

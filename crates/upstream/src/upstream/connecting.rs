@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use toolgate_contract::{Askable, Fault, ToolError};
 use toolgate_dialects::mcp::upstream::{Era, REVISIONS, Revision};
 
+use super::Upstream;
 use super::changes::OfNobody;
 use super::failed::told;
-use super::{Upstream, Whose};
 use crate::link::Link;
 use crate::oauth::Credentials;
 use crate::settings::{Settings, Transport};
@@ -27,7 +27,7 @@ const BACK_OFF_DOUBLES: u32 = 6;
 /// A server that lived so long did start.
 const LIVED: Duration = Duration::from_secs(10);
 /// What the callers that share a connection can be asked, between them.
-const ANY: Askable = Askable { form: true, visit: true, sample: true, roots: true };
+const ANY: Askable = Askable { form: true, visit: true, sample: true, tools: true, roots: true };
 /// How often programs are looked at for having nothing to do.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -76,24 +76,31 @@ impl Upstream {
         if let Some(link) = self.live() {
             return Ok(link);
         }
+        // It goes on when whoever was the first to wait for it does not any more.
+        let this = self.this();
+        let connected = tokio::spawn(async move { this.linked().await }).await;
+        connected.unwrap_or_else(|err| Err(self.away(&err.to_string())))
+    }
+
+    async fn linked(&self) -> Result<Arc<Link>, ToolError> {
         let mut failed = self.connecting.lock().await;
         if let Some(link) = self.live() {
             return Ok(link);
         }
         self.rested(&failed)?;
+        self.unheard.store(false, Ordering::Release);
         let within = Duration::from_millis(self.settings.start_ms);
         let connected = match tokio::time::timeout(within, self.connect(ANY)).await {
             Ok(connected) => connected,
             Err(_) => Err(format!("it did not begin within {} ms", within.as_millis())),
         };
         match connected {
+            Ok(_) if self.closed.load(Ordering::Acquire) => Err(self.away("the server stops")),
             Ok(link) => {
                 let link = Arc::new(link);
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
                 self.watch_over(&link);
-                if self.whose == Whose::All {
-                    self.watch_again(&link);
-                }
+                self.watch_again(&link);
                 self.look_again();
                 Ok(link)
             }
@@ -146,7 +153,6 @@ impl Upstream {
     }
 
     async fn connect(&self, can: Askable) -> Result<Link, String> {
-        let can = Askable { roots: can.roots || !self.settings.roots.is_empty(), ..can };
         let can = Askable { roots: can.roots || !self.settings.roots.is_empty(), ..can };
         let hears: Arc<dyn Hears> = Arc::new(OfNobody(self.this.clone()));
         let wanted = match &self.settings.revision {
@@ -244,9 +250,13 @@ impl Upstream {
                     tokio::time::sleep(LOOK).await;
                     let Some(link) = link.upgrade() else { return };
                     let Some(of) = link.idle() else { continue };
-                    let is_over = over(idle, of) || over(lifetime, link.since.elapsed());
+                    let Some(this) = this.upgrade() else { return };
+                    // Over what tells of changes there is always something to come.
+                    let is_idle = over(idle, of) && !this.tells_over(&link);
+                    let is_over = is_idle || over(lifetime, link.since.elapsed());
                     // One that a call has for itself is let go once the call gives it back.
-                    if is_over && this.upgrade().is_none_or(|this| this.lets_go(&link)) {
+                    if is_over && this.lets_go(&link) {
+                        this.goes_on_watching();
                         return;
                     }
                 }
@@ -262,6 +272,9 @@ impl Upstream {
             // A session that ended over there says nothing of whether it can begin.
             let is_well = !broke || link.wire.tells_who_asks();
             if is_well || this.closed.load(Ordering::Acquire) {
+                if broke {
+                    this.goes_on_watching();
+                }
                 return;
             }
             let why = link.wire.why();
@@ -272,7 +285,14 @@ impl Upstream {
             failed.not_before =
                 (failed.times > 0).then(|| Instant::now() + BACK_OFF * 2_u32.pow(doubles));
             failed.why = why;
+            drop(failed);
+            this.goes_on_watching();
         });
+    }
+
+    /// Whether `link` is what tells of what is watched.
+    fn tells_over(&self, link: &Arc<Link>) -> bool {
+        self.is_watched() && self.live().is_some_and(|live| Arc::ptr_eq(&live, link))
     }
 
     /// Forgets `link`, unless a call has it for itself; whether it was known at all.

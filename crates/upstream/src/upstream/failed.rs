@@ -38,6 +38,7 @@ fn refusal(method: &str, error: RpcError) -> ToolError {
         let kinds = [
             ("/elicitation/url", Kind::Visit),
             ("/elicitation", Kind::Form),
+            ("/sampling/tools", Kind::SampleWithTools),
             ("/sampling", Kind::Sample),
             ("/roots", Kind::Roots),
         ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{AnyTool, Change};
+use toolgate_contract::{AnyTool, Change, fold};
 use toolgate_dialects::mcp::upstream::Era;
 
 use super::failed::told;
@@ -21,6 +21,8 @@ use crate::wire::Trouble;
 
 /// How long changes of lists are gathered.
 const GATHER: Duration = Duration::from_millis(200);
+/// The same at most, where they are said to have changed again and again and have not.
+const GATHER_MAX: Duration = Duration::from_secs(30);
 /// After how long it is asked again what it has, of which that was never known, and how often that
 /// doubles.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -87,14 +89,22 @@ impl Upstream {
         listing.map(|(listing, _)| listing).map_err(|trouble| told(&trouble))
     }
 
+    /// Whether a tool of it may be called `name`.
+    pub(crate) fn may_have(&self, name: Option<&str>) -> bool {
+        let Some(name) = name.filter(|_| !self.prefix().is_empty()) else { return true };
+        let begins = format!("{}.", self.prefix());
+        // What is as long as a name may be was cut, and the prefix, too.
+        name.len() >= names::NAME_MAX || fold(name).starts_with(&*fold(&begins))
+    }
+
     /// Whether it is known what it has.
     pub(crate) fn is_known(&self) -> bool {
         *self.listed.borrow()
     }
     /// Has its lists looked at again.
     pub(crate) fn look_again(&self) {
-        if self.whose != Whose::All {
-            // What there is, is asked for by the server itself.
+        if self.whose != Whose::All || self.retired.load(Ordering::Acquire) {
+            // What there is, is asked for by the server itself, as it is served now.
             return;
         }
         self.stale.store(true, Ordering::Release);
@@ -103,6 +113,7 @@ impl Upstream {
         }
         let this = self.this();
         tokio::spawn(async move {
+            let mut pause = GATHER;
             while this.stale.swap(false, Ordering::AcqRel) {
                 let Some(link) = this.live() else { break };
                 let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
@@ -111,8 +122,10 @@ impl Upstream {
                 let late = || Trouble::Lost("it does not answer".to_owned());
                 match listing.unwrap_or_else(|_| Err(late())) {
                     Ok((listing, good_for)) => {
-                        this.has(listing, said);
-                        this.looks_later(&link, good_for);
+                        let is_other = this.has(listing, said);
+                        pause = if is_other { GATHER } else { (pause * 2).min(GATHER_MAX) };
+                        let unheard = this.unheard.load(Ordering::Acquire).then_some(GOOD_FOR);
+                        this.looks_later(&link, good_for.or(unheard));
                     }
                     Err(_) if this.closed.load(Ordering::Acquire) => break,
                     Err(trouble) => {
@@ -126,7 +139,7 @@ impl Upstream {
                 if link.revision.era == Era::Stateless {
                     this.listen(&link);
                 }
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(pause).await;
             }
             this.looking.store(false, Ordering::Release);
             if this.stale.load(Ordering::Acquire) {
@@ -150,8 +163,12 @@ impl Upstream {
         *looks = Some(AbortOnDropHandle::new(later));
     }
 
-    /// Takes in what it has now, and tells whoever listens of what is otherwise.
-    fn has(&self, listing: Listing, mut said: Vec<Change>) {
+    /// Takes in what it has now, and tells whoever listens of what is otherwise; whether anything
+    /// is.
+    fn has(&self, listing: Listing, mut said: Vec<Change>) -> bool {
+        if self.retired.load(Ordering::Acquire) {
+            return false;
+        }
         self.has_listed.store(true, Ordering::Release);
         let before = self.listing();
         let (tools, resources, prompts) = (
@@ -161,7 +178,8 @@ impl Upstream {
                 || before.skills != listing.skills,
             before.prompts != listing.prompts,
         );
-        if *before != listing {
+        let is_other = *before != listing;
+        if is_other {
             self.keeps.keep(&self.kept_as, &listing);
             if resources {
                 self.claims.has(&self.name, &listing);
@@ -184,16 +202,63 @@ impl Upstream {
             }
         }
         said.iter().for_each(|change| self.changes.tell(change));
+        is_other
+    }
+
+    /// Another is served in its place, or none: it goes on with the calls that it has, and says
+    /// nothing any more of what there is.
+    pub(crate) fn retire(&self) {
+        let _known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        self.retired.store(true, Ordering::Release);
+    }
+
+    /// What it says beside is not heard: its lists are looked at now and then for as long as it is
+    /// connected.
+    pub(super) fn is_unheard(&self) {
+        self.unheard.store(true, Ordering::Release);
+        if let Some(link) = self.live() {
+            self.looks_later(&link, Some(GOOD_FOR));
+        }
     }
 
     /// It says that `change` has happened.
     pub(super) fn has_changed(&self, change: Change) {
+        if let Some(link) = self.live() {
+            link.agreed.is_over();
+        }
+        if self.whose != Whose::All {
+            // What there is, is asked for by the server itself.
+            if let Some(served) = self.lasting.upstream() {
+                served.has_changed(change);
+            }
+            return;
+        }
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if !said.contains(&change) {
             said.push(change);
         }
         drop(said);
         self.look_again();
+    }
+
+    /// Asks what it has now, and offers that.
+    pub(crate) async fn look(&self) {
+        let Ok(link) = self.link().await else { return };
+        let within = Duration::from_millis(self.settings.start_ms);
+        let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
+        if let Ok(Ok((listing, _))) = listing {
+            self.has(listing, Vec::new());
+        }
+        self.offer();
+    }
+
+    /// Why its tool `name` is not called, if it is not.
+    pub(crate) fn withholds(&self, name: &str) -> Option<String> {
+        let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(tool) = tools.iter().find(|tool| tool.name() == name) else {
+            return Some(format!("`{name}` of the upstream `{}` is not there any more", self.name));
+        };
+        tool.withheld().map(str::to_owned)
     }
 
     fn offered(&self) -> bool {
@@ -203,8 +268,12 @@ impl Upstream {
 
     /// Offers its tools as it listed them last. One that is as it was stays the same.
     pub(crate) fn offer(&self) {
-        let listing = self.listing();
+        // Held until they are offered: of two that offer the later one has the later list.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.retired.load(Ordering::Acquire) {
+            return;
+        }
+        let listing = self.listing();
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
         let served = listing.tools.iter().filter(serves);
         let judged = self.keeps.pinned().judge(&self.name, served);
@@ -221,7 +290,6 @@ impl Upstream {
             return;
         }
         known.clone_from(&tools);
-        drop(known);
         let tools = tools.into_iter().map(|tool| tool as Arc<dyn AnyTool>).collect();
         self.keeps.offer(&self.name, tools);
     }
@@ -289,14 +357,16 @@ impl Upstream {
 
 /// Whether `name` is like `pattern`, in which `*` is anything.
 fn is_like(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((start, rest)) => {
-            let Some(name) = name.strip_prefix(start) else { return false };
-            let mut ends = (0..=name.len()).filter(|at| name.is_char_boundary(*at));
-            ends.any(|at| is_like(rest, &name[at..]))
-        }
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(start) else { return false };
+    let mut parts: Vec<_> = rest.split('*').collect();
+    let end = parts.pop().unwrap_or_default();
+    // Each as soon as it can be, which leaves the most for the others.
+    for part in parts {
+        let Some((_, after)) = name.split_once(part) else { return false };
+        name = after;
     }
+    name.ends_with(end)
 }
 
 #[cfg(test)]
@@ -307,5 +377,8 @@ mod tests {
     fn patterns_are_names_with_anything_between() {
         assert!(is_like("*", "") && is_like("get_*", "get_x") && is_like("a*b*c", "a1b2c"));
         assert!(!is_like("get_*", "set_x") && !is_like("a", "ab") && !is_like("a*b", "ac"));
+        assert!(is_like("**", "x") && is_like("*b*b", "bb") && !is_like("*b*b", "b"));
+        // What is tried part by part, each way, takes hours.
+        assert!(!is_like(&"*_".repeat(50), &"_".repeat(40)));
     }
 }

@@ -17,6 +17,9 @@ use crate::wire::Trouble;
 /// How long an upstream's task is left alone between two looks, unless it says.
 const POLL: Duration = Duration::from_millis(500);
 
+/// How long an upstream may take to say that it cancels one.
+const CANCELLING: Duration = Duration::from_secs(30);
+
 impl Upstream {
     /// What a call that has begun comes to.
     pub(crate) async fn ended(&self, ctx: &Ctx, begun: Begun) -> Result<Value, ToolError> {
@@ -135,7 +138,8 @@ impl Drop for EndsTask {
             let params = Map::from_iter([("taskId".to_owned(), json!(id))]);
             let beside = Beside { tasks: true, ..Beside::default() };
             let asks = Asks { beside, ..Asks::of("tasks/cancel", params) };
-            let _ = link.ask(asks.about(&id), Arc::new(Deaf)).await;
+            let asked = link.ask(asks.about(&id), Arc::new(Deaf));
+            let _ = tokio::time::timeout(CANCELLING, asked).await;
         });
     }
 }

@@ -37,7 +37,7 @@ struct One<T> {
 struct Abandoned {
     id: u64,
     since: Instant,
-    caller: Option<Arc<str>>,
+    caller: Arc<str>,
 }
 
 impl<T> InFlight<T> {
@@ -79,9 +79,10 @@ impl<T> InFlight<T> {
     /// Nobody waits for `id` any more, and it may still ask.
     pub(super) fn abandon(&self, id: u64) -> Option<T> {
         let One { hears, listens, more } = self.all().remove(&id)?;
-        if !listens {
+        // What we ask for ourselves asks nobody.
+        if let Some(caller) = hears.caller().filter(|_| !listens) {
             let mut all = self.abandoned();
-            all.push_back(Abandoned { id, since: Instant::now(), caller: hears.caller() });
+            all.push_back(Abandoned { id, since: Instant::now(), caller });
             if all.len() > ABANDONED_MAX {
                 all.pop_front();
             }
@@ -147,7 +148,7 @@ impl<T> InFlight<T> {
             all.values().filter_map(|one| Some((one.hears.caller()?, one.hears.clone()))).collect()
         };
         let abandoned = self.abandoned();
-        let gone = abandoned.iter().filter_map(|one| one.caller.as_ref());
+        let gone = abandoned.iter().map(|one| &one.caller);
         let mut callers = calls.iter().map(|(caller, _)| caller).chain(gone);
         let first = callers.next();
         match callers.all(|caller| Some(caller) == first) {

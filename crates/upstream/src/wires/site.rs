@@ -111,7 +111,7 @@ impl Site {
         let Some(credentials) = &self.credentials else { return Ok(()) };
         let challenge = challenges(headers).map(|said| Challenge::read(&said));
         let challenge = challenge.unwrap_or_default();
-        let refused = credentials.refused(token, status.as_u16(), &challenge).await;
+        let refused = credentials.refused(token, status.as_u16(), challenge).await;
         refused.map_err(|why| Trouble::Unauthorized(format!("it answers {status}: {why}")))
     }
 }

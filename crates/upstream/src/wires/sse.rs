@@ -175,9 +175,12 @@ impl<P: Fn(Bytes) -> Request<Full<Bytes>>> Posts<P> {
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 self.ear.shared.end(format!("it answered {status}, and knows us no more"));
             }
-            match status.is_success() {
-                true => Ok(()),
-                false => Err(Trouble::NotSent(format!("it answered {status}"))),
+            let why = || format!("it answered {status}");
+            match status {
+                _ if status.is_success() => Ok(()),
+                // It may have been done all the same.
+                _ if status.is_server_error() => Err(Trouble::Lost(why())),
+                _ => Err(Trouble::NotSent(why())),
             }
         };
         let late = |_| {
@@ -227,7 +230,7 @@ mod tests {
         let talk = open(server.site(), deaf()).await.expect("a stream");
         talk.request(asks(1, "initialize"), deaf()).await.expect("it begins");
         let call = talk.request(asks(2, "tools/call"), deaf()).await;
-        assert!(matches!(&call, Err(Trouble::NotSent(why)) if why.contains("500")), "{call:?}");
+        assert!(matches!(&call, Err(Trouble::Lost(why)) if why.contains("500")), "{call:?}");
         assert!(!talk.gone().is_cancelled());
         talk.request(asks(3, "tools/list"), deaf()).await.expect("it goes on");
     }

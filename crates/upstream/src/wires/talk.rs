@@ -120,6 +120,15 @@ pub(crate) struct Ear {
     out: Way,
 }
 
+/// Who cannot take what comes takes it no more, and whoever waits must know.
+impl Drop for Ear {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.end("what it said could not be handled".to_owned());
+        }
+    }
+}
+
 /// The way out: a queue, which whoever carries the conversation writes from, and a pen for what
 /// finds nothing before it.
 #[derive(Clone)]

@@ -60,6 +60,14 @@ fn sampling(params: &Value) -> Result<Sampling, String> {
         };
         said.extend(blocks.iter().map(|block| Said { role, content: read::content(block) }));
     }
+    let is_plain = |message: &Value| {
+        let of_tools = ["tool_use", "tool_result"].map(Value::from);
+        let block = &message["content"];
+        !block.is_array() && !of_tools.contains(&block["type"])
+    };
+    if !messages.iter().all(is_plain) {
+        more.insert("messages".into(), Value::Array(messages));
+    }
     let max_tokens = max_tokens.ok_or("`maxTokens` is no number")?;
     Ok(Sampling { messages: said, system, max_tokens, more })
 }
@@ -88,7 +96,7 @@ pub fn answer(told: &Told) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use toolgate_contract::Shape;
+    use toolgate_contract::{Kind, Shape};
 
     use super::*;
 
@@ -102,6 +110,19 @@ mod tests {
         assert!(matches!(read, Question::Visit { id, .. } if id == "k"));
         assert_eq!(question("roots/list", &Value::Null, "k"), Ok(Question::Roots));
         assert!(question("ping", &Value::Null, "k").is_err());
+    }
+
+    #[test]
+    fn what_a_model_is_told_of_tools_is_kept_as_it_is() {
+        let called = json!({ "role": "assistant", "content": [
+            { "type": "tool_use", "id": "1", "name": "a", "input": {} },
+            { "type": "tool_use", "id": "2", "name": "b", "input": {} },
+        ] });
+        let params = json!({ "messages": [called], "maxTokens": 7, "tools": [] });
+        let read = question("sampling/createMessage", &params, "k").expect("a question");
+        assert_eq!(read.kind(), Kind::SampleWithTools);
+        let Question::Sample(sampling) = read else { panic!("it is a question") };
+        assert_eq!(sampling.more["messages"], json!([called]));
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub fn capabilities(can: Askable, tasks: bool, revision: &Revision) -> Value {
         said.insert("elicitation".into(), Value::Object(modes));
     }
     if can.sample {
-        said.insert("sampling".into(), json!({}));
+        let tools = can.tools && visits;
+        said.insert("sampling".into(), if tools { json!({ "tools": {} }) } else { json!({}) });
     }
     if can.roots {
         let roots = match revision.era {

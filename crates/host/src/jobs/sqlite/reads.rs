@@ -139,7 +139,7 @@ pub(super) fn id_of(bytes: [u8; 16]) -> JobId {
 }
 
 pub(super) fn tool_of(text: &str) -> Result<ToolId, Trouble> {
-    ToolId::new(text).ok_or_else(|| Trouble::Said(format!("no tool can be named `{text}`")))
+    ToolId::foreign(text).ok_or_else(|| Trouble::Said(format!("no tool can be named `{text}`")))
 }
 
 pub(super) fn state_of(text: &str) -> Result<JobState, Trouble> {

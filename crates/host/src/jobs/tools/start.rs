@@ -27,8 +27,9 @@ impl Tool for Start {
     const NAME: &'static str = "jobs.start";
     const TITLE: &'static str = "Start job";
     const ABOUT: &'static str = "Calls any of the other tools as a job: it answers at once with the \
-        job's id, and the work goes on, whoever disconnects or restarts. Use it for work that \
-        takes longer than a few seconds; look after it with jobs_get, jobs_output and jobs_cancel.";
+        job's id, and the work goes on for as long as the server runs, whoever disconnects; what \
+        waits is run by the next server of the folder. Use it for work that takes longer than a few \
+        seconds; look after it with jobs_get, jobs_output and jobs_cancel.";
     /// What it starts is held against its own effects, and waits for a slot of its own.
     const EFFECTS: Effects = Effects::Changes;
     type Input = Input;

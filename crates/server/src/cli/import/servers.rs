@@ -66,11 +66,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(file) => names_in(file)?,
         None => Vec::new(),
     };
-    let mut text = String::new();
+    let (mut text, mut secrets) = (String::new(), Secrets::new());
     for (file, content) in files(args)? {
-        let servers = servers(&content, &args.root);
-        for (name, server) in servers {
-            let mut upstream = match Upstream::of(&name, &server) {
+        for (name, server) in servers(&content, &args.root) {
+            let mut upstream = match Upstream::of(&name, &server, &args.root, &mut secrets) {
                 Ok(upstream) => upstream,
                 Err(why) => {
                     complain(&format!("not taken over: `{name}` of {}: {why}", file.display()));
@@ -136,7 +135,8 @@ fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
             text => text.with_context(|| format!("{} cannot be read", path.display()))?,
         };
         // Such files have comments, and commas before brackets.
-        let content = parse_to_serde_value::<Option<Value>>(&text, &ParseOptions::default());
+        let text = text.trim_start_matches('\u{feff}');
+        let content = parse_to_serde_value::<Option<Value>>(text, &ParseOptions::default());
         let content = content.map_err(|why| anyhow!("{} is not JSON: {why}", path.display()))?;
         all.push((path, content.unwrap_or_default()));
     }
@@ -147,7 +147,7 @@ fn files(args: &Args) -> anyhow::Result<Vec<(PathBuf, Value)>> {
 }
 
 /// The servers that `content` names, those of the project in `root` first.
-fn servers(content: &Value, root: &Path) -> Vec<(String, Map<String, Value>)> {
+fn servers(content: &Value, root: &Path) -> Vec<(String, Value)> {
     let mut tables = Vec::new();
     if let Ok(root) = root.canonicalize()
         && let Some(project) = content["projects"].get(&*root.to_string_lossy())
@@ -156,8 +156,11 @@ fn servers(content: &Value, root: &Path) -> Vec<(String, Map<String, Value>)> {
     }
     tables.extend(PLACES.iter().filter_map(|place| content.pointer(place)));
     let servers = tables.into_iter().filter_map(Value::as_object).flatten();
-    servers.filter_map(|(name, server)| Some((name.clone(), server.as_object()?.clone()))).collect()
+    servers.map(|(name, server)| (name.clone(), server.clone())).collect()
 }
+
+/// The variables that stand where secrets were, of all upstreams, with what they stand for.
+type Secrets = BTreeMap<String, String>;
 
 /// An upstream as it is written.
 struct Upstream {
@@ -165,15 +168,25 @@ struct Upstream {
     table: Table,
     /// What is to be done about it, or was not taken over, a sentence each.
     notes: Vec<String>,
-    /// The variables that stand where secrets were, with what they stand for.
-    secrets: BTreeMap<String, String>,
+    secrets: Secrets,
+    /// What clients call the folder that they work in, as it is from where a program is started.
+    folder: String,
 }
 
 impl Upstream {
     /// What a client says of the server `name`; the error says why that is none.
-    fn of(name: &str, server: &Map<String, Value>) -> Result<Self, String> {
-        let (table, notes, secrets) = (Table::new(), Vec::new(), BTreeMap::new());
-        let mut this = Self { name: sound(name), table, notes, secrets };
+    fn of(name: &str, server: &Value, root: &Path, secrets: &mut Secrets) -> Result<Self, String> {
+        let server = server.as_object().ok_or("it is no table")?;
+        let (table, notes, folder) = (Table::new(), Vec::new(), ".".to_owned());
+        let known = std::mem::take(secrets);
+        let mut this = Self { name: sound(name), table, notes, secrets: known, folder };
+        let read = this.read(server, root);
+        *secrets = std::mem::take(&mut this.secrets);
+        read.map(|()| this)
+    }
+
+    fn read(&mut self, server: &Map<String, Value>, root: &Path) -> Result<(), String> {
+        let (this, outer) = (self, server);
         // Zed once had a table of its own around the command.
         let nested = server.get("command").and_then(Value::as_object).cloned();
         let server = match nested {
@@ -189,17 +202,27 @@ impl Upstream {
         let url = text("url").or(text("serverUrl")).or(text("httpUrl"));
         match (text("command"), url) {
             (Some(command), _) => {
-                let args = server.get("args").and_then(Value::as_array).into_iter().flatten();
-                let words = std::iter::once(command).chain(args.filter_map(Value::as_str));
-                let words: Vec<_> = words.collect();
-                let before = std::iter::once("").chain(words.iter().copied());
+                if let Some(cwd) = text("cwd") {
+                    let filled = this.filled(cwd);
+                    // From any other folder it is somewhere else.
+                    if filled != "." {
+                        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+                        this.folder = root.to_string_lossy().into_owned();
+                    }
+                    this.put("cwd", filled);
+                }
+                let mut words = vec![command.to_owned()];
+                for arg in server.get("args").and_then(Value::as_array).into_iter().flatten() {
+                    match arg {
+                        Value::String(word) => words.push(word.clone()),
+                        Value::Number(_) | Value::Bool(_) => words.push(arg.to_string()),
+                        odd => this.notes.push(format!("its argument `{odd}` is not taken over")),
+                    }
+                }
+                let before = std::iter::once("").chain(words.iter().map(String::as_str));
                 let words = words.iter().zip(before);
                 let words: Vec<_> = words.map(|(word, before)| this.word(word, before)).collect();
                 this.put("command", words);
-                if let Some(cwd) = text("cwd") {
-                    let cwd = this.filled(cwd);
-                    this.put("cwd", cwd);
-                }
                 let env = this.named(server.get("env"), |name, _| name.to_owned());
                 this.put_table("env", env);
             }
@@ -226,7 +249,7 @@ impl Upstream {
             }
             (None, None) => return Err("it has neither a command nor a URL".to_owned()),
         }
-        let is = |key: &str| server.get(key).and_then(Value::as_bool);
+        let is = |key: &str| server.get(key).or_else(|| outer.get(key)).and_then(Value::as_bool);
         if is("disabled") == Some(true) || is("enabled") == Some(false) {
             this.put("enabled", false);
         }
@@ -237,7 +260,7 @@ impl Upstream {
         }
         let settings = this.table.clone().try_into::<toolgate_upstream::Settings>();
         let settings = settings.map_err(|why| why.message().to_owned())?;
-        settings.check().map(|()| this)
+        settings.check()
     }
 
     fn put(&mut self, key: &str, value: impl Into<toml::Value>) {
@@ -257,6 +280,7 @@ impl Upstream {
         for (name, value) in all {
             let value = match value {
                 Value::String(text) => text.clone(),
+                Value::Null => continue,
                 other => other.to_string(),
             };
             let is_secret = match value.contains("${") {
@@ -297,8 +321,10 @@ impl Upstream {
     /// What is written in place of the secret `value`, which is called `name`: `variable`, or the
     /// like if that stands for another.
     fn instead(&mut self, variable: String, value: &str, name: &str) -> String {
+        let own = format!("{}_", self.name.to_uppercase());
+        let own = (!variable.starts_with(&own)).then(|| own + &variable);
         let others = (2..).map(|turn| format!("{variable}_{turn}"));
-        let mut free = std::iter::once(variable.clone()).chain(others);
+        let mut free = std::iter::once(variable.clone()).chain(own).chain(others);
         let of = |variable: &String| self.secrets.get(variable).is_none_or(|known| known == value);
         let variable = free.find(of).unwrap_or(variable);
         if self.secrets.insert(variable.clone(), value.to_owned()).is_none() {
@@ -335,7 +361,7 @@ impl Upstream {
                     self.notes.push(format!("`${{{what}}}` means nothing here; change it"));
                     filled += &format!("${{{what}}}");
                 }
-                None if what == "workspaceFolder" => filled.push('.'),
+                None if what == "workspaceFolder" => filled += &self.folder,
                 None if what == "userHome" => filled.push_str("${HOME}"),
                 None => filled += &format!("${{{what}}}"),
             }
@@ -388,9 +414,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(server: Value, table: &str, notes: &[&str]) {
-        let Value::Object(server) = server else { unreachable!() };
-        let upstream = Upstream::of("Git Hub", &server).unwrap();
+    fn check(server: &Value, table: &str, notes: &[&str]) {
+        let secrets = &mut Secrets::new();
+        let upstream = Upstream::of("Git Hub", server, Path::new("/"), secrets).unwrap();
         assert_eq!(upstream.name, "git_hub");
         assert_eq!(upstream.table, table.parse::<Table>().unwrap());
         assert_eq!(upstream.notes, notes);
@@ -399,24 +425,24 @@ mod tests {
     #[test]
     fn what_each_client_writes_becomes_what_is_written_here() {
         check(
-            json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
+            &json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
                     "env": { "LEVEL": "debug", "HOST": "${env:HOST}" } }),
             "command = ['npx', '-y', 'x', './a', '${HOME}']\n\
              env = { LEVEL = 'debug', HOST = '${HOST}' }",
             &[],
         );
         check(
-            json!({ "command": { "path": "x", "args": ["y"], "env": { "A": 1 } }, "settings": {} }),
+            &json!({ "command": { "path": "x", "args": ["y"], "env": { "A": 1 } }, "settings": {} }),
             "command = ['x', 'y']\nenv = { A = '1' }",
             &[],
         );
         check(
-            json!({ "type": "http", "url": "https://a.example/mcp", "disabled": true }),
+            &json!({ "type": "http", "url": "https://a.example/mcp", "disabled": true }),
             "url = 'https://a.example/mcp'\nenabled = false",
             &[],
         );
         check(
-            json!({ "url": "https://a.example/sse/" }),
+            &json!({ "url": "https://a.example/sse/" }),
             "url = 'https://a.example/sse/'\ntransport = 'sse'",
             &[],
         );
@@ -425,7 +451,7 @@ mod tests {
     #[test]
     fn a_secret_is_referred_to_and_not_copied() {
         check(
-            json!({ "command": "x", "env": { "GITHUB_TOKEN": "ghp_1", "API_KEY": "${KEY:-k}" } }),
+            &json!({ "command": "x", "env": { "GITHUB_TOKEN": "ghp_1", "API_KEY": "${KEY:-k}" } }),
             "command = ['x']\nenv = { GITHUB_TOKEN = '${GITHUB_TOKEN}', API_KEY = '${KEY}' }",
             &[
                 "set the variable `GITHUB_TOKEN` where toolgate starts: the value of \
@@ -434,14 +460,14 @@ mod tests {
             ],
         );
         check(
-            json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer s3cret" } }),
+            &json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer s3cret" } }),
             "url = 'https://a/mcp'\n\
              headers = { Authorization = 'Bearer ${GIT_HUB_AUTHORIZATION}' }",
             &["set the variable `GIT_HUB_AUTHORIZATION` where toolgate starts: the value of \
                `Authorization` was not copied"],
         );
         check(
-            json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
+            &json!({ "url": "https://a/mcp", "headers": { "X-Key": "${input:the-key}" } }),
             "url = 'https://a/mcp'\nheaders = { X-Key = '${THE_KEY}' }",
             &["set the variable `THE_KEY` where toolgate starts"],
         );
@@ -450,7 +476,7 @@ mod tests {
     #[test]
     fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() {
         check(
-            json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
+            &json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
                     "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug" } }),
             "command = ['x', '--api-key', '${GIT_HUB_API_KEY}', '-e', 'B_TOKEN=${B_TOKEN}']\n\
              env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug' }",
@@ -464,7 +490,7 @@ mod tests {
             ],
         );
         check(
-            json!({ "url": "https://a.example/mcp?token=one&key=two" }),
+            &json!({ "url": "https://a.example/mcp?token=one&key=two" }),
             "url = 'https://a.example/mcp?token=${GIT_HUB_TOKEN}&key=${GIT_HUB_KEY}'",
             &[
                 "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
@@ -474,7 +500,7 @@ mod tests {
             ],
         );
         check(
-            json!({ "command": "x", "args": ["--token", "one", "--token", "two"] }),
+            &json!({ "command": "x", "args": ["--token", "one", "--token", "two"] }),
             "command = ['x', '--token', '${GIT_HUB_TOKEN}', '--token', '${GIT_HUB_TOKEN_2}']",
             &[
                 "set the variable `GIT_HUB_TOKEN` where toolgate starts: the value of `token` was \
@@ -487,7 +513,38 @@ mod tests {
 
     #[test]
     fn what_is_no_server_is_told() {
-        assert!(Upstream::of("x", &Map::new()).is_err_and(|why| why.contains("neither")));
+        for (odd, expected) in [(json!({}), "neither"), (json!("npx x"), "no table")] {
+            let why = Upstream::of("x", &odd, Path::new("/"), &mut Secrets::new()).err();
+            assert!(why.unwrap().contains(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_written_oddly_is_taken_over_as_it_is_meant() {
+        check(
+            &json!({ "command": "${workspaceFolder}/s", "cwd": "${workspaceFolder}/sub",
+                    "args": ["--port", 8080, true, ["x"]], "env": { "A": null } }),
+            "command = ['//s', '--port', '8080', 'true']\ncwd = './sub'",
+            &["its argument `[\"x\"]` is not taken over"],
+        );
+        check(
+            &json!({ "enabled": false, "command": { "path": "x" } }),
+            "command = ['x']\nenabled = false",
+            &[],
+        );
+    }
+
+    #[test]
+    fn two_servers_with_one_variable_of_two_values_have_one_each() {
+        let mut secrets = Secrets::new();
+        let mut token = |name: &str, value: &str| {
+            let server = json!({ "command": "x", "env": { "DB_PASS": value } });
+            let upstream = Upstream::of(name, &server, Path::new("/"), &mut secrets).unwrap();
+            upstream.table["env"]["DB_PASS"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(token("work", "one"), "${DB_PASS}");
+        assert_eq!(token("home", "two"), "${HOME_DB_PASS}");
+        assert_eq!(token("again", "one"), "${DB_PASS}");
     }
 
     #[test]

@@ -96,11 +96,13 @@ fn arguments_that_are_not_json_are_explained() {
 #[test]
 fn a_misspelled_tool_is_told_with_the_nearest() {
     let workspace = Workspace::new();
-    for (word, code) in [("call", 1), ("tools", 2)] {
+    for (word, code, meant) in [("call", 1, "files.read"), ("tools", 2, "files_read")] {
         let done = run(workspace.root(), &[word, "files_raed"]);
         assert_eq!(done.code, code, "{done:?}");
-        assert!(done.err.contains("did you mean `files.read`"), "{done:?}");
+        assert!(done.err.contains(&format!("did you mean `{meant}`")), "{done:?}");
     }
+    let done = run(workspace.root(), &["tools", "qqq"]);
+    assert!(!done.err.contains("did you mean"), "{done:?}");
     let done = run(workspace.root(), &["call", "quite_other"]);
     assert!(done.err.contains("toolgate tools"), "{done:?}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{launch, names, stdio, with_odds};
+use super::{launch, names, stdio, text, with_odds};
 use crate::support::{Client, MODERN, Wire, wait_until};
 
 fn read(client: &mut Client, uri: &str) -> Value {
@@ -56,19 +56,22 @@ fn a_tool_without_a_prefix_is_taken_for_none_of_our_own_toolsets() {
 }
 
 #[test]
-fn of_two_upstreams_with_one_tool_the_first_by_name_is_served_whoever_lists_first() {
+fn of_two_upstreams_with_one_tool_neither_is_served_and_both_are_told() {
     let late = "prefix = \"\"\nstart_ms = 1000";
     let all = [("late", "ODD_LATE = \"1\",", late), ("other", "", "prefix = \"\"")];
     let workspace = with_odds(&all);
     let mut client = stdio(&workspace);
-    names(&mut client);
-    let mut called = |log: &str| {
-        let calls = || workspace.read(log).matches("call echo").count();
-        let before = calls();
-        client.call("echo", json!({ "message": "hello" }));
-        calls() > before
-    };
-    assert!(called("other.log"));
+    assert!(names(&mut client).contains(&"echo".to_owned()));
+    let echo = json!({ "message": "hello" });
+    assert_eq!(text(&client.call("echo", echo.clone())), "hello");
     std::fs::write(workspace.path("late.log.go"), "").unwrap();
-    wait_until("it has listed, too", || called("late.log"));
+    wait_until("it has listed, too", || !names(&mut client).contains(&"echo".to_owned()));
+    let refused = client.call("echo", echo);
+    assert!(refused.get("error").is_some() || refused["result"]["isError"] == true, "{refused}");
+    assert!(!workspace.read("late.log").contains("call echo"));
+    let log = client.server().log();
+    for (owner, other) in [("late", "other"), ("other", "late")] {
+        let told = format!("the tool `echo` of the upstream `{owner}` is not served");
+        assert!(log.contains(&told) && log.contains(&format!("one of `{other}`")), "{log}");
+    }
 }

@@ -80,6 +80,31 @@ fn what_differs_is_shown_and_is_served_once_somebody_has_agreed_to_it() {
 }
 
 #[test]
+fn a_tool_that_is_another_where_it_is_called_is_refused_with_the_first_call_whoever_has_it() {
+    for shared_by in ["all", "caller"] {
+        let workspace = with_odd(&format!("shared_by = \"{shared_by}\""));
+        // What it was is remembered, and agreed to.
+        names(&mut stdio(&workspace));
+        ends(&pins(&workspace, &["accept"]), 0);
+        // Its program is another by then, and nothing here says so.
+        fs::write(workspace.path("odd.log.says"), "Another.").unwrap();
+        let mut client = stdio(&workspace);
+        assert_eq!(description(&mut client, "odd_echo"), "Says it back.");
+        for _ in 0..2 {
+            let refused = client.call("odd_echo", json!({ "message": "hello" }));
+            assert!(refused.to_string().contains("is not as it was pinned"), "{refused}");
+        }
+        assert!(!workspace.read("odd.log").contains("call echo"), "{shared_by}");
+        assert_eq!(text(&client.call("odd_shout", json!({}))), "still here");
+        // Whoever agrees to it has it called.
+        ends(&pins(&workspace, &["accept"]), 0);
+        wait_until("it is called", || {
+            client.call("odd_echo", json!({ "message": "hello" }))["result"]["isError"] != true
+        });
+    }
+}
+
+#[test]
 fn in_shadow_a_tool_that_differs_is_served_and_told_in_the_log() {
     let workspace = with_odd("[pins]\non_change = \"shadow\"\n");
     ends(&pins(&workspace, &["accept"]), 0);

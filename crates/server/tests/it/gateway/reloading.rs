@@ -63,6 +63,30 @@ fn a_call_in_flight_is_answered_though_its_upstream_is_another_meanwhile() {
 }
 
 #[test]
+fn an_upstream_that_was_replaced_offers_nothing_any_more_while_it_ends_its_calls() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let request = client.request("tools/call", json!({ "name": "odd_late", "arguments": {} }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&request);
+    wait_until("it is called", || workspace.read("odd.log").contains("call late"));
+    let settings = workspace.read("toolgate.toml");
+    says(&workspace, &format!("{settings}without = [\"echo\"]\n"));
+    wait_until("it is left out", || {
+        client.server().log().contains("the upstream `odd` is another")
+    });
+    // Now the old one says that it has others.
+    fs::write(workspace.path("odd.log.go"), "").unwrap();
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    let answer = std::iter::repeat_with(|| stdio.receive()).find(|it| it["id"] == request["id"]);
+    assert_eq!(text(&answer.unwrap()), "late");
+    let names = names(&mut client);
+    assert!(names.contains(&"odd_shout".to_owned()), "{names:?}");
+    assert!(!names.contains(&"odd_echo".to_owned()), "{names:?}");
+    assert!(!names.contains(&"odd_grown".to_owned()), "{names:?}");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_or_meant_leaves_the_upstreams_as_they_were() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);

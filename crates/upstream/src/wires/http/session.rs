@@ -59,7 +59,7 @@ impl Endpoint {
                         );
                     if !comes_later {
                         // There is no such stream, which need not be.
-                        return;
+                        return self.hears.unheard();
                     }
                 }
                 Err(_) => {}

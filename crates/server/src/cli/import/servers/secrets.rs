@@ -52,7 +52,9 @@ pub(super) struct Found {
 /// Whether the value of a variable, a header or a parameter called `name` is a secret.
 pub(super) fn is_name(name: &str) -> bool {
     let name = name.to_lowercase();
-    SECRET.iter().any(|word| name.contains(word))
+    // Short words stand in others: `path`, `compass`.
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
+    SECRET.iter().any(|word| name.contains(word)) || ["pass", "pwd", "pat", "pw"].contains(&last)
 }
 
 /// Whether the value of a flag called `name` is a secret: not that of `--key-file` or `--author`.

@@ -147,7 +147,7 @@ fn s1_15_16_17_21_22_a_call_has_a_canonical_tool_and_an_input_and_nothing_unknow
         "",
         "docs.load.fetch",
         "mcp.tool:",
-        "mcp.tool:Docs",
+        "mcp.tool:docs..load",
         "mcp.tool:a b",
         "tool:files.read",
         "mcp.tool:files/read",
