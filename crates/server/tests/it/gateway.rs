@@ -210,7 +210,7 @@ fn a_tool_that_is_named_as_others_name_theirs_is_paged_called_and_a_job() {
         client.call("jobs_get", get.clone()).to_string().contains("succeeded")
     });
     let listed = client.call("jobs_list", json!({}));
-    assert!(listed.to_string().contains("odd.get-Sum"), "{listed}");
+    assert!(listed.to_string().contains("odd_get_Sum succeeded"), "{listed}");
 }
 
 #[test]
