@@ -18,7 +18,7 @@ pub struct Catalog {
     entries: Vec<Arc<Entry>>,
     by_folded_name: HashMap<String, usize>,
     /// What others offer, with who does, that is spelled like what this server itself has or
-    /// another offers, too: it is served once it alone is.
+    /// another offers, too, or is unusable: it is served once nothing is in its way.
     unserved: Vec<(Arc<str>, Arc<dyn AnyTool>)>,
     pub(crate) schemas: Arc<SchemaRegistry>,
 }
@@ -236,15 +236,13 @@ impl Catalog {
                 None => catalog.offer(tool.clone(), Some(owner.clone())),
             };
             let Err(why) = put else { continue };
-            match why {
-                CatalogError::Alike { .. } | CatalogError::Ambiguous { .. } => {
-                    let known = self.unserved.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
-                    catalog.unserved.push((owner.clone(), tool));
-                    if known {
-                        continue;
-                    }
-                }
-                CatalogError::Schema { .. } => _ = unusable.insert(folded),
+            let known = self.unserved.iter().any(|(_, it)| Arc::ptr_eq(it, &tool));
+            catalog.unserved.push((owner.clone(), tool));
+            if matches!(why, CatalogError::Schema { .. }) {
+                unusable.insert(folded);
+            }
+            if known {
+                continue;
             }
             refused.push(NotOffered { owner, tool: id, why });
         }

@@ -8,8 +8,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use toolgate_contract::{
-    Answer, CallError, Caller, Change, Happened, Hold, Interest, Job, JobEvent, Request, Watch,
-    Watched,
+    Answer, Beside, CallError, Caller, Change, Happened, Hold, Interest, Job, JobEvent, Request,
+    Watch, Watched,
 };
 use toolgate_dialects::ListenTicket;
 use toolgate_host::{Asked, Host};
@@ -242,13 +242,13 @@ impl Subscribed {
     pub(crate) async fn tell(
         &self,
         host: &Host,
-        caller: &Caller,
+        (caller, session): (&Caller, Option<Arc<str>>),
         ticket: &dyn ListenTicket,
         out: &mpsc::Sender<Bytes>,
     ) {
         let mut changes = host.listen();
         let hearing = Hearing::begin(self);
-        hearing.watch(host, caller).await;
+        hearing.watch(host, caller, session).await;
         let mut wanted = self.interest.subscribe();
         let mut _lists = host.watch_lists(&wanted.borrow_and_update().clone());
         if say(out, ticket.begin(&self.now())).await.is_none() {
@@ -285,13 +285,14 @@ impl<'s> Hearing<'s> {
     }
 
     /// Has those watched that were let go.
-    async fn watch(&self, host: &Host, caller: &Caller) {
+    async fn watch(&self, host: &Host, caller: &Caller, session: Option<Arc<str>>) {
         let unheld = |(uri, hold): (&String, &Option<Hold>)| hold.is_none().then(|| uri.clone());
         let resources = &self.0.resources;
         let uris: Vec<_> = locked(resources).held.iter().filter_map(unheld).collect();
         for uri in uris {
             let request = Request::WatchResource { uri: uri.clone() };
-            let asked = Asked::plain(request, caller.clone(), "subscription");
+            let beside = Beside { session: session.clone(), ..Beside::default() };
+            let asked = Asked { beside, ..Asked::plain(request, caller.clone(), "subscription") };
             if let Ok(Answer::Watched { hold, .. }) = host.answer(asked).await
                 && let Some(held) = locked(resources).held.get_mut(&uri)
             {

@@ -414,7 +414,8 @@ impl Session {
         let Some(ticket) = locked(&self.conversation).tidings() else { return };
         let session = self.clone();
         tokio::spawn(self.desk.running.track_future(async move {
-            let (host, caller) = (&session.desk.host, &session.caller);
+            let host = &session.desk.host;
+            let caller = (&session.caller, session.name.get().cloned());
             tokio::select! {
                 () = session.subscribed.tell(host, caller, ticket.as_ref(), &out) => {}
                 () = out.closed() => {}

@@ -200,8 +200,10 @@ pub(crate) fn gate(
     let tools: Vec<_> = catalog.ids().into_iter().chain(guards).collect();
     // What others offer is known once they said so; of one that is not enabled there may be rules.
     let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
-    let named =
-        KnownTools { tools, later: config.upstream.keys().cloned().chain(prefixes).collect() };
+    // What reads on in their long answers is there with them.
+    let results = config.upstream.values().next().map(|_| "results".to_owned());
+    let later = config.upstream.keys().cloned().chain(prefixes).chain(results).collect();
+    let named = KnownTools { tools, later };
     // A server without tools, which has resources or prompts, is none that rules could miss.
     let named = (!named.tools.is_empty()).then_some(named);
     if let Some(named) = &named {

@@ -63,6 +63,12 @@ pub(crate) struct Manner {
 }
 
 impl Listing {
+    /// Whether there is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { tools, resources, templates, prompts, skills, .. } = self;
+        [tools, resources, templates, prompts, skills].iter().all(|all| all.is_empty())
+    }
+
     /// How it is called.
     pub(crate) fn manner(&self) -> Manner {
         let in_session = Revision::named(&self.revision, Era::Session).is_some();
@@ -71,12 +77,6 @@ impl Listing {
 
     /// All that the upstream `name` at the other end of `link` has, and for how long that is good,
     /// where it does not tell what changes.
-    /// Whether there is nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { tools, resources, templates, prompts, skills, .. } = self;
-        [tools, resources, templates, prompts, skills].iter().all(|all| all.is_empty())
-    }
-
     pub(crate) async fn of(name: &str, link: &Link) -> Result<(Self, Option<Duration>), Trouble> {
         let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
         let extensions = &link.said["capabilities"]["extensions"];

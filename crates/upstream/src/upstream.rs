@@ -11,10 +11,10 @@ mod agreed;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 use toolgate_contract::{Among, AnyTool, Change, Changes};
 
@@ -115,8 +115,12 @@ pub struct Upstream {
     this: Weak<Self>,
     /// Whether the server stops.
     closed: AtomicBool,
-    /// Whether another is served in its place.
-    retired: AtomicBool,
+    /// Whether another is served in its place. What single callers have of it is then, too.
+    retired: Arc<AtomicBool>,
+    /// How often its tools may have become others.
+    turn: AtomicU64,
+    /// Has it look at its lists again without a pause.
+    hurry: Notify,
     /// Whether what it says beside is not heard, though it would say that its lists change.
     unheard: AtomicBool,
     /// What is watched of it.
@@ -149,6 +153,7 @@ impl Upstream {
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
         // What one caller watches is watched by what is theirs.
         let same = before.filter(|_| whose == Whose::All);
+        let theirs = before.filter(|_| whose != Whose::All);
         let watched = same.map_or_else(Arc::default, |before| before.watched.clone());
         let upstream = Arc::new_cyclic(|this| Self {
             name: name.to_owned(),
@@ -178,7 +183,9 @@ impl Upstream {
             later: Mutex::default(),
             this: this.clone(),
             closed: AtomicBool::new(false),
-            retired: AtomicBool::new(false),
+            retired: theirs.map_or_else(Arc::default, |of| of.retired.clone()),
+            turn: AtomicU64::new(0),
+            hurry: Notify::new(),
             unheard: AtomicBool::new(false),
             watched,
             listening: Mutex::default(),

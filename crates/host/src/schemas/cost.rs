@@ -62,10 +62,10 @@ impl Size {
     /// # Errors
     /// When it comes to more than is held against, or leads on too far.
     pub(super) fn of(schema: &Value) -> Result<Self, String> {
-        let (mut resources, mut anchors) = (vec![schema], HashMap::new());
-        gather(schema, &mut resources, &mut anchors);
+        let mut names = Names { resources: vec![("", schema)], ..Names::default() };
+        names.gather(schema, schema);
         let (known, open) = (HashMap::new(), HashSet::new());
-        let mut sum = Sum { resources, anchors, known, open, looks: 0 };
+        let mut sum = Sum { names, known, open, looks: 0 };
         let size = sum.of(schema, 0)?;
         if size.subschemas > SUBSCHEMAS_MAX {
             return Err(format!(
@@ -100,37 +100,68 @@ fn depth(value: &Value) -> u32 {
     1 + below.unwrap_or_default()
 }
 
-/// Schemas by a name that they have.
-type Named<'s> = HashMap<&'s str, Vec<&'s Value>>;
+/// What references may lead to.
+#[derive(Default)]
+struct Names<'s> {
+    /// The root, and what else has an id, with that.
+    resources: Vec<(&'s str, &'s Value)>,
+    /// Schemas by an anchor that they have.
+    anchors: HashMap<&'s str, Vec<&'s Value>>,
+    /// What has a reference, with the resource that it stands in.
+    within: HashMap<*const Value, &'s Value>,
+}
 
-/// Every subschema below `value` that references may be relative to, and all that have an anchor,
-/// by it.
-fn gather<'s>(value: &'s Value, resources: &mut Vec<&'s Value>, anchors: &mut Named<'s>) {
-    match value {
-        Value::Object(fields) => {
-            let of = |name: &str| fields.get(name).and_then(Value::as_str);
-            // Draft 4 has no `$`, and drafts before 2019-09 have anchors in their ids.
-            let ids: Vec<_> = ["$id", "id"].into_iter().filter_map(of).collect();
-            if !ids.is_empty() && !std::ptr::eq(resources[0], value) {
-                resources.push(value);
+impl<'s> Names<'s> {
+    /// Takes in all that is below `value`, which stands in `resource`.
+    fn gather(&mut self, value: &'s Value, mut resource: &'s Value) {
+        match value {
+            Value::Object(fields) => {
+                let of = |name: &str| fields.get(name).and_then(Value::as_str);
+                // Draft 4 has no `$`, and drafts before 2019-09 have anchors in their ids.
+                for id in ["$id", "id"].into_iter().filter_map(of) {
+                    let (id, anchor) = id.split_once('#').unwrap_or((id, ""));
+                    if !id.is_empty() {
+                        self.resources.push((id, value));
+                        resource = value;
+                    }
+                    self.anchors.entry(anchor).or_default().push(value);
+                }
+                for name in ["$anchor", "$dynamicAnchor"].into_iter().filter_map(of) {
+                    self.anchors.entry(name).or_default().push(value);
+                }
+                if REFERENCES.iter().any(|name| fields.contains_key(*name)) {
+                    self.within.insert(std::ptr::from_ref(value), resource);
+                }
+                fields.values().for_each(|field| self.gather(field, resource));
             }
-            let fragments = ids.iter().filter_map(|id| Some(id.split_once('#')?.1));
-            let others = ["$anchor", "$dynamicAnchor"].into_iter().filter_map(of);
-            for name in fragments.chain(others) {
-                anchors.entry(name).or_default().push(value);
-            }
-            fields.values().for_each(|field| gather(field, resources, anchors));
+            Value::Array(items) => items.iter().for_each(|item| self.gather(item, resource)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        Value::Array(items) => items.iter().for_each(|item| gather(item, resources, anchors)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+
+    /// The resources that `name` may be one of, said within the schema `at`. To which of them it
+    /// leads depends on where all of them stand, and to count more than that is safe.
+    fn resources(&self, name: &str, at: &Value) -> Vec<&'s Value> {
+        let root = self.resources[0].1;
+        if name.is_empty() {
+            let within = self.within.get(&std::ptr::from_ref(at)).copied();
+            let within = within.filter(|within| !std::ptr::eq(*within, root));
+            return within.into_iter().chain([root]).collect();
+        }
+        let last = name.rsplit('/').next().unwrap_or_default();
+        let is_like = |id: &str| matches!(last, "." | "..") || id.ends_with(last);
+        let named = self.resources.iter().filter(|(id, _)| is_like(id));
+        let named: Vec<_> = named.map(|(_, resource)| *resource).collect();
+        match named.is_empty() {
+            true => self.resources.iter().map(|(_, resource)| *resource).collect(),
+            false => named,
+        }
     }
 }
 
 /// Counts subschemas.
 struct Sum<'s> {
-    /// The root, and what else has an id.
-    resources: Vec<&'s Value>,
-    anchors: Named<'s>,
+    names: Names<'s>,
     /// What was counted, by where it is.
     known: HashMap<*const Value, Size>,
     /// What is being counted: what leads back to it is held against once a value.
@@ -154,7 +185,7 @@ impl<'s> Sum<'s> {
             return Ok(Size { back: 1, ..one });
         }
         let mut sum = one;
-        for part in self.parts(fields)? {
+        for part in self.parts(schema, fields)? {
             sum = sum.and(self.of(part, depth + 1)?);
         }
         self.open.remove(&at);
@@ -163,7 +194,11 @@ impl<'s> Sum<'s> {
     }
 
     /// What a value is held against with a schema that has these `fields`.
-    fn parts(&mut self, fields: &'s Map<String, Value>) -> Result<Vec<&'s Value>, String> {
+    fn parts(
+        &mut self,
+        at: &Value,
+        fields: &'s Map<String, Value>,
+    ) -> Result<Vec<&'s Value>, String> {
         let one = ONE.iter().filter_map(|name| fields.get(*name)).filter(|it| it.is_object());
         let several = SEVERAL.iter().filter_map(|name| fields.get(*name));
         let several = several.flat_map(|all| match all {
@@ -173,8 +208,8 @@ impl<'s> Sum<'s> {
         });
         let mut parts: Vec<_> = one.chain(several).collect();
         for reference in REFERENCES.iter().filter_map(|name| fields.get(*name)?.as_str()) {
-            let referred = self.referred(reference);
-            self.looks += referred.len() as u64 + self.resources.len() as u64;
+            let referred = self.referred(reference, at);
+            self.looks += referred.len() as u64 + self.names.resources.len() as u64;
             parts.extend(referred);
         }
         if self.looks > LOOKS_MAX {
@@ -183,15 +218,15 @@ impl<'s> Sum<'s> {
         Ok(parts)
     }
 
-    /// All that `reference` may refer to in here. To which of them it does depends on where it
-    /// stands, and to count more than that is safe.
-    fn referred(&self, reference: &str) -> Vec<&'s Value> {
-        let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
+    /// All that `reference`, said within the schema `at`, may refer to in here.
+    fn referred(&self, reference: &str, at: &Value) -> Vec<&'s Value> {
+        let (resource, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let Ok(fragment) = percent_decode_str(fragment).decode_utf8() else { return Vec::new() };
         if fragment.is_empty() || fragment.starts_with('/') {
-            self.resources.iter().filter_map(|resource| resource.pointer(&fragment)).collect()
+            let resources = self.names.resources(resource, at).into_iter();
+            resources.filter_map(|resource| resource.pointer(&fragment)).collect()
         } else {
-            self.anchors.get(&*fragment).cloned().unwrap_or_default()
+            self.names.anchors.get(&*fragment).cloned().unwrap_or_default()
         }
     }
 }
@@ -274,10 +309,21 @@ mod tests {
             ("b", "https://example.com/a/b", "$id"),
             ("./b#/$defs/d0", "https://example.com/a/b", "$id"),
             ("#/$defs/many", "https://example.com/a/b", "id"),
-            ("#m", "#m", "$id"),
         ] {
             assert!(Size::of(&within(reference, id, keyword)).is_err(), "{reference} {id}");
         }
+    }
+
+    #[test]
+    fn schemas_within_that_refer_to_each_other_by_their_ids_are_counted_once_each() {
+        let defs = (0..30).map(|at| {
+            let next = |by: usize| json!({ "$ref": format!("s{}", at + by) });
+            let schema = json!({ "$id": format!("https://x/s{at}"), "$defs": { "a": { "type": "object" } },
+                                 "properties": { "a": { "$ref": "#/$defs/a" }, "b": next(1) } });
+            (format!("s{at}"), schema)
+        });
+        let all = json!({ "$ref": "https://x/s0", "$defs": defs.collect::<Map<_, _>>() });
+        assert!(Size::of(&all).is_ok_and(|size| size.subschemas < 1000));
     }
 
     #[test]

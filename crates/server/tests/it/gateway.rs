@@ -214,6 +214,26 @@ fn a_tool_that_is_named_as_others_name_theirs_is_paged_called_and_a_job() {
 }
 
 #[test]
+fn rules_are_about_tools_there_are_or_may_be_of_upstreams() {
+    let start = |tools: &str| {
+        let settings = format!("[tools]\nallow = [{tools}]\n");
+        let workspace = with_odd("");
+        let before = workspace.read("toolgate.toml");
+        fs::write(workspace.path("toolgate.toml"), format!("{settings}{before}")).unwrap();
+        let mut command = std::process::Command::new(crate::support::binary());
+        command.arg("check-config").current_dir(workspace.root()).env_clear();
+        command.env("PATH", crate::support::path()).env("HOME", workspace.path(".home"));
+        crate::support::vouch(&mut command, workspace.root());
+        command.output().unwrap()
+    };
+    let sound = start(r#""files.*", "odd.*", "results.read", "odd.resources""#);
+    assert!(sound.status.success(), "{sound:?}");
+    let misspelt = start(r#""files.*", "ood.*""#);
+    let said = String::from_utf8_lossy(&misspelt.stderr).into_owned();
+    assert!(!misspelt.status.success() && said.contains("`ood.*` matches no tool"), "{said}");
+}
+
+#[test]
 fn a_schema_is_read_by_the_draft_that_it_says() {
     let workspace = with_odd("");
     let mut client = stdio(&workspace);

@@ -198,6 +198,8 @@ fn a_match_goes_over_lines_however_they_end() {
             ("foo\\($", false),
             ("(?s)foo.*end", false),
             ("[(]\\r?\\n", false),
+            ("(?x) foo [(] # what begins\n \\n", false),
+            ("o[^]\nx]\\n", false),
             ("1);\nend", true),
             ("1);\r\nend", true),
         ] {

@@ -145,13 +145,12 @@ fn check(message: &str) -> Result<(), ToolError> {
 
 /// Refuses to commit what is in conflict as it stands, with the marks of the conflict in it.
 async fn refuse_conflicts(ctx: &Ctx, repository: &Repository<'_>) -> Result<(), ToolError> {
-    let Some(what) = repository.under_way() else { return Ok(()) };
     let files = repository.in_conflict(ctx).await?;
     let Some(first) = files.first() else { return Ok(()) };
     let more =
         if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
     Err(ToolError::failed(format!(
-        "a {what} is under way, and {}{more} is in conflict: `all` would take in what stands there; \
+        "{}{more} is in conflict: `all` would take in what stands there; \
          edit it, stage it with git_add and commit without `all`",
         shown(first)
     )))

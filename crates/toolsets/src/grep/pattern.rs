@@ -1,7 +1,11 @@
 //! What is looked for in a text: an expression made ready.
 
+use std::convert::Infallible;
+
 use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use regex_syntax::ast::parse::Parser;
+use regex_syntax::ast::{Ast, Span, Visitor, visit};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_contract::ToolError;
@@ -82,26 +86,38 @@ fn across_lines(text: &str, literal: bool) -> String {
         let lines: Vec<_> = lines.split('\n').map(regex::escape).collect();
         return lines.join(END);
     }
-    let mut across = "(?R:".to_owned();
-    let (mut classes, mut letters) = (0_usize, text.chars().peekable());
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => match letters.next() {
-                Some('n') if classes == 0 => across.push_str(END),
-                escaped => across.extend(std::iter::once(letter).chain(escaped)),
-            },
-            '\n' if classes == 0 => across.push_str(END),
-            _ => {
-                match letter {
-                    '[' => classes += 1,
-                    ']' => classes = classes.saturating_sub(1),
-                    _ => {}
-                }
-                across.push(letter);
-            }
-        }
+    // What is no expression is told of as it is.
+    let Ok(ast) = Parser::new().parse(text) else { return text.to_owned() };
+    let Ok(ends) = visit(&ast, Ends::default());
+    let (mut across, mut at) = ("(?R)".to_owned(), 0);
+    for end in ends {
+        across.push_str(&text[at..end.start.offset]);
+        across.push_str(END);
+        at = end.end.offset;
     }
-    across + ")"
+    across + &text[at..]
+}
+
+/// Where the ends of lines stand in an expression, but for those in classes.
+#[derive(Default)]
+struct Ends(Vec<Span>);
+
+impl Visitor for Ends {
+    type Output = Vec<Span>;
+    type Err = Infallible;
+
+    fn finish(self) -> Result<Vec<Span>, Infallible> {
+        Ok(self.0)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), Infallible> {
+        if let Ast::Literal(literal) = ast
+            && literal.c == '\n'
+        {
+            self.0.push(literal.span);
+        }
+        Ok(())
+    }
 }
 
 /// Where in `text` the first match is, in bytes.

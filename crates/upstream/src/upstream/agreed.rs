@@ -2,8 +2,9 @@
 //! was known before.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolgate_contract::{Fault, ToolError};
@@ -11,79 +12,129 @@ use toolgate_contract::{Fault, ToolError};
 use super::Upstream;
 use super::failed::told;
 use crate::link::Link;
-use crate::listing;
+use crate::listing::{self, GOOD_FOR};
+use crate::pins::Pinned;
 use crate::wire::Trouble;
 
 /// What is known of the tools at one connection.
 #[derive(Default)]
 pub(crate) struct Agreed {
-    /// Those that were seen to be as they were agreed to.
-    seen: Mutex<HashSet<String>>,
-    /// All of them, once they were asked for. One asks at a time.
-    listed: tokio::sync::Mutex<Option<Arc<[Value]>>>,
+    seen: Mutex<Seen>,
+    /// All of them, once they were asked for, and when. One asks at a time.
+    listed: tokio::sync::Mutex<Option<(Moment, Arc<[Value]>)>>,
+}
+
+/// The tools that were seen to be as they were agreed to, and when first.
+#[derive(Default)]
+struct Seen {
+    since: Option<Moment>,
+    names: HashSet<String>,
+}
+
+/// When something was looked at: after how many changes that were told, and by the clock, for what
+/// is never told.
+#[derive(Clone, Copy)]
+struct Moment {
+    turn: u64,
+    at: Instant,
+}
+
+impl Moment {
+    /// Whether what was seen then holds in `turn`.
+    fn holds(self, turn: u64) -> bool {
+        self.turn == turn && self.at.elapsed() < GOOD_FOR
+    }
 }
 
 impl Agreed {
-    fn seen(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// They may be others now.
-    pub(super) fn is_over(&self) {
-        self.seen().clear();
-        // Who asks now is told of the change once it has come.
-        if let Ok(mut listed) = self.listed.try_lock() {
-            *listed = None;
+    /// What was seen, as far as it holds in `turn`.
+    fn seen(&self, turn: u64) -> MutexGuard<'_, Seen> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.since.is_some_and(|since| !since.holds(turn)) {
+            *seen = Seen::default();
         }
+        seen
     }
 }
 
 impl Upstream {
+    /// Its tools may be others, at any of its connections.
+    pub(super) fn may_be_another(&self) {
+        self.turn.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Refuses the tool `name` at `link` where it is pinned and is listed there as another, or not.
     pub(crate) async fn is_as_agreed(&self, link: &Link, name: &str) -> Result<(), ToolError> {
-        if link.agreed.seen().contains(name) {
+        let turn = self.turn.load(Ordering::Acquire);
+        if link.agreed.seen(turn).names.contains(name) {
             return Ok(());
         }
-        let away = |why: String| ToolError::new(Fault::Unavailable, why);
-        let served = self.lasting.upstream();
-        let served = served.ok_or_else(|| away("it is not served any more".to_owned()))?;
+        let begun = Moment { turn, at: Instant::now() };
+        let served = self.lasting.upstream().ok_or_else(|| {
+            ToolError::new(Fault::Unavailable, "the upstream is not served any more")
+        })?;
         let pinned = served.keeps.pinned();
         if pinned.may_withhold(&self.name) {
-            let tools = self.listed_at(link).await?;
-            let entries = tools.iter().filter(|entry| entry["name"] == name);
-            let judged = pinned.judge(&self.name, entries);
-            let withheld = judged.iter().find_map(|judged| judged.withheld.clone());
-            match (judged.is_empty(), withheld) {
-                (_, Some(why)) => return Err(away(why)),
-                (true, None) => {
-                    let name = format!("`{name}` of the upstream `{}`", self.name);
-                    return Err(away(format!("{name} is not there any more, or is another")));
-                }
-                (false, None) => {}
+            let known = self.listed_at(link, begun, true).await?;
+            if self.judged(&pinned, &known, name).is_err() {
+                // It may be as it was again, and nobody said so.
+                let now = self.listed_at(link, begun, false).await?;
+                self.judged(&pinned, &now, name)?;
             }
         }
-        link.agreed.seen().insert(name.to_owned());
+        let mut seen = link.agreed.seen(turn);
+        // What has changed meanwhile is looked at again with the next call.
+        if self.turn.load(Ordering::Acquire) == turn {
+            seen.since.get_or_insert(begun);
+            seen.names.insert(name.to_owned());
+        }
         Ok(())
     }
 
-    async fn listed_at(&self, link: &Link) -> Result<Arc<[Value]>, ToolError> {
+    /// Refuses the tool `name` where it is not among `tools` as it was agreed to.
+    fn judged(&self, pinned: &Pinned, tools: &[Value], name: &str) -> Result<(), ToolError> {
+        let entries = tools.iter().filter(|entry| entry["name"] == name);
+        let judged = pinned.judge(&self.name, entries);
+        let withheld = judged.iter().find_map(|judged| judged.withheld.clone());
+        let gone = || format!("`{name}` of the upstream `{}` is not there as it was", self.name);
+        match withheld.or_else(|| judged.is_empty().then(gone)) {
+            None => Ok(()),
+            Some(why) => Err(ToolError::new(Fault::Unavailable, why)),
+        }
+    }
+
+    /// The tools at `link`: as they were listed since it `begun` to be looked, or before if
+    /// `known` will do.
+    async fn listed_at(
+        &self,
+        link: &Link,
+        begun: Moment,
+        known: bool,
+    ) -> Result<Arc<[Value]>, ToolError> {
         let mut listed = link.agreed.listed.lock().await;
-        if let Some(tools) = &*listed {
+        if let Some((then, tools)) = &*listed
+            && if known { then.holds(begun.turn) } else { then.at >= begun.at }
+        {
             return Ok(tools.clone());
         }
+        // What changes while they are listed is of a later turn.
+        let then = Moment { turn: self.turn.load(Ordering::Acquire), at: Instant::now() };
         let within = Duration::from_millis(self.settings.start_ms);
         let tools = tokio::time::timeout(within, listing::tools(&self.name, link)).await;
         let late = |_| Err(Trouble::Lost("it does not answer".to_owned()));
-        let tools: Arc<[Value]> = match tools.unwrap_or_else(late) {
-            Ok(tools) => tools.into(),
+        match tools.unwrap_or_else(late) {
+            Ok(tools) => {
+                let tools: Arc<[Value]> = tools.into();
+                *listed = Some((then, tools.clone()));
+                Ok(tools)
+            }
             Err(trouble) => {
                 let (name, why) = (&self.name, told(&trouble));
                 let message = format!(
                     "the tools of the upstream `{name}` are pinned, and it does not list them: {why}"
                 );
-                return Err(ToolError::new(Fault::Unavailable, message));
+                Err(ToolError::new(Fault::Unavailable, message))
             }
-        };
-        Ok(listed.insert(tools).clone())
+        }
     }
 }

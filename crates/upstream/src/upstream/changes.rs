@@ -1,10 +1,11 @@
 //! What an upstream says to nobody in particular: that its lists or what is watched of it changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
 use toolgate_contract::{BoxFuture, Change, Hold, ToolError};
@@ -23,6 +24,8 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// How long an upstream may take to say that it tells of something, or does not any more.
 const WITHIN: Duration = Duration::from_secs(30);
+/// How many URIs a new connection is asked to tell of at once.
+const AT_ONCE: usize = 8;
 /// What lasted so long did not end at once.
 const LASTED: Duration = Duration::from_secs(10);
 
@@ -86,9 +89,9 @@ impl Upstream {
 
     /// Hears of what `uri` holds for as long as the result is held.
     pub(crate) async fn watch(&self, uri: &str) -> Result<Hold, ToolError> {
-        let link = self.link().await?;
         // Whoever comes second waits for what the first comes to.
-        let _one = self.watched.one.lock().await;
+        let _one = self.watched.asking(uri).lock_owned().await;
+        let link = self.link().await?;
         let first = self.watched.more(uri);
         let keeps = (self.whose != Whose::All).then(|| self.this());
         let of = self.watched.clone();
@@ -115,8 +118,13 @@ impl Upstream {
             let mut pause = AGAIN;
             loop {
                 let Some(upstream) = this.upgrade() else { return };
-                let is_over = [&upstream.closed, &upstream.retired];
-                if is_over.iter().any(|is| is.load(Ordering::Acquire)) || !upstream.is_watched() {
+                // What a caller has for themselves may have been given up for another's.
+                let served = upstream.lasting.upstream();
+                let is_closed = served.is_none_or(|served| served.closed.load(Ordering::Acquire));
+                let is_over = is_closed
+                    || upstream.closed.load(Ordering::Acquire)
+                    || upstream.retired.load(Ordering::Acquire);
+                if is_over || !upstream.is_watched() {
                     return;
                 }
                 match upstream.link().await {
@@ -139,16 +147,19 @@ impl Upstream {
         }
         let (this, link) = (self.this(), link.clone());
         tokio::spawn(async move {
-            for uri in uris {
-                let again = {
-                    let _one = this.watched.one.lock().await;
-                    this.subscribe(&link, &uri, true).await
-                };
-                match again {
-                    Ok(()) => this.changes.tell(&Change::Resource(uri.into())),
-                    Err(why) => tracing::warn!("`{uri}` is not told of any more: {}", why.message),
+            let again = |uri: String| {
+                let (this, link) = (this.clone(), link.clone());
+                async move {
+                    let _one = this.watched.asking(&uri).lock_owned().await;
+                    match this.subscribe(&link, &uri, true).await {
+                        Ok(()) => this.changes.tell(&Change::Resource(uri.into())),
+                        Err(why) => {
+                            tracing::warn!("`{uri}` is not told of any more: {}", why.message);
+                        }
+                    }
                 }
-            }
+            };
+            stream::iter(uris).for_each_concurrent(AT_ONCE, again).await;
         });
     }
 
@@ -215,8 +226,9 @@ async fn listens(of: Weak<Upstream>, link: Weak<Link>, params: Map<String, Value
 #[derive(Default)]
 pub(super) struct Watched {
     counts: Mutex<BTreeMap<String, usize>>,
-    /// One asks to be told, or not any more, at a time: in another order they would mean another.
-    one: tokio::sync::Mutex<()>,
+    /// Of each URI one asks to be told, or not any more, at a time: in another order they would mean
+    /// another.
+    asking: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     /// Of which upstream, as it is served now.
     of: RwLock<Weak<Upstream>>,
 }
@@ -228,6 +240,18 @@ impl Watched {
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever holds it asks about `uri`.
+    fn asking(&self, uri: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut all = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = all.get(uri).and_then(Weak::upgrade) {
+            return one;
+        }
+        all.retain(|_, one| one.strong_count() > 0);
+        let one = Arc::default();
+        all.insert(uri.to_owned(), Arc::downgrade(&one));
+        one
     }
 
     fn uris(&self) -> Vec<String> {
@@ -275,7 +299,7 @@ impl Drop for Watching {
         };
         let uri = std::mem::take(&mut self.uri);
         runtime.spawn(async move {
-            let _one = upstream.watched.one.lock().await;
+            let _one = upstream.watched.asking(&uri).lock_owned().await;
             // Somebody else may watch it by now.
             if !upstream.watched.all().contains_key(&uri) {
                 let _ = upstream.subscribe(&link, &uri, false).await;
@@ -296,6 +320,7 @@ impl Hears for OfNobody {
 
     fn missed(&self) {
         if let Some(upstream) = self.0.upgrade() {
+            upstream.may_be_another();
             upstream.look_again();
         }
     }
@@ -315,7 +340,8 @@ impl Hears for OfNobody {
             "notifications/resources/updated" => {
                 let uri = params.get("uri").and_then(Value::as_str);
                 // Of what is the server's own it knows nothing.
-                if let Some(uri) = uri.filter(|uri| !upstream.keeps.is_own_uri(uri)) {
+                let Some(served) = upstream.lasting.upstream() else { return };
+                if let Some(uri) = uri.filter(|uri| !served.keeps.is_own_uri(uri)) {
                     upstream.changes.tell(&Change::Resource(uri.into()));
                 }
             }

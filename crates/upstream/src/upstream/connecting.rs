@@ -99,9 +99,14 @@ impl Upstream {
             Ok(link) => {
                 let link = Arc::new(link);
                 *self.now.write().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
+                if self.closed.load(Ordering::Acquire) {
+                    self.let_go();
+                    return Err(self.away("the server stops"));
+                }
                 self.watch_over(&link);
                 self.watch_again(&link);
                 self.look_again();
+                self.hurry.notify_one();
                 Ok(link)
             }
             Err(why) => {

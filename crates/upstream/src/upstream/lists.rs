@@ -101,6 +101,7 @@ impl Upstream {
     pub(crate) fn is_known(&self) -> bool {
         *self.listed.borrow()
     }
+
     /// Has its lists looked at again.
     pub(crate) fn look_again(&self) {
         if self.whose != Whose::All || self.retired.load(Ordering::Acquire) {
@@ -111,10 +112,14 @@ impl Upstream {
         if self.looking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let this = self.this();
+        let this = self.this.clone();
         tokio::spawn(async move {
             let mut pause = GATHER;
-            while this.stale.swap(false, Ordering::AcqRel) {
+            loop {
+                let Some(this) = this.upgrade() else { return };
+                if !this.stale.swap(false, Ordering::AcqRel) {
+                    break;
+                }
                 let Some(link) = this.live() else { break };
                 let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
                 let within = Duration::from_millis(this.settings.start_ms);
@@ -139,8 +144,14 @@ impl Upstream {
                 if link.revision.era == Era::Stateless {
                     this.listen(&link);
                 }
-                tokio::time::sleep(pause).await;
+                // Nobody is kept for as long as nothing is asked.
+                drop(link);
+                let hurried = this.hurry.notified();
+                if tokio::time::timeout(pause, hurried).await.is_ok() {
+                    pause = GATHER;
+                }
             }
+            let Some(this) = this.upgrade() else { return };
             this.looking.store(false, Ordering::Release);
             if this.stale.load(Ordering::Acquire) {
                 this.look_again();
@@ -179,6 +190,9 @@ impl Upstream {
             before.prompts != listing.prompts,
         );
         let is_other = *before != listing;
+        if tools {
+            self.may_be_another();
+        }
         if is_other {
             self.keeps.keep(&self.kept_as, &listing);
             if resources {
@@ -223,9 +237,7 @@ impl Upstream {
 
     /// It says that `change` has happened.
     pub(super) fn has_changed(&self, change: Change) {
-        if let Some(link) = self.live() {
-            link.agreed.is_over();
-        }
+        self.may_be_another();
         if self.whose != Whose::All {
             // What there is, is asked for by the server itself.
             if let Some(served) = self.lasting.upstream() {
@@ -243,11 +255,12 @@ impl Upstream {
 
     /// Asks what it has now, and offers that.
     pub(crate) async fn look(&self) {
-        let Ok(link) = self.link().await else { return };
-        let within = Duration::from_millis(self.settings.start_ms);
-        let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
-        if let Ok(Ok((listing, _))) = listing {
-            self.has(listing, Vec::new());
+        if let Ok(link) = self.link().await {
+            let within = Duration::from_millis(self.settings.start_ms);
+            let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
+            if let Ok(Ok((listing, _))) = listing {
+                self.has(listing, Vec::new());
+            }
         }
         self.offer();
     }

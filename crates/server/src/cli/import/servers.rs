@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (mut text, mut secrets) = (String::new(), Secrets::new());
     for (file, content) in files(args)? {
         for (name, server) in servers(&content, &args.root) {
-            let mut upstream = match Upstream::of(&name, &server, &args.root, &mut secrets) {
+            let mut upstream = match Upstream::of(&name, &server, &args.root, &secrets) {
                 Ok(upstream) => upstream,
                 Err(why) => {
                     complain(&format!("not taken over: `{name}` of {}: {why}", file.display()));
@@ -82,6 +82,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 continue;
             }
             taken.push(upstream.name.clone());
+            secrets = std::mem::take(&mut upstream.secrets);
             for note in std::mem::take(&mut upstream.notes) {
                 complain(&format!("{}: {note}", upstream.name));
             }
@@ -175,14 +176,12 @@ struct Upstream {
 
 impl Upstream {
     /// What a client says of the server `name`; the error says why that is none.
-    fn of(name: &str, server: &Value, root: &Path, secrets: &mut Secrets) -> Result<Self, String> {
+    fn of(name: &str, server: &Value, root: &Path, secrets: &Secrets) -> Result<Self, String> {
         let server = server.as_object().ok_or("it is no table")?;
         let (table, notes, folder) = (Table::new(), Vec::new(), ".".to_owned());
-        let known = std::mem::take(secrets);
-        let mut this = Self { name: sound(name), table, notes, secrets: known, folder };
-        let read = this.read(server, root);
-        *secrets = std::mem::take(&mut this.secrets);
-        read.map(|()| this)
+        let secrets = secrets.clone();
+        let mut this = Self { name: sound(name), table, notes, secrets, folder };
+        this.read(server, root).map(|()| this)
     }
 
     fn read(&mut self, server: &Map<String, Value>, root: &Path) -> Result<(), String> {
@@ -415,7 +414,7 @@ mod tests {
 
     #[track_caller]
     fn check(server: &Value, table: &str, notes: &[&str]) {
-        let secrets = &mut Secrets::new();
+        let secrets = &Secrets::new();
         let upstream = Upstream::of("Git Hub", server, Path::new("/"), secrets).unwrap();
         assert_eq!(upstream.name, "git_hub");
         assert_eq!(upstream.table, table.parse::<Table>().unwrap());
@@ -514,7 +513,7 @@ mod tests {
     #[test]
     fn what_is_no_server_is_told() {
         for (odd, expected) in [(json!({}), "neither"), (json!("npx x"), "no table")] {
-            let why = Upstream::of("x", &odd, Path::new("/"), &mut Secrets::new()).err();
+            let why = Upstream::of("x", &odd, Path::new("/"), &Secrets::new()).err();
             assert!(why.unwrap().contains(expected));
         }
     }
@@ -539,7 +538,8 @@ mod tests {
         let mut secrets = Secrets::new();
         let mut token = |name: &str, value: &str| {
             let server = json!({ "command": "x", "env": { "DB_PASS": value } });
-            let upstream = Upstream::of(name, &server, Path::new("/"), &mut secrets).unwrap();
+            let upstream = Upstream::of(name, &server, Path::new("/"), &secrets).unwrap();
+            secrets.clone_from(&upstream.secrets);
             upstream.table["env"]["DB_PASS"].as_str().unwrap().to_owned()
         };
         assert_eq!(token("work", "one"), "${DB_PASS}");

@@ -96,6 +96,15 @@ fn a_tool_that_is_another_where_it_is_called_is_refused_with_the_first_call_whoe
         }
         assert!(!workspace.read("odd.log").contains("call echo"), "{shared_by}");
         assert_eq!(text(&client.call("odd_shout", json!({}))), "still here");
+        // It is called again as soon as it is as it was, though nobody says so.
+        fs::write(workspace.path("odd.log.says"), "Says it back.").unwrap();
+        wait_until("it is called", || {
+            client.call("odd_echo", json!({ "message": "hello" }))["result"]["isError"] != true
+        });
+        fs::write(workspace.path("odd.log.says"), "Another.").unwrap();
+        let mut client = stdio(&workspace);
+        let refused = client.call("odd_echo", json!({ "message": "hello" }));
+        assert!(refused.to_string().contains("is not as it was pinned"), "{refused}");
         // Whoever agrees to it has it called.
         ends(&pins(&workspace, &["accept"]), 0);
         wait_until("it is called", || {

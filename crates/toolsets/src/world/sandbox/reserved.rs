@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::event::{Timespec, poll};
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat,
     openat, statat, unlinkat,
@@ -96,14 +97,21 @@ fn stood(workspace: BorrowedFd<'_>, name: &str) -> Option<OwnedFd> {
             // Whatever files are made with here.
             fchmod(&folder, MODE).ok()?;
         }
-        let own = fstat(&folder).ok().filter(is_placeholder)?;
+        let own = fstat(&folder).ok()?;
+        if !is_placeholder(&own) {
+            // It may be another server's that has not been made readable yet.
+            if is_being_made(&own) {
+                pause();
+                continue;
+            }
+            return None;
+        }
         if flock(&folder, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
             // Another server is taking it away.
-            std::thread::yield_now();
+            pause();
             continue;
         }
-        let there = statat(workspace, name, AtFlags::SYMLINK_NOFOLLOW);
-        if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)) {
+        if is_at(workspace, name, &own) {
             return Some(folder);
         }
     }
@@ -115,6 +123,26 @@ fn open(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg) -> rustix::io::
     openat(workspace, name, flags, Mode::empty())
 }
 
+/// Waits for another server to come to an end with what it does.
+fn pause() {
+    let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+}
+
+/// Whether what `stat` tells of stands at `name`.
+fn is_at(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, stat: &Stat) -> bool {
+    let there = statat(workspace, name, AtFlags::SYMLINK_NOFOLLOW);
+    there.is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino))
+}
+
+/// Whether what `stat` tells of may become a placeholder in a moment: that which a mask of files
+/// has left of one.
+fn is_being_made(stat: &Stat) -> bool {
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+        && MODE.contains(mode)
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
 /// Whether what `stat` tells of is what a server of this user has made.
 fn is_placeholder(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
@@ -123,9 +151,11 @@ fn is_placeholder(stat: &Stat) -> bool {
 }
 
 /// Takes `folder`, which stands at `name`, away unless another server needs it.
-fn take_away(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg, folder: &OwnedFd) {
+fn take_away(workspace: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy, folder: &OwnedFd) {
     // Of two that let go at once the later one has it: who asks for all of it gives up its share.
-    if flock(folder, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK) {
+    let is_ours = flock(folder, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK);
+    // Somebody may have removed it, and another server made one.
+    if is_ours && fstat(folder).is_ok_and(|stat| is_at(workspace, name, &stat)) {
         // Only an empty folder is removed by this.
         let _ = unlinkat(workspace, name, AtFlags::REMOVEDIR);
     }
