@@ -217,7 +217,8 @@ impl Catalog {
         offered.extend(tools.into_iter().map(|tool| (owner.clone(), tool)));
         offered.sort_by(|(a, x), (b, y)| (a, &x.spec().id).cmp(&(b, &y.spec().id)));
         let mut owners = HashMap::<_, BTreeSet<_>>::default();
-        for (owner, tool) in &offered {
+        // An owner whose name begins with a dot is this server itself, and goes before others.
+        for (owner, tool) in offered.iter().filter(|(owner, _)| !owner.starts_with('.')) {
             let folded = fold(tool.spec().id.as_str()).into_owned();
             owners.entry(folded).or_default().insert(owner.clone());
         }
@@ -225,8 +226,9 @@ impl Catalog {
         for (owner, tool) in offered {
             let id = tool.spec().id.clone();
             let folded = fold(id.as_str()).into_owned();
-            let alike = owners[&folded].iter().filter(|it| **it != owner).map(|it| it.to_string());
-            let alike: Vec<_> = alike.collect();
+            let alike = owners.get(&folded).filter(|_| !owner.starts_with('.'));
+            let alike = alike.into_iter().flatten().filter(|it| **it != owner);
+            let alike: Vec<_> = alike.map(|it| it.to_string()).collect();
             // Calls are held against what was registered last.
             let same = self.entry(&id).filter(|it| Arc::ptr_eq(&it.tool, &tool));
             let same = same.filter(|_| !unusable.contains(&folded));

@@ -47,6 +47,20 @@ async fn of_what_several_offer_that_is_spelled_alike_none_is_served_until_one_al
 }
 
 #[tokio::test]
+async fn what_this_server_offers_later_goes_before_what_others_offer_too() {
+    for order in [["a", ".results"], [".results", "a"]] {
+        let house = Plan::new().build();
+        let mut refused = Vec::new();
+        for owner in order {
+            refused.extend(house.host.offer(owner, vec![called("x.y", &format!("of {owner}"))]));
+        }
+        assert_eq!(titles(&house), ["of .results"], "{order:?}");
+        let owners: Vec<_> = refused.iter().map(|one| &*one.owner).collect();
+        assert_eq!(owners, ["a"]);
+    }
+}
+
+#[tokio::test]
 async fn what_this_server_has_goes_before_what_others_offer() {
     let house = Plan::new().build();
     let own = house.host.tools(&Caller::local()).tools[0].spec().id.clone();

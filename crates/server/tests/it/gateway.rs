@@ -3,6 +3,7 @@
 mod as_jobs;
 mod by_rmcp;
 mod clashes;
+mod credentials;
 mod hanging;
 mod importing;
 mod long_answers;

@@ -21,8 +21,10 @@ use crate::wire::Trouble;
 
 /// How long changes of lists are gathered.
 const GATHER: Duration = Duration::from_millis(200);
-/// The same at most, where they are said to have changed again and again and have not.
+/// The same at most, where they are said to have changed again and again and have not, and how often
+/// that is looked at as any other.
 const GATHER_MAX: Duration = Duration::from_secs(30);
+const IN_VAIN: u32 = 10;
 /// After how long it is asked again what it has, of which that was never known, and how often that
 /// doubles.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -114,7 +116,7 @@ impl Upstream {
         }
         let this = self.this.clone();
         tokio::spawn(async move {
-            let mut pause = GATHER;
+            let mut in_vain = 0_u32;
             loop {
                 let Some(this) = this.upgrade() else { return };
                 if !this.stale.swap(false, Ordering::AcqRel) {
@@ -128,7 +130,7 @@ impl Upstream {
                 match listing.unwrap_or_else(|_| Err(late())) {
                     Ok((listing, good_for)) => {
                         let is_other = this.has(listing, said);
-                        pause = if is_other { GATHER } else { (pause * 2).min(GATHER_MAX) };
+                        in_vain = if is_other { 0 } else { in_vain + 1 };
                         let unheard = this.unheard.load(Ordering::Acquire).then_some(GOOD_FOR);
                         this.looks_later(&link, good_for.or(unheard));
                     }
@@ -147,8 +149,10 @@ impl Upstream {
                 // Nobody is kept for as long as nothing is asked.
                 drop(link);
                 let hurried = this.hurry.notified();
+                let doubles = in_vain.saturating_sub(IN_VAIN).min(ASK_AGAIN_DOUBLES);
+                let pause = (GATHER * 2_u32.pow(doubles)).min(GATHER_MAX);
                 if tokio::time::timeout(pause, hurried).await.is_ok() {
-                    pause = GATHER;
+                    in_vain = 0;
                 }
             }
             let Some(this) = this.upgrade() else { return };
