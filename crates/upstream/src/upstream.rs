@@ -120,7 +120,7 @@ pub struct Upstream {
     /// How often its tools may have become others.
     turn: AtomicU64,
     /// Has it look at its lists again without a pause.
-    hurry: Notify,
+    hurry: Arc<Notify>,
     /// Whether what it says beside is not heard, though it would say that its lists change.
     unheard: AtomicBool,
     /// What is watched of it.
@@ -185,7 +185,7 @@ impl Upstream {
             closed: AtomicBool::new(false),
             retired: theirs.map_or_else(Arc::default, |of| of.retired.clone()),
             turn: AtomicU64::new(0),
-            hurry: Notify::new(),
+            hurry: Arc::default(),
             unheard: AtomicBool::new(false),
             watched,
             listening: Mutex::default(),

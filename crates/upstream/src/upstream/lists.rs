@@ -147,11 +147,11 @@ impl Upstream {
                     this.listen(&link);
                 }
                 // Nobody is kept for as long as nothing is asked.
-                drop(link);
-                let hurried = this.hurry.notified();
+                let hurry = this.hurry.clone();
+                drop((this, link));
                 let doubles = in_vain.saturating_sub(IN_VAIN).min(ASK_AGAIN_DOUBLES);
                 let pause = (GATHER * 2_u32.pow(doubles)).min(GATHER_MAX);
-                if tokio::time::timeout(pause, hurried).await.is_ok() {
+                if tokio::time::timeout(pause, hurry.notified()).await.is_ok() {
                     in_vain = 0;
                 }
             }
