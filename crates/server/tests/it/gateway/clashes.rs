@@ -36,6 +36,13 @@ fn a_resource_is_read_of_the_upstream_that_lists_it_and_no_upstream_has_what_is_
 }
 
 #[test]
+fn a_uri_that_nobody_has_takes_no_time_however_many_slashes_it_has() {
+    let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
+    let endless = read(&mut stdio(&workspace), &format!("a:/{}", "/x".repeat(1 << 20)));
+    assert!(endless["error"]["message"].as_str().unwrap().contains("16384 bytes"), "{endless}");
+}
+
+#[test]
 fn of_a_tool_that_is_listed_twice_neither_is_served_and_the_log_says_so() {
     let workspace = with_odds(&[("odd", "ODD_TWICE = \"Another.\",", "")]);
     let served = launch(&workspace).served();
