@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use toolgate_contract::{Caller, Effects, ToolId, ToolSpec, fold};
 
 use super::expression::{Bounds, When};
-use super::pattern::{Name, Pattern};
+use super::pattern::{KnownTools, Name, Pattern};
 use super::plain::{plain, under};
 use super::{Of, What};
 
@@ -80,7 +80,7 @@ pub(crate) fn patterns(bytes: &[u8]) {
             let model = matches(&letters(&fold(pattern)), &letters(&fold(name)));
             assert_eq!(is, model, "{pattern:?} of {name:?}");
         }
-        let _ = found.check(&[id]);
+        let _ = found.check(&KnownTools { tools: vec![id], ..KnownTools::default() });
     }
     if let Ok(found) = Name::new(pattern) {
         let model = matches(&letters(pattern), &letters(name));
