@@ -286,6 +286,11 @@ pub enum Event {
         /// What: a text, mostly.
         data: Value,
     },
+    /// Somebody has done what they were sent to a page for.
+    Visited {
+        /// What the visit is known by.
+        id: String,
+    },
     /// A file that the work left.
     Left(LeftFile),
     /// The connection may go; whoever called comes back for the answer.

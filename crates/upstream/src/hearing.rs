@@ -1,18 +1,23 @@
 //! What is heard while a call of an upstream runs, and how whoever called is asked.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use toolgate_contract::{
-    Askable, Asker, BoxFuture, Ctx, Event, EventSink, Fault, Given, Kind, Level, Questions,
-    ToolError,
+    Askable, Asker, BoxFuture, Ctx, Event, EventSink, Fault, Given, Kind, Level, Question,
+    Questions, ToolError,
 };
 use toolgate_dialects::mcp::upstream::{QUESTION_KEY, answer, question};
 
 use crate::message::RpcError;
 use crate::wire::Hears;
+
+/// How a person is asked, and that one has been where they were sent.
+const ELICIT: &str = "elicitation/create";
+pub(crate) const VISITED: &str = "notifications/elicitation/complete";
 
 /// Hears for one call.
 pub(crate) struct Hearing {
@@ -26,6 +31,8 @@ pub(crate) struct Hearing {
     asked: AtomicU64,
     /// What was asked that whoever called cannot be.
     lacks: Mutex<Option<Kind>>,
+    /// The visits that were asked for.
+    visits: Mutex<BTreeSet<String>>,
 }
 
 enum Way {
@@ -54,8 +61,9 @@ impl Hearing {
 
     fn by(ctx: &Ctx, way: Way) -> Arc<Self> {
         let (caller, events) = (ctx.caller.name.clone(), ctx.events.clone().into());
-        let (asked, lacks, folders) = (AtomicU64::new(0), Mutex::default(), OnceLock::new());
-        Arc::new(Self { caller, events, way, can: ctx.asker.can(), folders, asked, lacks })
+        let (can, asked) = (ctx.asker.can(), AtomicU64::new(0));
+        let (lacks, visits, folders) = (Mutex::default(), Mutex::default(), OnceLock::new());
+        Arc::new(Self { caller, events, way, can, folders, asked, lacks, visits })
     }
 
     /// Has `folders` told where whoever called cannot be asked for theirs.
@@ -68,6 +76,50 @@ impl Hearing {
     /// What was asked that whoever called cannot be, if anything was.
     pub(crate) fn lacked(&self) -> Option<Kind> {
         *self.lacks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether whoever called can be asked questions of `kind`.
+    pub(crate) fn can(&self, kind: Kind) -> bool {
+        self.can.has(kind)
+    }
+
+    /// Sends whoever called to `pages`, each as a server names it that asks for a visit.
+    pub(crate) async fn visits(&self, pages: &[&Value]) -> Result<Given, ToolError> {
+        let read = |page: &&Value| {
+            let key = self.key(ELICIT);
+            let question = question(ELICIT, page, &key).and_then(|question| match question {
+                Question::Visit { .. } => Ok(question),
+                _ => Err("it names no page".to_owned()),
+            });
+            let question = question.map_err(|why| {
+                ToolError::failed(format!("it wants a page to be visited in no known way: {why}"))
+            })?;
+            self.may_visit(&question);
+            Ok((key, question))
+        };
+        self.given(pages.iter().map(read).collect::<Result<_, ToolError>>()?).await
+    }
+
+    /// What the next question is known by where it has no name of its own.
+    fn key(&self, method: &str) -> String {
+        let at = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("{}-{at}", method.replace('/', "-"))
+    }
+
+    fn may_visit(&self, question: &Question) {
+        if let Question::Visit { id, .. } = question {
+            self.visits.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        }
+    }
+
+    /// Whether it was sent on the visit that `event` says is done, if it says that.
+    fn is_of_it(&self, event: &Event) -> bool {
+        match event {
+            Event::Visited { id } => {
+                self.visits.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+            }
+            _ => true,
+        }
     }
 
     /// Tells what happens to `events` from now on.
@@ -104,7 +156,8 @@ impl Hears for Hearing {
     }
 
     fn said(&self, method: &str, params: &Value) {
-        let Some(event) = event(method, params) else { return };
+        let event = event(method, params).filter(|event| self.is_of_it(event));
+        let Some(event) = event else { return };
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
         events.send(event);
     }
@@ -118,14 +171,11 @@ impl Hears for Hearing {
             if let Some(folders) = self.folders.get().filter(|_| method == "roots/list") {
                 return Ok(folders.clone());
             }
-            let at = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
             let named = params.get("_meta").and_then(|meta| meta.get(QUESTION_KEY)?.as_str());
-            let key = match named {
-                Some(key) => key.to_owned(),
-                None => format!("{}-{at}", method.replace('/', "-")),
-            };
+            let key = named.map_or_else(|| self.key(&method), str::to_owned);
             let question = question(&method, &params, &key);
             let question = question.map_err(|why| RpcError::new(-32602, why))?;
+            self.may_visit(&question);
             let given = self.given(Questions::from([(key.clone(), question)])).await;
             let given = given.map_err(|err| {
                 if let Fault::CannotAsk(kind) = err.fault {
@@ -153,6 +203,7 @@ pub(crate) fn event(method: &str, params: &Value) -> Option<Event> {
             let logger = params.get("logger").and_then(Value::as_str).map(str::to_owned);
             Some(Event::Log { level, logger, data: params.get("data")?.clone() })
         }
+        VISITED => Some(Event::Visited { id: params.get("elicitationId")?.as_str()?.to_owned() }),
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 mod connecting;
 mod lists;
 mod calls;
+mod visits;
 mod tasks;
 mod changes;
 mod failed;
@@ -105,6 +106,8 @@ pub struct Upstream {
     claims: Claims,
     /// Whether it was seen to ask.
     asks: AtomicBool,
+    /// It says that somebody has been to a page.
+    visited: Notify,
     /// Which lists it said have changed.
     said: Mutex<Vec<Change>>,
     /// Whether lists are being looked at again, and are to be once more.
@@ -177,6 +180,7 @@ impl Upstream {
             results,
             claims,
             asks: AtomicBool::new(false),
+            visited: Notify::new(),
             said: Mutex::default(),
             stale: AtomicBool::new(false),
             looking: AtomicBool::new(false),

@@ -155,6 +155,19 @@ pub(crate) fn withdrawn(id: &str) -> Bytes {
     notification("notifications/cancelled", &json!({ "requestId": id, "reason": reason }))
 }
 
+/// Says that a person has done what they were sent to a page for, where the revision has words for
+/// it.
+pub(crate) fn visited(id: &str, revision: &Revision, task: Option<JobId>) -> Option<Bytes> {
+    if revision.asks != Asks::NamedVisits {
+        return None;
+    }
+    let mut params = json!({ "elicitationId": id });
+    if let Some(task) = task {
+        params["_meta"] = related(task);
+    }
+    Some(notification("notifications/elicitation/complete", &params))
+}
+
 /// What a client means by its response to `question`.
 ///
 /// # Errors

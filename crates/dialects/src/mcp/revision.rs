@@ -1,5 +1,7 @@
 //! The revisions of MCP as rows of named differences. Code asks a row, never a date.
 
+use crate::rpc;
+
 /// One revision and how it differs from the others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Revision {
@@ -214,6 +216,15 @@ impl Revision {
         REVISIONS.iter().filter(|row| row.era == era).map(|row| row.name).collect()
     }
 
+    /// The code of a refusal that another server made with `code`: those that the specification
+    /// has to itself mean here what they meant there only in some revisions.
+    pub fn refusal(&self, code: i32) -> i32 {
+        match self.era {
+            Era::Stateless if matches!(code, -32099..=-32020 | -32002) => rpc::INTERNAL_ERROR,
+            Era::Stateless | Era::Session => code,
+        }
+    }
+
     /// The newest of an era.
     pub fn newest(era: Era) -> &'static Self {
         match era {
@@ -233,6 +244,18 @@ mod tests {
             let newest = Revision::newest(era);
             assert_eq!(newest.era, era);
             assert_eq!(Revision::names(era).iter().max(), Some(&newest.name));
+        }
+    }
+
+    #[test]
+    fn what_the_specification_keeps_for_itself_is_no_code_of_another_servers_refusal() {
+        let newest = Revision::newest(Era::Stateless);
+        for kept in [-32042, -32002, -32020, -32021, -32022, -32099] {
+            assert_eq!(newest.refusal(kept), rpc::INTERNAL_ERROR, "{kept}");
+            assert_eq!(Revision::newest(Era::Session).refusal(kept), kept);
+        }
+        for free in [-32602, -32603, -32000, -32019, -32100, 7] {
+            assert_eq!(newest.refusal(free), free);
         }
     }
 }

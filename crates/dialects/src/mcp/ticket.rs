@@ -109,6 +109,7 @@ impl Ticket for McpTicket {
                 self.hearing.progress(*done, *total, message.as_deref())
             }
             Event::Log { level, logger, data } => self.hearing.log(*level, logger.as_deref(), data),
+            Event::Visited { id } => asking::visited(id, self.revision, self.hearing.task()),
             // What a program prints is in its result; while it runs, its last line is the progress
             // message. MCP has no words for a file that is left.
             Event::Chunk { .. } | Event::Left(_) | Event::LetGo => None,
@@ -315,7 +316,7 @@ impl McpTicket {
             CallError::NoJob { .. } => METHOD_NOT_FOUND,
             CallError::Scope { .. } => INVALID_REQUEST,
             CallError::Mismatch { .. } => HEADER_MISMATCH,
-            CallError::Refused { code, .. } => *code,
+            CallError::Refused { code, .. } => self.revision.refusal(*code),
             CallError::Limited { .. }
             | CallError::Unavailable { .. }
             | CallError::TimedOut { .. }

@@ -166,7 +166,7 @@ impl Heap {
                 }
             }
             // Nobody is connected to a job.
-            Event::LetGo => {}
+            Event::LetGo | Event::Visited { .. } => {}
         }
     }
 

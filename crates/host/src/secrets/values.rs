@@ -131,7 +131,7 @@ impl Veil {
                 data.rid(&self.values);
                 Event::Log { level, logger: logger.map(clean), data }
             }
-            other @ (Event::Left(_) | Event::LetGo) => other,
+            other @ (Event::Visited { .. } | Event::Left(_) | Event::LetGo) => other,
         };
         self.sink.send(event);
     }

@@ -40,7 +40,7 @@ impl Said {
             }
             Event::Left(file) => Self::Left { path: file.path },
             // Nobody comes back to a terminal.
-            Event::LetGo => return None,
+            Event::LetGo | Event::Visited { .. } => return None,
         })
     }
 

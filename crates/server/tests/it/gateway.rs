@@ -13,6 +13,7 @@ mod real;
 mod reloading;
 mod sharing;
 mod skills;
+mod visits;
 
 use std::fs;
 use std::path::{Path, PathBuf};

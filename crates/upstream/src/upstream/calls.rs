@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
-use toolgate_contract::{Askable, BoxFuture, Ctx, ToolError};
+use toolgate_contract::{Askable, BoxFuture, Ctx, Kind, ToolError};
 use toolgate_dialects::mcp::upstream::{Beside, Era, TASKS, Tasks};
 
 use super::Upstream;
+use super::visits::Visits;
 use crate::carried::{self, Begun, Driven, Rounded, Whence};
 use crate::hearing::Hearing;
 use crate::link::{Asks, Link};
@@ -131,7 +132,7 @@ impl Upstream {
         let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
         let caller = ctx.caller.clone();
         let lines = ctx.events.lines();
-        let can = ctx.asker.can();
+        let (can, calls_again) = (ctx.asker.can(), ctx.asker.calls_again());
         let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
         if as_task && link.revision.tasks == Tasks::Param {
             params.insert("task".into(), json!({}));
@@ -143,28 +144,42 @@ impl Upstream {
                     true => Some(this.lanes.take(&this, &caller, can).await?),
                     false => None,
                 };
-                let link = lane.as_ref().map_or(link, |lane| lane.link.clone());
+                let mut link = lane.as_ref().map_or(link, |lane| lane.link.clone());
                 if lane.is_some() && method == TOOLS_CALL {
                     this.is_as_agreed(&link, &name).await?;
                 }
                 link.logs(lines).await;
-                let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
-                let again = Beside { trace: trace.as_ref(), ..Beside::default() };
-                let repeated = link.wire.tells_who_asks().then(|| params.clone());
-                let asks = Asks { beside, tells, ..Asks::of(method, params) };
-                let mut asked = link.ask(asks.about(&name), hearing.clone()).await;
-                let mut link = link;
-                if asked == Err(Trouble::SessionGone)
-                    && let Some(params) = repeated
-                {
-                    // Nothing was done.
-                    link = this.link().await?;
-                    if method == TOOLS_CALL {
-                        this.is_as_agreed(&link, &name).await?;
-                    }
-                    let asks = Asks { beside: again, tells, ..Asks::of(method, params) };
-                    asked = link.ask(asks.about(&name), hearing.clone()).await;
-                }
+                let (mut is_anew, mut visits) = (false, Visits::new());
+                let asked = loop {
+                    let visits_pages = hearing.can(Kind::Visit);
+                    let repeats = visits_pages || link.wire.tells_who_asks();
+                    let repeated = repeats.then(|| params.clone());
+                    let beside = Beside { trace: trace.as_ref(), ..Beside::default() };
+                    let asks = Asks { beside, tells, ..Asks::of(method, params) };
+                    // Of what is asked once more nothing was done.
+                    params = match (link.ask(asks.about(&name), hearing.clone()).await, repeated) {
+                        (Err(Trouble::SessionGone), Some(params)) if !is_anew => {
+                            is_anew = true;
+                            link = this.link().await?;
+                            if method == TOOLS_CALL {
+                                this.is_as_agreed(&link, &name).await?;
+                            }
+                            params
+                        }
+                        (Err(Trouble::Refused(error)), Some(params))
+                            if visits_pages && Visits::are_wanted(&error) =>
+                        {
+                            visits.done(&this, &hearing, &error).await?;
+                            params
+                        }
+                        (Err(Trouble::Refused(error)), _)
+                            if calls_again && Visits::are_wanted(&error) =>
+                        {
+                            return Err(ToolError::cannot_ask(Kind::Visit));
+                        }
+                        (asked, _) => break asked,
+                    };
+                };
                 let is_task = |first: &Value| first.pointer("/task/taskId").is_some();
                 if !asked.as_ref().is_ok_and(is_task)
                     && let Some(lane) = lane.take()

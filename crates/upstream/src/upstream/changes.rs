@@ -12,7 +12,7 @@ use toolgate_contract::{BoxFuture, Change, Hold, ToolError};
 use toolgate_dialects::mcp::upstream::Era;
 
 use super::{Upstream, Whose};
-use crate::hearing::Deaf;
+use crate::hearing::{Deaf, VISITED};
 use crate::link::{Asks, Link};
 use crate::listing::GOOD_FOR;
 use crate::message::RpcError;
@@ -337,6 +337,7 @@ impl Hears for OfNobody {
             "notifications/tools/list_changed" => upstream.has_changed(Change::Tools),
             "notifications/prompts/list_changed" => upstream.has_changed(Change::Prompts),
             "notifications/resources/list_changed" => upstream.has_changed(Change::Resources),
+            VISITED => upstream.visited.notify_waiters(),
             "notifications/resources/updated" => {
                 let uri = params.get("uri").and_then(Value::as_str);
                 // Of what is the server's own it knows nothing.

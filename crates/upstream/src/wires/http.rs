@@ -28,6 +28,7 @@ use super::in_flight::InFlight;
 use super::pool::{Giving, Pool};
 use super::site::Site;
 use super::talk::{QUESTIONS_MAX, too_long};
+use crate::hearing::VISITED;
 use crate::message::{self, Message, RpcError};
 use crate::wire::{Hears, Sent, Trouble, Wire};
 
@@ -308,6 +309,9 @@ impl Endpoint {
                         method.as_str(),
                         "notifications/progress" | "notifications/message"
                     );
+                    if method == VISITED {
+                        hears.said(&method, &params);
+                    }
                     let hears = if of_a_request { hears } else { &self.hears };
                     hears.said(&method, &params);
                 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use toolgate_contract::BoxFuture;
 
+use crate::hearing::VISITED;
 use crate::message::RpcError;
 use crate::wire::{Hears, Sent};
 
@@ -172,6 +173,11 @@ impl<T: Send + 'static> Hears for InFlight<T> {
         }
         if method == "notifications/message" {
             self.who_reads().iter().for_each(|hears| hears.said(method, params));
+        }
+        if method == VISITED {
+            // Each knows where it sent somebody.
+            let all: Vec<_> = self.all().values().map(|one| one.hears.clone()).collect();
+            all.iter().for_each(|hears| hears.said(method, params));
         }
         self.hears.said(method, params);
     }

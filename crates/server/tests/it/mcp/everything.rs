@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::asking::converse;
 use super::{able, code, of_mcp};
 use crate::support::{
-    Client, Launch, MODERN, Post, REVISIONS, Served, Wire, call, modern, refusal, text,
+    Client, Launch, MODERN, Post, REVISIONS, Served, Wire, call, converse, modern, refusal, text,
 };
 
 /// A client that can do everything there is to ask of one, over each transport, in each revision.

@@ -8,6 +8,7 @@ mod socket;
 mod message;
 pub(crate) mod schemas;
 mod client;
+mod converse;
 mod commands;
 mod zyra;
 mod keys;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use client::{Client, Wire, over_both, over_both_tuned, over_both_with};
 pub(crate) use commands::{COMMANDS, began, go, ran};
+pub(crate) use converse::converse;
 pub(crate) use keys::keys_of;
 pub(crate) use launch::{Launch, Server, binary, path, vouch};
 pub(crate) use message::{

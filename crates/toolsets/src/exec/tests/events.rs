@@ -26,7 +26,11 @@ async fn heard(input: Value) -> (Ran, Vec<(Duration, Event)>) {
 fn said(heard: &[(Duration, Event)], stream: Stream) -> String {
     let chunks = heard.iter().filter_map(|(_, event)| match event {
         Event::Chunk { stream: of, text } => (*of == stream).then_some(text.as_str()),
-        Event::Progress { .. } | Event::Log { .. } | Event::Left(_) | Event::LetGo => None,
+        Event::Progress { .. }
+        | Event::Log { .. }
+        | Event::Visited { .. }
+        | Event::Left(_)
+        | Event::LetGo => None,
     });
     chunks.collect()
 }
@@ -57,6 +61,7 @@ async fn progress_grows_and_tells_the_last_line() {
             Event::Progress { .. }
             | Event::Chunk { .. }
             | Event::Log { .. }
+            | Event::Visited { .. }
             | Event::Left(_)
             | Event::LetGo => None,
         })
@@ -86,7 +91,7 @@ async fn a_flood_is_passed_on_whole_in_small_pieces_with_little_said_of_it() {
         match event {
             Event::Chunk { text, .. } => assert!(text.len() <= 16 << 10),
             Event::Progress { .. } => told += 1,
-            Event::Log { .. } | Event::Left(_) | Event::LetGo => {
+            Event::Log { .. } | Event::Visited { .. } | Event::Left(_) | Event::LetGo => {
                 panic!("nobody says that: {event:?}")
             }
         }

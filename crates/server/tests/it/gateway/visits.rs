@@ -1,0 +1,165 @@
+//! A server of 2025-11-25 that wants a page to be visited, before clients of other revisions.
+
+use std::fs;
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::real::tool;
+use super::{checkout, launch, text};
+use crate::support::{Client, MODERN, Wire, Workspace, converse, wait_until};
+
+const PAGE: &str = "https://example.com/in";
+
+fn with_visits(env: &str) -> Workspace {
+    let workspace = Workspace::new();
+    let (python, script) =
+        (tool("upstreams/bin/python"), checkout().join("tests/upstreams/visits.py"));
+    let log = workspace.path("visits.log");
+    let settings = format!(
+        "[upstream.visits]\ncommand = [{python:?}, {script:?}]\nrevision = \"2025-11-25\"\n\
+         start_ms = 20000\nenv = {{ {env}VISITS_LOG = {log:?} }}\n"
+    );
+    workspace.file("visits.log", "").file("toolgate.toml", settings)
+}
+
+/// A client of that revision that can send a person to a page, over stdio or HTTP.
+fn open(workspace: &Workspace, revision: &'static str, over_http: bool) -> Client {
+    let wire = match over_http {
+        true => Wire::Http(launch(workspace).served()),
+        false => Wire::Stdio(launch(workspace).stdio()),
+    };
+    Client::open(wire, revision, json!({ "elicitation": { "url": {} } }))
+}
+
+fn been(workspace: &Workspace) -> String {
+    workspace.path("been").display().to_string()
+}
+
+fn secret(workspace: &Workspace) -> Value {
+    json!({ "name": "visits_secret", "arguments": { "been": been(workspace) } })
+}
+
+fn calls(workspace: &Workspace) -> usize {
+    workspace.read("visits.log").matches("secret").count()
+}
+
+#[test]
+fn whoever_called_is_sent_to_the_page_and_the_call_is_made_again() {
+    for (revision, over_http) in
+        [(MODERN, true), (MODERN, false), ("2025-11-25", true), ("2025-11-25", false)]
+    {
+        let workspace = with_visits("");
+        let mut client = open(&workspace, revision, over_http);
+        let (answer, asked) =
+            converse(&mut client, "tools/call", secret(&workspace), |request: &Value| {
+                assert_eq!(request["method"], "elicitation/create", "{request}");
+                assert_eq!(request["params"]["mode"], "url", "{request}");
+                assert_eq!(request["params"]["url"], PAGE, "{request}");
+                fs::write(workspace.path("been"), "").unwrap();
+                json!({ "action": "accept" })
+            });
+        assert_eq!(text(&answer), "the secret", "{revision}");
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert_eq!(calls(&workspace), 2, "{revision}");
+    }
+}
+
+#[test]
+fn who_agreed_to_go_is_waited_for_whether_the_server_says_that_they_have_been_there_or_not() {
+    for env in ["", "VISITS_QUIET = \"1\", "] {
+        let workspace = with_visits(env);
+        let mut client = open(&workspace, MODERN, true);
+        let file = workspace.path("been");
+        let (answer, asked) = converse(&mut client, "tools/call", secret(&workspace), |_| {
+            let file = file.clone();
+            spawn(move || {
+                // A person takes their time.
+                sleep(Duration::from_millis(700));
+                fs::write(file, "").unwrap();
+            });
+            json!({ "action": "accept" })
+        });
+        assert_eq!(text(&answer), "the secret", "{env}");
+        assert_eq!(asked.len(), 1, "{env}: {asked:?}");
+    }
+}
+
+#[test]
+fn who_does_not_go_is_told_that_nobody_did() {
+    let workspace = with_visits("");
+    let mut client = open(&workspace, MODERN, true);
+    let decline = |_: &Value| json!({ "action": "decline" });
+    let (answer, asked) = converse(&mut client, "tools/call", secret(&workspace), decline);
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert!(text(&answer).contains("nobody went to the page"), "{answer}");
+    assert_eq!((asked.len(), calls(&workspace)), (1, 1), "{asked:?}");
+}
+
+#[test]
+fn a_client_that_cannot_be_sent_there_is_told_so_in_the_words_of_its_revision() {
+    let workspace = with_visits("");
+    let mut modern = Client::http(launch(&workspace), MODERN);
+    let refused = modern.ask("tools/call", secret(&workspace));
+    assert_eq!(refused["error"]["code"], -32021, "{refused}");
+    let required = &refused["error"]["data"]["requiredCapabilities"];
+    assert_eq!(*required, json!({ "elicitation": { "url": {} } }), "{refused}");
+    let mut older = Client::http(launch(&workspace), "2025-11-25");
+    let refused = older.ask("tools/call", secret(&workspace));
+    assert_eq!(refused["error"]["code"], -32042, "{refused}");
+    assert_eq!(refused["error"]["data"]["elicitations"][0]["url"], PAGE, "{refused}");
+}
+
+#[test]
+fn a_client_that_was_sent_there_while_the_call_runs_hears_that_it_is_done() {
+    let workspace = with_visits("");
+    let mut client = open(&workspace, "2025-11-25", false);
+    let params = json!({ "name": "visits_pay", "arguments": { "been": been(&workspace) } });
+    let message = client.request("tools/call", params);
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&message);
+    let mut heard = Vec::new();
+    let answer = loop {
+        let said = stdio.receive();
+        match said["method"].as_str() {
+            Some("elicitation/create") => {
+                assert_eq!(said["params"]["elicitationId"], "the payment", "{said}");
+                let result = json!({ "action": "accept" });
+                stdio.send(&json!({ "jsonrpc": "2.0", "id": said["id"], "result": result }));
+                fs::write(workspace.path("been"), "").unwrap();
+            }
+            Some(_) => heard.push(said),
+            None if said["id"] == message["id"] => break said,
+            None => {}
+        }
+    };
+    assert_eq!(text(&answer), "paid");
+    let done = |said: &&Value| said["method"] == "notifications/elicitation/complete";
+    let done: Vec<_> = heard.iter().filter(done).collect();
+    assert_eq!(done.len(), 1, "{heard:?}");
+    assert_eq!(done[0]["params"]["elicitationId"], "the payment");
+}
+
+#[test]
+fn a_call_that_waits_for_a_visit_ends_with_its_client() {
+    let workspace = with_visits("");
+    let mut client = open(&workspace, MODERN, false);
+    let params = secret(&workspace);
+    let first = client.ask("tools/call", params.clone());
+    let mut again = params;
+    let key = first["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    again["inputResponses"] = json!({ key.as_str(): { "action": "accept" } });
+    again["requestState"] = first["result"]["requestState"].clone();
+    let message = client.request("tools/call", again);
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&message);
+    wait_until("it is called again", || calls(&workspace) >= 3);
+    let cancelled = json!({ "requestId": message["id"] });
+    stdio.send(&crate::support::notification("notifications/cancelled", cancelled));
+    let answer = stdio.ask(&crate::support::modern("after", "tools/list", json!({})));
+    assert!(answer["result"]["tools"].is_array(), "{answer}");
+    let before = calls(&workspace);
+    sleep(Duration::from_millis(1500));
+    assert!(calls(&workspace) <= before + 1, "{before} calls, and then more");
+}
