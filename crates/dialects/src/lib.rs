@@ -24,7 +24,7 @@ mod confined;
 mod enveloped;
 mod json;
 mod rpc;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
 /// Every dialect, by name: a new one is a file and a line here.

@@ -23,7 +23,7 @@ mod mirrored;
 mod confirm;
 mod patience;
 mod rounds;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ pub use audit::Audit;
 pub use contracts::Contracts;
 pub use keys::{Key, check as check_keys};
 pub(crate) use keys::{KeyDigest, digest};
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use load::check_text as fuzz_settings;
 pub use load::{Loaded, check_listen, check_reach, environment, load};
 pub(crate) use load::{cache_folder, state_folder};

@@ -37,7 +37,7 @@ mod duplex;
 mod streams;
 mod questions;
 mod listening;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
 use std::io;

@@ -19,7 +19,7 @@ mod media;
 mod places;
 mod printable;
 pub mod world;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
 pub use places::check_folder;

@@ -40,7 +40,7 @@ use crate::websocket::{Talk, converse};
 pub use admission::Admission;
 use door::{Client, Door};
 use heads::Heeded;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use heads::check as check_heads;
 pub use occupancy::Occupancy;
 pub(crate) use patience::Patient;

@@ -8,5 +8,5 @@ pub mod http;
 pub mod websocket;
 pub mod memory;
 mod rhythm;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;

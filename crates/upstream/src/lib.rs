@@ -24,7 +24,7 @@ mod claims;
 mod resources;
 mod skills;
 mod prompts;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 
 use std::sync::{Arc, PoisonError, RwLock};

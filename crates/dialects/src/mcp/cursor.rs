@@ -55,7 +55,7 @@ fn read(cursor: &str) -> Option<String> {
 }
 
 /// Refuses a text that reads as a cursor and is none that is written here.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(text: &str) {
     if let Some(item) = read(text) {
         assert_eq!(write(&item), text);

@@ -19,7 +19,7 @@ mod asking;
 mod listening;
 pub mod upstream;
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use cursor::check as check_cursor;
 
 use std::sync::Arc;

@@ -197,7 +197,7 @@ fn read_cursor(cursor: &str) -> Option<ToolId> {
 }
 
 /// Refuses a text that reads as a cursor and is none that is written here.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check_cursor(text: &str) {
     if let Some(after) = read_cursor(text) {
         assert_eq!(write_cursor(&after), text);

@@ -13,7 +13,7 @@ mod listing;
 mod refusals;
 mod ticket;
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use listing::check_cursor;
 
 use std::sync::Arc;

@@ -57,7 +57,7 @@ fn edit(lines: &mut Vec<Vec<u8>>, change: &[u8]) {
         b'i' => drop(lines[line].splice(byte..byte, rest.iter().copied())),
         b'c' => lines[line].truncate(byte),
         b'r' if !lines[line].is_empty() => {
-            lines[line][byte] = rest.first().copied().unwrap_or(b'0')
+            lines[line][byte] = rest.first().copied().unwrap_or(b'0');
         }
         b'l' => lines.insert(line, rest.to_vec()),
         b'L' => lines.insert(line, [rest, b"\n"].concat()),

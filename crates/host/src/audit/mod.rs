@@ -14,7 +14,7 @@ mod chain;
 mod file;
 mod verify;
 mod tail;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 mod fuzzing;
 
 use std::io;
@@ -28,7 +28,7 @@ use file::Chain;
 use queue::{Queue, Sink};
 
 pub use chain::Key;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::log;
 pub(crate) use measured::Measured;
 pub(crate) use record::{Laid, OpenRecord, outcome};

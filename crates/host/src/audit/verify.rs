@@ -284,7 +284,7 @@ impl Walk<'_> {
 }
 
 /// The same as [`verify`] of a log that is `text` in one file, where it ends as `head` says.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(super) fn verify_text(text: &[u8], key: &Key, head: &Head) -> Result<Whole, Broken> {
     let path = Path::new("log");
     let first = text.split(|byte| *byte == b'\n').next().and_then(Line::of);

@@ -11,7 +11,7 @@ mod binding;
 mod plain;
 mod texts;
 mod explain;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 mod fuzzing;
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ use expression::{Bounds, When};
 use rule::{Matched, Over, Rule, Why};
 
 pub use explain::{Decision, Explained};
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::{paths, patterns, when};
 pub(crate) use pattern::Pattern;
 pub use pattern::{BadRule, KnownTools};

@@ -129,7 +129,7 @@ fn open_new(path: &Path, reused: bool) -> std::io::Result<File> {
 }
 
 /// Reads a file of keys: what is sound is written as what reads the same.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let Ok(keys) = toml::from_str::<Keys>(text) else { return };

@@ -102,7 +102,7 @@ fn read(
 
 /// Reads settings, and after the byte 0x1f an environment, a variable a line: what is sound is
 /// written as what reads the same.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check_text(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, env) = text.split_once('\u{1f}').unwrap_or((text, ""));

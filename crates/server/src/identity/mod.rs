@@ -7,7 +7,7 @@ mod jwks;
 mod issuer;
 mod challenge;
 mod throttle;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
 
 use std::net::IpAddr;

@@ -249,7 +249,7 @@ fn words<'w>(said: impl Iterator<Item = &'w str>) -> Result<Vec<Arc<str>>, &'sta
 }
 
 /// Reads what a token may say, and sees that whoever it is about has a name that nobody else has.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(super) fn check_claims(json: &[u8]) {
     let Ok(claims) = serde_json::from_slice::<Claims>(json) else { return };
     let issuer = crate::config::oauth::Issuer {

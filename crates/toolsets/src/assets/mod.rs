@@ -39,7 +39,7 @@ pub use list_examples::ListExamples;
 pub use list_schemas::ListSchemas;
 pub use named::schema_of_example;
 pub use outcome::Wrong;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use patch::check as fuzz_patch;
 pub use populate_backend::PopulateBackend;
 pub use resources::Source;

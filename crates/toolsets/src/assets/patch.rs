@@ -138,7 +138,7 @@ impl Write for Count {
 }
 
 /// Whether the patch between two documents, parted by the byte 0x1f, makes the second of the first.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == 0x1f);
     let mut next = || serde_json::from_slice::<Value>(parts.next()?).ok();

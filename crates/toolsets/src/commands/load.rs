@@ -205,7 +205,7 @@ impl Source {
 }
 
 /// Reads a pack and, after the byte 0x1f, what a command of it is called with.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (text, input) = text.split_once('\u{1f}').unwrap_or((text, "{}"));

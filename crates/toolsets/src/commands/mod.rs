@@ -25,7 +25,7 @@ use toolgate_contract::AnyTool;
 use crate::exec::Programs;
 
 pub use declared::Declared;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use load::check as fuzz_packs;
 pub use load::{LoadError, Source, declared};
 pub use settings::{Settings, Tables};

@@ -4,7 +4,7 @@ mod plan;
 mod flat;
 mod nearest;
 mod diff;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
 
 use std::sync::Arc;

@@ -19,9 +19,9 @@ mod resources;
 pub(crate) mod cursor;
 mod settings;
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use edit::fuzzing::edits as fuzz_edits;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use resources::fuzz_uris;
 
 use std::sync::Arc;

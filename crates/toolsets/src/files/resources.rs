@@ -20,7 +20,7 @@ use crate::places::in_uri;
 use crate::world::root::{File, Folder, Kind, Meta, Sight, Start, Walk, Watch, shown};
 use crate::world::{Root, Watcher};
 use uri::Uris;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use uri::check as fuzz_uris;
 
 /// What a folder is.

@@ -42,10 +42,10 @@ use toolgate_contract::ToolError;
 
 use beneath::Symlinks;
 use lock::Locks;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use path::check as fuzz_paths;
 use protected::Protected;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use protected::check as fuzz_protected;
 
 pub(crate) use copy::{Bounds, Copied};

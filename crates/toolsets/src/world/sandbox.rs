@@ -39,7 +39,7 @@ use globset::{Glob, GlobMatcher};
 
 pub use held::{Held, Lacking, Layer};
 pub use own::{Reach, enter as confine_server};
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) use plan::check as fuzz_plans;
 pub use settings::{For, GitFolder, Profile, Require, Settings};
 

@@ -231,7 +231,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Heeded<S> {
 
 /// Whether what is thought of the requests in `bytes` hangs on nothing but them: not on how they
 /// are cut, and where one is taken to end, on what its head says plainly.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let judged = |size: usize| {
         let mut judge = Judge::default();

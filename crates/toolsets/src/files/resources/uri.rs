@@ -124,7 +124,7 @@ fn cut(uri: &str) -> String {
 }
 
 /// Whether a URI means nothing outside, and the path it means is written as another that means it.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let uris = Uris::beneath(Path::new("/my ws"));

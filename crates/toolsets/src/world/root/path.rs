@@ -72,7 +72,7 @@ pub(crate) fn shown(path: &str) -> String {
 }
 
 /// What is taken for a path is one beneath the root, or may be.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let root = Path::new("/ws/a");

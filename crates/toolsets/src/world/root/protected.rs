@@ -124,7 +124,7 @@ fn is_unseen(c: char) -> bool {
 
 /// Whether a path is kept as the names in it are: however one is spelled that is protected, and no
 /// other where it is spelled plainly. The first letter says how it is spelled, the rest is the path.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let protected = Protected::new(&DEFAULT.map(str::to_owned));
@@ -151,7 +151,7 @@ pub(crate) fn check(bytes: &[u8]) {
         if how & 1 == 1 {
             spelled.push(unseen[usize::from(how >> 2) % unseen.len()]);
         }
-        spelled.extend(if how & 2 == 2 { c.to_ascii_uppercase() } else { c }.to_string().chars());
+        spelled.push(if how & 2 == 2 { c.to_ascii_uppercase() } else { c });
     }
     let ends = ["", ".", " ", ". .", "::$INDEX_ALLOCATION", ":x", "\u{200b}."];
     spelled += ends[rest.get(name.len()).map_or(0, |end| usize::from(*end)) % ends.len()];

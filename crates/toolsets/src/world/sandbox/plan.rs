@@ -202,7 +202,7 @@ impl<T: Into<OsString>> From<T> for Bytes {
 }
 
 /// What is read is written as what reads the same.
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     reads_again::<Plan>(bytes);
     let Some(errand) = reads_again::<Errand>(bytes) else { return };
@@ -214,7 +214,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 fn reads_again<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let told: T = serde_json::from_slice(bytes).ok()?;
     let written = serde_json::to_vec(&told).expect("it was read");
