@@ -57,6 +57,8 @@ pub trait Listed: Send + Sync + 'static {
     fn is_whole(&self, name: Option<&str>) -> bool;
     /// Waits until they have, for a bounded time.
     fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()>;
+    /// Has those asked again of whom it is known from long ago alone. Nobody waits for that.
+    fn renew(&self);
 }
 
 impl Current {
@@ -94,7 +96,11 @@ impl Current {
 
     /// Waits until a list is whole, for a bounded time; with a name, as far as that may be in it.
     pub(crate) async fn listed(&self, name: Option<&str>) {
-        if let Some(listed) = self.listed.get().filter(|listed| !listed.is_whole(name)) {
+        let Some(listed) = self.listed.get() else { return };
+        if name.is_none() {
+            listed.renew();
+        }
+        if !listed.is_whole(name) {
             listed.wait(name).await;
         }
     }

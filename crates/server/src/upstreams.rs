@@ -164,6 +164,10 @@ impl Listed for All {
     fn wait<'a>(&'a self, name: Option<&'a str>) -> BoxFuture<'a, ()> {
         self.0.listed(name)
     }
+
+    fn renew(&self) {
+        self.0.renew();
+    }
 }
 
 /// Remembers what upstreams had, and offers it.
@@ -177,9 +181,13 @@ pub(crate) struct Memory {
 
 #[allow(clippy::disallowed_methods, reason = "the server's own folder, outside of what is served")]
 impl Keeps for Memory {
-    fn known(&self, name: &str) -> Option<Listing> {
-        let text = fs::read(self.folder.as_ref()?.join(format!("{name}.json"))).ok()?;
-        serde_json::from_slice(&text).ok()
+    fn known(&self, name: &str) -> Option<(Listing, Duration)> {
+        let path = self.folder.as_ref()?.join(format!("{name}.json"));
+        let known = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+        let since = fs::metadata(&path).and_then(|file| file.modified()).ok();
+        // A file of the future is not known to be new.
+        let since = since.and_then(|since| since.elapsed().ok()).unwrap_or(Duration::MAX);
+        Some((known, since))
     }
 
     fn keep(&self, name: &str, listing: &Listing) {

@@ -178,6 +178,11 @@ impl Upstreams {
         wanted.all(|one| one.upstream.is_known())
     }
 
+    /// Asks those what they have of which that is known from long ago alone. Nobody waits for it.
+    pub fn renew(&self) {
+        self.now().iter().for_each(|one| one.upstream.renew());
+    }
+
     /// Their resources.
     pub fn resources(&self) -> Vec<Arc<dyn Resources>> {
         self.now().iter().filter_map(|one| one.resources.clone()).collect()

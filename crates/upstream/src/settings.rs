@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use toolgate_contract::ToolId;
 
 use crate::oauth::OAuth;
+use crate::upstream::revision;
 
 /// The upstreams by name: each a table `[upstream.NAME]`.
 pub type Tables = BTreeMap<String, Settings>;
@@ -194,10 +196,33 @@ impl Settings {
                  between them, or is empty"
             ));
         }
-        match (self.at_once, self.processes) {
-            (0, _) => Err("`at_once` is 0: nothing could be called".to_owned()),
-            (_, 0) => Err("`processes` is 0: nothing could be asked".to_owned()),
-            _ => Ok(()),
+        if let Some(name) = &self.revision {
+            revision(name)?;
+        }
+        for name in self.headers.keys() {
+            if HeaderName::try_from(name).is_err() {
+                return Err(format!("`headers` names {name:?}, which is no name of a header"));
+            }
+        }
+        for name in self.env.keys().chain(&self.keep_env) {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(format!("{name:?} is no name of a variable"));
+            }
+        }
+        let nothing = [
+            (self.at_once == 0, "at_once", "nothing could be called"),
+            (self.processes == 0, "processes", "nothing could be asked"),
+            (self.start_ms == 0, "start_ms", "it could never begin"),
+            (
+                self.deadline_ms == Some(0),
+                "deadline_ms",
+                "no call could end; leave it out for none",
+            ),
+            (self.message_bytes == 0, "message_bytes", "nothing could be read from it"),
+        ];
+        match nothing.into_iter().find(|(is, ..)| *is) {
+            Some((_, setting, why)) => Err(format!("`{setting}` is 0: {why}")),
+            None => Ok(()),
         }
     }
 
@@ -229,6 +254,27 @@ mod tests {
         says(Transport::Http, "wss://a", "transport = \"websocket\"");
         says(Transport::Sse, "a.example/mcp", "`https://`");
         says(Transport::WebSocket, "http://news.example", "`wss://`");
+    }
+
+    #[test]
+    fn what_could_never_work_is_refused() {
+        let sound = || Settings { command: vec!["it".to_owned()], ..Settings::default() };
+        assert_eq!(sound().check(), Ok(()));
+        let named = |name: &str| BTreeMap::from([(name.to_owned(), "1".to_owned())]);
+        for (odd, says) in [
+            (Settings { revision: Some("2025-11".to_owned()), ..sound() }, "2025-11-25"),
+            (Settings { start_ms: 0, ..sound() }, "`start_ms` is 0"),
+            (Settings { deadline_ms: Some(0), ..sound() }, "`deadline_ms` is 0"),
+            (Settings { message_bytes: 0, ..sound() }, "`message_bytes` is 0"),
+            (Settings { at_once: 0, ..sound() }, "`at_once` is 0"),
+            (Settings { processes: 0, ..sound() }, "`processes` is 0"),
+            (Settings { headers: named("X Key"), ..sound() }, "no name of a header"),
+            (Settings { env: named("A=B"), ..sound() }, "no name of a variable"),
+            (Settings { keep_env: vec![String::new()], ..sound() }, "no name of a variable"),
+        ] {
+            let why = odd.check().expect_err(says);
+            assert!(why.contains(says), "{why}");
+        }
     }
 
     #[test]

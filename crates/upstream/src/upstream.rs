@@ -14,6 +14,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -34,7 +35,7 @@ use crate::world::World;
 
 pub(crate) use agreed::Agreed;
 pub(crate) use calls::{Asked, Rounds};
-pub(crate) use connecting::filled;
+pub(crate) use connecting::{filled, revision};
 pub(crate) use failed::told;
 pub(crate) use tasks::EndsTask;
 
@@ -43,10 +44,13 @@ pub(crate) use callers::Whose;
 use changes::{Listening, Watched};
 use connecting::Failed;
 
+/// What was remembered for longer is asked for again when a list is wanted, which does not wait.
+const OLD: Duration = Duration::from_secs(3600);
+
 /// What is kept where, and who is told.
 pub trait Keeps: Send + Sync + 'static {
-    /// What was kept of the upstream `name`.
-    fn known(&self, name: &str) -> Option<Listing>;
+    /// What was kept of the upstream `name`, and for how long it has been.
+    fn known(&self, name: &str) -> Option<(Listing, Duration)>;
     /// Keeps what it has now.
     fn keep(&self, name: &str, listing: &Listing);
     /// What was agreed to of the tools of upstreams.
@@ -95,6 +99,9 @@ pub struct Upstream {
     has_listed: AtomicBool,
     /// Whether its list is known, or was tried to be.
     listed: watch::Sender<bool>,
+    /// Whether it is known from long ago alone, and whether it is asked for that.
+    old: AtomicBool,
+    renewing: AtomicBool,
     /// Whether it is asked again and again what it has.
     asking: AtomicBool,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
@@ -148,9 +155,9 @@ impl Upstream {
     ) -> Arc<Self> {
         let kept_as = kept_as(name, &settings);
         // One that had nothing may have something by now, and nobody would call it to see.
-        let known = keeps.known(&kept_as).filter(|known| !known.is_empty());
+        let known = keeps.known(&kept_as).filter(|(known, _)| !known.is_empty());
         let known_before = known.is_some();
-        let known = known.unwrap_or_default();
+        let (known, since) = known.unwrap_or_default();
         let listed = watch::Sender::new(known_before);
         let lanes = Lanes::new(settings.processes);
         let lasting = before.map_or_else(Arc::default, |before| before.lasting.clone());
@@ -173,6 +180,8 @@ impl Upstream {
             got: Got::default(),
             has_listed: AtomicBool::new(known_before),
             listed,
+            old: AtomicBool::new(since > OLD),
+            renewing: AtomicBool::new(false),
             asking: AtomicBool::new(false),
             tools: Mutex::default(),
             lasting,

@@ -17,12 +17,14 @@ mod visits;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Wire, Workspace, is_alive, notification, peak_memory_kib, wait_until,
+    Client, Launch, MODERN, Wire, Workspace, is_alive, notification, peak_memory_kib, wait_for,
+    wait_until,
 };
 
 fn checkout() -> PathBuf {
@@ -384,6 +386,30 @@ fn what_a_server_listed_last_is_listed_before_it_begins() {
     let mut client = stdio(&workspace);
     assert!(names(&mut client).contains(&"odd_echo".to_owned()));
     assert!(crate::support::descendants(client.server().pid).is_empty(), "{settings}");
+}
+
+#[test]
+fn what_a_server_listed_an_hour_ago_is_listed_and_asked_for_again_though_nobody_calls_it() {
+    let workspace = with_odd("");
+    names(&mut stdio(&workspace));
+    let first = |folder: &Path| Some(fs::read_dir(folder).ok()?.next()?.ok()?.path());
+    let remembered = workspace.path(".cache/toolgate/upstreams");
+    let kept = wait_for("it is remembered", || first(&first(&remembered)?));
+    let before = SystemTime::now() - Duration::from_secs(2 * 3600);
+    fs::File::open(&kept).unwrap().set_modified(before).unwrap();
+    fs::write(workspace.path("odd.log.says"), "Says it back anew.").unwrap();
+    fs::write(workspace.path("odd.log"), "").unwrap();
+    let mut client = stdio(&workspace);
+    let says = |client: &mut Client| {
+        let tools = client.tools();
+        let echo = tools.iter().find(|tool| tool["name"] == "odd_echo").unwrap();
+        echo["description"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(says(&mut client), "Says it back.");
+    wait_until("it is listed anew", || says(&mut client) == "Says it back anew.");
+    assert!(!workspace.read("odd.log").contains("call"));
+    let since = fs::metadata(&kept).unwrap().modified().unwrap();
+    assert!(since > before + Duration::from_secs(3600), "it is remembered anew");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use blake3::{Hash, Hasher};
 use toolgate_contract::{AnyTool, Bearer, Caller, Ctx, Fault, ToolError};
@@ -138,7 +139,7 @@ impl Upstream {
 pub(super) struct Nothing;
 
 impl Keeps for Nothing {
-    fn known(&self, _: &str) -> Option<Listing> {
+    fn known(&self, _: &str) -> Option<(Listing, Duration)> {
         None
     }
 

@@ -310,7 +310,7 @@ impl Upstream {
     }
 }
 
-fn revision(name: &str) -> Result<&'static Revision, String> {
+pub(crate) fn revision(name: &str) -> Result<&'static Revision, String> {
     REVISIONS.iter().find(|revision| revision.name == name).ok_or_else(|| {
         let known: Vec<_> = REVISIONS.iter().map(|revision| revision.name).collect();
         format!("no revision is called `{name}`; there is {}", known.join(", "))

@@ -59,6 +59,7 @@ impl Upstream {
     pub(crate) async fn is_listed(&self) {
         let mut listed = self.listed.subscribe();
         if *listed.borrow() {
+            self.renew();
             return;
         }
         let this = self.this();
@@ -80,6 +81,19 @@ impl Upstream {
             );
             self.is_not_listed();
         }
+    }
+
+    /// Asks it what it has, where that is known from long ago alone. Nobody waits for it.
+    pub(crate) fn renew(&self) {
+        if !self.old.load(Ordering::Acquire) || self.renewing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = self.this();
+        tokio::spawn(async move {
+            if let Err(why) = this.link().await {
+                tracing::warn!("{}; what it had is listed", why.message);
+            }
+        });
     }
 
     /// What it has now.
@@ -197,7 +211,9 @@ impl Upstream {
         if tools {
             self.may_be_another();
         }
-        if is_other {
+        // That it is as it was is worth knowing, too.
+        let was_old = self.old.swap(false, Ordering::AcqRel);
+        if is_other || was_old {
             self.keeps.keep(&self.kept_as, &listing);
             if resources {
                 self.claims.has(&self.name, &listing);
