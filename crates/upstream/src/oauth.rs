@@ -12,7 +12,7 @@ mod signing_in;
 mod access;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -34,6 +34,8 @@ use tokens::{Client, Denied, Proof, Tokens};
 
 /// How long an authorization server that gave no token is left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
+/// How often it is looked whether who has signed in still has.
+const LOOKS: Duration = Duration::from_secs(2);
 /// What a token is that is exchanged, and that it is exchanged for.
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
@@ -53,6 +55,10 @@ pub(crate) struct Credentials {
     now: RwLock<Option<Arc<Held>>>,
     /// Whether it was looked who has signed in.
     has_looked: AtomicBool,
+    /// When it was looked whether who has signed in still has.
+    looked: Mutex<Option<Instant>>,
+    /// Whether the token in use could not be kept, so that nothing is known of it elsewhere.
+    unkept: AtomicBool,
     /// One asks at a time.
     asking: tokio::sync::Mutex<Asking>,
 }
@@ -112,6 +118,7 @@ impl Credentials {
         let fetcher =
             Fetcher::of(world.clone(), &url, settings.issuer.as_deref(), private_network)?;
         let (now, asking) = (RwLock::default(), tokio::sync::Mutex::default());
+        let (looked, unkept) = (Mutex::default(), AtomicBool::new(false));
         let has_looked = AtomicBool::new(settings.grant != Grant::AuthorizationCode);
         let upstream = upstream.to_owned();
         Ok(Self {
@@ -125,6 +132,8 @@ impl Credentials {
             caller,
             now,
             has_looked,
+            looked,
+            unkept,
             asking,
         })
     }
@@ -134,6 +143,7 @@ impl Credentials {
     /// # Errors
     /// Why not, where we should be, and what to do.
     pub(crate) async fn header(self: &Arc<Self>) -> Result<Option<HeaderValue>, String> {
+        self.lets_go_of_what_is_not_kept();
         match self.held() {
             Some(held) if held.tokens.is_good() => return Ok(Some(held.header.clone())),
             // Whether there is more is looked at once the upstream has refused.
@@ -235,6 +245,30 @@ impl Credentials {
 
     fn held(&self) -> Option<Arc<Held>> {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets go of a token whose person has signed out, or in anew, by another process: that is
+    /// looked at now and then.
+    fn lets_go_of_what_is_not_kept(&self) {
+        let Some(held) = self.held() else { return };
+        let is_a_persons = self.settings.grant == Grant::AuthorizationCode;
+        if !is_a_persons || self.unkept.load(Ordering::Acquire) {
+            return;
+        }
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            if looked.is_some_and(|at| at.elapsed() < LOOKS) {
+                return;
+            }
+            *looked = Some(Instant::now());
+        }
+        let kept = self.kept().and_then(|kept| kept.tokens);
+        if kept.is_none_or(|kept| kept.access != held.tokens.access) {
+            let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+            // Or another is in use by now.
+            now.take_if(|now| Arc::ptr_eq(now, &held));
+            self.has_looked.store(false, Ordering::Release);
+        }
     }
 
     fn holds(&self, tokens: Tokens) -> Result<HeaderValue, String> {
@@ -358,7 +392,9 @@ impl Credentials {
             tokens.scopes = before.scopes;
         }
         kept.tokens = Some(tokens.clone());
-        if let Err(why) = self.keep(&kept) {
+        let is_kept = self.keep(&kept);
+        self.unkept.store(is_kept.is_err(), Ordering::Release);
+        if let Err(why) = is_kept {
             // What it was renewed by is spent: this is all there is.
             tracing::warn!("whoever is signed in at `{}` is not kept: {why}", self.upstream);
         }

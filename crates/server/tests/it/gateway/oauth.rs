@@ -218,6 +218,14 @@ fn a_person_signs_in_and_a_server_that_runs_takes_it_over_and_renews_it() {
     assert!(ends(&out, 0).contains("nobody is signed in"), "{out:?}");
     let called = toolgate(&workspace, &state, &["call", "prot_whoami"]).output().unwrap();
     assert!(ends(&called, 1).contains("toolgate login prot"), "{called:?}");
+    // A server that runs lets go of the token, too.
+    wait_until("it is signed out", || {
+        client.call("prot_whoami", json!({})).to_string().contains("toolgate login prot")
+    });
+    sign_in(&workspace, &state);
+    wait_until("it is let in again", || {
+        client.call("prot_whoami", json!({})).to_string().contains("ada read")
+    });
 }
 
 #[test]
