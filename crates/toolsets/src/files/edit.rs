@@ -3,6 +3,7 @@
 mod plan;
 mod flat;
 mod nearest;
+mod numbered;
 mod diff;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;

@@ -215,6 +215,21 @@ async fn text_that_is_almost_there_is_shown_with_its_difference_and_the_text_to_
             "say(\"hi\")",
             r#"quotes, dashes or unusual blanks differ at line 1: the file has "say(“hi”)", old has "say(\"hi\")"; use as old: "say(“hi”)""#,
         ),
+        (
+            "caf\u{e9} = 1\n",
+            "cafe\u{301} = 1",
+            r#"letters are composed otherwise (Unicode's NFC and NFD) at line 1: the file has "café = 1", old has "cafe\u0301 = 1"; use as old: "café = 1""#,
+        ),
+        (
+            "cafe\u{301} = 1\n",
+            "caf\u{e9} = 1",
+            r#"the file has "cafe\u0301 = 1", old has "café = 1"; use as old: "cafe\u0301 = 1""#,
+        ),
+        (
+            "fn a() {\n    b();\n}\n",
+            "     1\tfn a() {\n     2\t    b();\n",
+            r#"its lines begin with their numbers, which are not in the file; use as old: "fn a() {\n    b();\n""#,
+        ),
         ("a\u{a0}= b;\n", "a = b;", r#"the file has "a\u00a0= b;", old has "a = b;""#),
         (
             "foo(a, b)\n",

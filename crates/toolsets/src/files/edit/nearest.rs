@@ -1,12 +1,15 @@
 //! Why a text is not in a file: the place most like it, and what differs there.
 //!
-//! Both are compared without blanks and with plain quotes and dashes. The longest
+//! Both are compared without blanks, with plain quotes and dashes, and letters taken apart. The longest
 //! beginning (or end) of the text that is in the file is found by halving, so the
 //! time is bounded by a few passes over the file, whatever is in it.
 
 use memchr::{memchr, memmem, memrchr};
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::{decompose_canonical, is_combining_mark};
 
 use super::flat::Flat;
+use super::numbered::unnumbered;
 use crate::world::root::shown;
 
 /// A larger file is not looked through.
@@ -21,6 +24,18 @@ const COMMON_BYTES_MIN: usize = 8;
 /// Why `old` is not in the file at `path`, and what to do.
 pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     let path = shown(path);
+    let without = std::str::from_utf8(old).map(unnumbered).unwrap_or_default();
+    let is_there = |text: &&String| memmem::find(&flat.text, text.as_bytes()).is_some();
+    if let Some(without) = without.iter().find(is_there) {
+        let advice = match without.len() <= ADVICE_BYTES_MAX {
+            true => format!("use as old: {}", escaped(without.as_bytes())),
+            false => "leave them out".to_owned(),
+        };
+        return format!(
+            "it is not in {path} as it stands: its lines begin with their numbers, which are not \
+             in the file; {advice}"
+        );
+    }
     if flat.text.len() > FILE_BYTES_MAX {
         return format!(
             "it is not in {path}; the file is large: read the place again and copy the text"
@@ -34,7 +49,14 @@ pub(super) fn explain(flat: &Flat<'_>, old: &[u8], path: &str) -> String {
     }
     let start = common(&text.bytes, |len| memmem::find(&file.bytes, &text.bytes[..len]));
     if start.len == text.bytes.len() {
-        return same_but_for("blanks or quotes", flat, old, &file, start, &path);
+        return same_but_for(
+            "blanks, quotes or how letters are composed",
+            flat,
+            old,
+            &file,
+            start,
+            &path,
+        );
     }
     if let Some(at) = memmem::find(&file.uncased(), &text.uncased()) {
         let all = Common { len: text.bytes.len(), at };
@@ -123,11 +145,20 @@ fn difference(found: &[u8], old: &[u8]) -> &'static str {
         "blanks at the end differ"
     } else if bare_a.eq_ignore_ascii_case(bare_b) {
         "upper and lower case differ"
+    } else if is_composed_otherwise(bare_a, bare_b) {
+        "letters are composed otherwise (Unicode's NFC and NFD)"
     } else if bare_a.is_ascii() == bare_b.is_ascii() {
         "blanks differ"
     } else {
         "quotes, dashes or unusual blanks differ"
     }
+}
+
+/// Whether both are the same letters, with their marks apart or not.
+fn is_composed_otherwise(found: &[u8], old: &[u8]) -> bool {
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    let (Some(found), Some(old)) = (text(found), text(old)) else { return false };
+    found.nfd().eq(old.nfd())
 }
 
 /// How much of a text is in a file, and where.
@@ -158,7 +189,8 @@ fn common(text: &[u8], find: impl Fn(usize) -> Option<usize>) -> Common {
     best
 }
 
-/// A text without blanks, its quotes and dashes plain, and where each byte comes from.
+/// A text without blanks, its quotes and dashes plain, its letters taken apart, and where each byte
+/// comes from.
 struct Loose {
     bytes: Vec<u8>,
     from: Vec<usize>,
@@ -173,7 +205,12 @@ impl Loose {
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
                 let mut buffer = [0; 4];
-                loose.push(plain(c, &mut buffer), at, at + c.len_utf8());
+                let to = at + c.len_utf8();
+                if c.is_ascii() {
+                    loose.push(plain(c, &mut buffer), at, to);
+                } else {
+                    decompose_canonical(c, |c| loose.push(plain(c, &mut buffer), at, to));
+                }
                 at += c.len_utf8();
             }
             for byte in chunk.invalid() {
@@ -235,7 +272,8 @@ fn quoted_at(text: &[u8], at: usize) -> String {
     format!("{lead}{}{tail}", escaped(&text[part..end]))
 }
 
-/// `text` as a JSON string in which every blank that is not a space can be seen.
+/// `text` as a JSON string in which every blank that is not a space can be seen, and every mark that
+/// is apart from its letter.
 fn escaped(text: &[u8]) -> String {
     let mut escaped = String::from("\"");
     for c in String::from_utf8_lossy(text).chars() {
@@ -246,7 +284,11 @@ fn escaped(text: &[u8]) -> String {
             '\r' => escaped.push_str("\\r"),
             '\t' => escaped.push_str("\\t"),
             ' ' => escaped.push(' '),
-            c if c.is_whitespace() || c.is_control() || plain(c, &mut [0; 4]).is_empty() => {
+            c if c.is_whitespace()
+                || c.is_control()
+                || is_combining_mark(c)
+                || plain(c, &mut [0; 4]).is_empty() =>
+            {
                 escaped.push_str(&format!("\\u{:04x}", u32::from(c)));
             }
             c => escaped.push(c),

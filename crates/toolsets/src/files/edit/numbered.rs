@@ -1,0 +1,63 @@
+//! A text whose lines begin with their numbers, as many programs show files.
+
+/// `old` without the numbers that its lines begin with, as they may be parted from the rest; nothing
+/// where they do not.
+pub(super) fn unnumbered(old: &str) -> Vec<String> {
+    let (body, end) = old.strip_suffix('\n').map_or((old, ""), |body| (body, "\n"));
+    let parted: Option<Vec<_>> = body.split('\n').map(parted).collect();
+    let Some(parted) = parted else { return Vec::new() };
+    let follows = |pair: &[(u64, &str)]| pair[0].0 + 1 == pair[1].0;
+    if !parted.windows(2).all(follows) {
+        return Vec::new();
+    }
+    let whole = |rest: &dyn Fn(&str) -> Option<String>| -> Option<String> {
+        let lines: Option<Vec<_>> = parted.iter().map(|(_, line)| rest(line)).collect();
+        Some(lines?.join("\n") + end)
+    };
+    // `12: text`, `12:text` and `12 | text` are all written.
+    let spaced = |line: &str| match line {
+        "" => Some(String::new()),
+        line => line.strip_prefix(' ').map(str::to_owned),
+    };
+    [whole(&|line| Some(line.to_owned())), whole(&spaced)].into_iter().flatten().collect()
+}
+
+/// The number that `line` begins with, and what follows it and a mark.
+fn parted(line: &str) -> Option<(u64, &str)> {
+    let line = line.trim_start_matches([' ', '\t']);
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = line.split_at(digits);
+    let number = number.parse().ok()?;
+    let rest = rest.strip_prefix(' ').filter(|rest| rest.starts_with('|')).unwrap_or(rest);
+    Some((number, rest.strip_prefix(['\t', '\u{2192}', ':', '|', '-'])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_left_out_however_they_are_parted_from_the_text() {
+        for numbered in [
+            "     7\tfn a() {\n     8\t}",
+            "     7\u{2192}fn a() {\n     8\u{2192}}",
+            "7:fn a() {\n8:}",
+            "7: fn a() {\n8: }",
+            "7 | fn a() {\n8 | }",
+            "  9|fn a() {\n 10|}",
+        ] {
+            let all = unnumbered(numbered);
+            assert!(all.contains(&"fn a() {\n}".to_owned()), "{numbered:?}: {all:?}");
+        }
+        assert!(unnumbered("1:a\n2:\n3:b\n").contains(&"a\n\nb\n".to_owned()));
+    }
+
+    #[test]
+    fn what_only_begins_with_numbers_is_left_as_it_is() {
+        for other in
+            ["", "a", "1", "12 apples", "1:a\n3:b", "1:a\nb", "a:1", "99999999999999999999:a"]
+        {
+            assert!(unnumbered(other).is_empty(), "{other:?}");
+        }
+    }
+}
