@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -143,8 +143,16 @@ def late(request):
     text(request, "late")
 
 
+def mumble(request):
+    sys.stderr.write(os.environ["ODD_MUMBLES"] + "\n")
+    sys.stderr.flush()
+    send({"jsonrpc": "2.0", "id": request["id"],
+          "error": {"code": -32000, "message": "not with " + os.environ["ODD_MUMBLES"]}})
+
+
 ASKING = []
 TOOLS = {
+    "mumble": mumble,
     "where": where,
     "looping": lambda request: text(request, "looped"),
     "echo": lambda request: text(request, request["params"]["arguments"].get("message", "")),
@@ -172,6 +180,9 @@ def listed(name):
                                "properties": {"pair": pair}, "required": ["pair"]}
     if name == "looping":
         tool["inputSchema"] = LOOPING
+    if name == "shout":
+        tool["outputSchema"] = None
+        tool["annotations"] = {"openWorldHint": False}
     if name == "wait" and "ODD_TASKS" in os.environ:
         tool["execution"] = {"taskSupport": "optional"}
     if name == "promise":
@@ -213,7 +224,7 @@ def main():
         if method == "initialize":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
                 "protocolVersion": "2025-06-18",
-                "capabilities": {"tools": {"listChanged": True}, "logging": {}, **({"resources": {}} if RESOURCES else {})},
+                "capabilities": {"tools": {"listChanged": True}, "logging": {}, **({"resources": {}} if RESOURCES else {}), **({"prompts": {}} if "ODD_CLAIMS" in os.environ else {})},
                 "serverInfo": {"name": "odd", "version": "1"}}})
         elif method == "tools/list":
             threading.Thread(target=list_tools, args=(request,), daemon=True).start()

@@ -115,6 +115,11 @@ pub trait AnyPrompt: Send + Sync + 'static {
         ctx: &'a Ctx,
         arguments: Arguments,
     ) -> BoxFuture<'a, Result<PromptText, ToolError>>;
+    /// Whether what it says that an argument may be is all of that, the best first, and needs no
+    /// ranking.
+    fn completes_in_order(&self) -> bool {
+        false
+    }
     /// What an argument may be.
     fn complete<'a>(
         &'a self,

@@ -181,6 +181,12 @@ pub trait Resources: Send + Sync + 'static {
         ctx: &'a Ctx,
         uri: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Contents>, ToolError>>;
+    /// Whether what it says that an argument may be is all of that, the best first, and needs no
+    /// ranking.
+    fn completes_in_order(&self) -> bool {
+        false
+    }
+
     /// What the variable of a template of its may be, given what is typed of it so far.
     fn complete<'a>(
         &'a self,

@@ -268,6 +268,9 @@ pub struct ToolSpec {
     pub effects: Effects,
     /// The tool whose denials, confirmations and rates hold for it beside its own.
     pub ruled_as: Option<ToolId>,
+    /// Whether it reaches beyond what is known here, as the web is, where that is said; else it does
+    /// if it runs programs.
+    pub open_world: Option<bool>,
     /// What it is known by to policy, beside its id and its effects.
     pub tags: Vec<String>,
     /// Which of its arguments are paths in the workspace.
@@ -310,6 +313,7 @@ impl ToolSpec {
             about: about.into(),
             effects,
             ruled_as: None,
+            open_world: None,
             tags: Vec::new(),
             paths: Vec::new(),
             idempotent: false,
@@ -425,6 +429,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         about: T::ABOUT.to_owned(),
         effects: T::EFFECTS,
         ruled_as: T::RULED_AS.map(id),
+        open_world: None,
         tags: T::TAGS.iter().copied().map(str::to_owned).collect(),
         paths: T::PATHS.iter().copied().map(str::to_owned).collect(),
         idempotent: T::IDEMPOTENT,

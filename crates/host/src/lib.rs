@@ -447,6 +447,19 @@ impl Host {
         }
     }
 
+    /// Whether each rule is about a tool that there is, or about one that may come in a toolset of
+    /// those `later`; nothing in `later` for tools that are in none.
+    ///
+    /// # Errors
+    /// The first rule that is not.
+    pub fn fits(&self, later: Vec<String>) -> Result<(), BadRule> {
+        let catalog = self.gate.catalog.now();
+        let library = &self.gate.library;
+        let guards = library.all_resources().into_iter().map(|source| source.guard().id.clone());
+        let tools = catalog.ids().into_iter().chain(guards).collect();
+        self.gate.policy.check(&KnownTools { tools, later })
+    }
+
     /// Whether this server itself has tools of `toolset`.
     pub fn has_own(&self, toolset: &str) -> bool {
         self.gate.catalog.now().has_own(toolset)

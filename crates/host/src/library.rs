@@ -80,7 +80,7 @@ impl Library {
     }
 
     /// All sources of resources there are now.
-    fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
+    pub(crate) fn all_resources(&self) -> Vec<Arc<dyn Resources>> {
         let others = self.others.as_ref().map(|others| others.resources());
         self.resources.iter().cloned().chain(others.into_iter().flatten()).collect()
     }
@@ -207,7 +207,7 @@ impl<'g> Reader<'g> {
         let mut page = ResourcePage { resources: Vec::new(), next: None };
         let mut heard = Heard::default();
         let mut end = None;
-        for source in &sources[start..] {
+        for (at, source) in sources.iter().enumerate().skip(start) {
             let name = source.guard().id.as_str();
             let room = size - page.resources.len();
             let (stand, after) = (self.looking_as_one_of(sources.len()), from.take());
@@ -222,6 +222,10 @@ impl<'g> Reader<'g> {
             if let Some(last) = listed.last() {
                 end = Some(ResourceMark { source: name.to_owned(), uri: last.uri.clone() });
             }
+            // Of several that say the same the first is read.
+            let is_of =
+                |source: &Arc<dyn Resources>, uri: &str| source.claims(uri) == Some(Claim::Listed);
+            listed.retain(|one| !sources[..at].iter().any(|source| is_of(source, &one.uri)));
             page.resources.append(&mut listed);
             if more {
                 page.next = end;
@@ -362,7 +366,7 @@ impl<'g> Reader<'g> {
     pub(crate) async fn complete(self, asked: &Completing) -> Result<Answer, CallError> {
         let gate = self.gate;
         let stand = self.looking();
-        let all = match &asked.of {
+        let (all, in_order) = match &asked.of {
             CompletingOf::Prompt(name) => {
                 let prompt = self.prompt(name).await?;
                 if prompt.spec().arguments.iter().all(|one| one.name != asked.argument) {
@@ -370,7 +374,8 @@ impl<'g> Reader<'g> {
                     let message = format!("the prompt `{name}` has no `{argument}`");
                     return Err(CallError::NotFound { message });
                 }
-                looked(gate, &stand, async { prompt.complete(&stand.ctx, asked).await }).await?
+                let all = async { prompt.complete(&stand.ctx, asked).await };
+                (looked(gate, &stand, all).await?, prompt.completes_in_order())
             }
             CompletingOf::Template(uri) => {
                 let has = |source: &Arc<dyn Resources>| {
@@ -379,10 +384,11 @@ impl<'g> Reader<'g> {
                 let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
                     message: format!("no resource template is `{}`", shortened(uri)),
                 })?;
-                looked(gate, &stand, async { source.complete(&stand.ctx, asked).await }).await?
+                let all = async { source.complete(&stand.ctx, asked).await };
+                (looked(gate, &stand, all).await?, source.completes_in_order())
             }
         };
-        let mut values = likeness::ranked(&asked.so_far, all);
+        let mut values = if in_order { all } else { likeness::ranked(&asked.so_far, all) };
         let total = values.len();
         values.truncate(COMPLETIONS_MAX);
         gate.secrets.clear(&mut values);

@@ -88,6 +88,12 @@ impl Secrets {
         Self { values, shown: None, names: Arc::default() }
     }
 
+    /// The same and `values`.
+    pub fn and(self, values: &[String]) -> Self {
+        let all = self.values.iter().chain(values).map(String::as_str).collect();
+        Self { shown: self.shown.clone(), names: self.names.clone(), ..Self::of(all) }
+    }
+
     /// The same and `values`, which are in nothing that tools give back or say either.
     pub fn and_everywhere(self, values: &[String]) -> Self {
         let all = self.values.iter().chain(values).map(String::as_str).collect();

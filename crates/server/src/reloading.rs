@@ -83,13 +83,20 @@ impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
         }
     }
 
-    /// Takes over what it says of upstreams. What cannot be leaves all as it was.
+    /// Takes over what it says of upstreams. What cannot be leaves all as it was; so does what has
+    /// changed together with anything else, but for those that are not served any more: a rule that
+    /// is to guard an upstream may be what else has changed, and it does not hold yet.
     fn take_over(&self) {
         let file = self.file.display();
         let taken = (self.load)().and_then(|Loaded { config, .. }| {
             upstreams::check(&config)?;
-            let became = self.offered.change(&config.upstream).map_err(|why| anyhow!(why))?;
-            Ok((became, rest(&written(&config)) != rest(&self.began_with)))
+            let has_more = rest(&written(&config)) != rest(&self.began_with);
+            let tables = match has_more {
+                true => self.offered.upstreams.as_they_are(&config.upstream),
+                false => config.upstream,
+            };
+            let became = self.offered.change(&tables).map_err(|why| anyhow!(why))?;
+            Ok((became, has_more))
         });
         let (became, has_more) = match taken {
             Ok(taken) => taken,
@@ -100,7 +107,8 @@ impl<L: Fn() -> anyhow::Result<Loaded> + Send + 'static> Follows<L> {
         }
         if has_more {
             tracing::warn!(
-                "{file} has changed beyond its upstreams: the rest holds from the next start"
+                "{file} has changed beyond its upstreams: that holds from the next start, and so do \
+                 upstreams that are new or other, which it may be to guard"
             );
         }
     }

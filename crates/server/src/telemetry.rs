@@ -15,7 +15,8 @@ use toolgate_host::Secrets;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::config::{self, environment};
+use crate::config::{Config, environment};
+use crate::upstreams;
 
 pub(crate) use metrics::Connected;
 pub(crate) use page::Page;
@@ -43,9 +44,11 @@ static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&en
 
 /// What is to be said nowhere from now on, in the log either: the secrets among this process's
 /// variables, and those that `config` names.
-pub(crate) fn secrets(config: &config::Secrets) -> anyhow::Result<Secrets> {
-    let variables = environment();
-    let secrets = own(&variables, &config.names).and_everywhere(&config.values(&variables)?);
+pub(crate) fn secrets(config: &Config) -> anyhow::Result<Secrets> {
+    let (variables, named) = (environment(), &config.secrets);
+    let theirs = upstreams::secrets(&config.upstream, &variables);
+    let secrets = own(&variables, &named.names).and(&theirs);
+    let secrets = secrets.and_everywhere(&named.values(&variables)?);
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();
     Ok(secrets)
 }

@@ -1,11 +1,11 @@
 //! What upstreams are handed: programs, connections, a folder to remember in, a catalog to offer in.
 
 pub(crate) mod kept;
+mod memory;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -19,21 +19,21 @@ use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::process::ChildStdout;
 use tokio::time::timeout;
-use toolgate_contract::{AnyTool, BoxFuture, Hold, Prompts, Resources, Skills, with_icons};
+use toolgate_contract::{BoxFuture, Hold, Prompts, Resources, Skills, with_icons};
 use toolgate_host::{Host, Listed, NotOffered, Sources};
 use toolgate_toolsets::world::Root;
 use toolgate_toolsets::world::dial::{self, Secure, Trust};
 use toolgate_toolsets::world::processes::{self, Processes, Spoken, Start};
 use toolgate_toolsets::world::sandbox::Profile;
 use toolgate_toolsets::{icons, skills};
-use toolgate_upstream::pins::{OnChange, Pinned};
 use toolgate_upstream::{
-    Bytes, Keeps, Listing, Output, Place, Program, Started, Tables, Upstreams, World,
+    Bytes, Keeps, Output, Place, Program, Settings, Started, Tables, Upstreams, World,
 };
 
 use crate::config::{Config, cache_folder};
 use crate::pins;
 use kept::Kept;
+pub(crate) use memory::Memory;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -58,9 +58,8 @@ pub(crate) fn open(
         let of = blake3::hash(root.path().as_os_str().as_encoded_bytes()).to_hex();
         folder.join(&of[..16])
     });
-    let on_change = config.pins.on_change;
-    let memory =
-        Arc::new(Memory { folder, pins: pins_file(root), on_change, host: OnceLock::new() });
+    let pins = (pins_file(root), config.pins.on_change);
+    let memory = Arc::new(Memory::new(folder, pins, &config.upstream));
     let keeps: Arc<dyn Keeps> = memory.clone();
     let upstreams = Upstreams::new(&config.upstream, world, keeps, changes.clone());
     Ok((upstreams.map_err(|why| anyhow!(why))?, memory))
@@ -84,7 +83,7 @@ fn pins_file(root: &Root) -> PathBuf {
 
 /// Has `host` offer what `upstreams` have.
 pub(crate) fn serve(upstreams: &Upstreams, memory: &Memory, host: &Arc<Host>) -> Offered {
-    let _ = memory.host.set(Arc::downgrade(host));
+    memory.offers_in(host);
     host.lists_after(Arc::new(All(upstreams.clone())));
     upstreams.offer();
     let offered = Offered { upstreams: upstreams.clone(), host: Arc::downgrade(host) };
@@ -167,63 +166,6 @@ impl Listed for All {
 
     fn renew(&self) {
         self.0.renew();
-    }
-}
-
-/// Remembers what upstreams had, and offers it.
-pub(crate) struct Memory {
-    folder: Option<PathBuf>,
-    /// The file of what was agreed to.
-    pins: PathBuf,
-    on_change: OnChange,
-    host: OnceLock<Weak<Host>>,
-}
-
-#[allow(clippy::disallowed_methods, reason = "the server's own folder, outside of what is served")]
-impl Keeps for Memory {
-    fn known(&self, name: &str) -> Option<(Listing, Duration)> {
-        let path = self.folder.as_ref()?.join(format!("{name}.json"));
-        let known = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
-        let since = fs::metadata(&path).and_then(|file| file.modified()).ok();
-        // A file of the future is not known to be new.
-        let since = since.and_then(|since| since.elapsed().ok()).unwrap_or(Duration::MAX);
-        Some((known, since))
-    }
-
-    fn keep(&self, name: &str, listing: &Listing) {
-        let Some(folder) = &self.folder else { return };
-        let kept = || -> anyhow::Result<()> {
-            fs::create_dir_all(folder)?;
-            // Another server may read it meanwhile.
-            let mut beside = tempfile::NamedTempFile::new_in(folder)?;
-            beside.write_all(&serde_json::to_vec(listing)?)?;
-            beside.persist(folder.join(format!("{name}.json")))?;
-            Ok(())
-        };
-        if let Err(why) = kept() {
-            tracing::debug!("what the upstream `{name}` has is not remembered: {why}");
-        }
-    }
-
-    fn pinned(&self) -> Pinned {
-        // What is asked for while it runs holds from the next look on.
-        Pinned { lock: pins::read(&self.pins), on_change: self.on_change }
-    }
-
-    fn is_own(&self, toolset: &str) -> bool {
-        let host = self.host.get().and_then(Weak::upgrade);
-        toolset == "results" || host.is_some_and(|host| host.has_own(toolset))
-    }
-
-    fn is_own_uri(&self, uri: &str) -> bool {
-        let host = self.host.get().and_then(Weak::upgrade);
-        let ours = |host: Arc<Host>| host.library().owns(uri);
-        uri.starts_with("result:") || host.is_some_and(ours)
-    }
-
-    fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>) {
-        let Some(host) = self.host.get().and_then(Weak::upgrade) else { return };
-        told(host.offer(name, tools));
     }
 }
 
@@ -471,6 +413,26 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
         checked.map_err(|why| anyhow!(why)).with_context(|| format!("[upstream.{name}]"))?;
     }
     Ok(())
+}
+
+/// How short a value is that is in too much that is no secret.
+const SECRET_BYTES_MIN: usize = 8;
+
+/// The values of `variables` that `tables` hand to upstreams in what is said to them alone.
+pub(crate) fn secrets(tables: &Tables, variables: &[(OsString, OsString)]) -> Vec<String> {
+    let said = tables.values().flat_map(Settings::said_alone);
+    let names = said.flat_map(|text| toolgate_upstream::named(text).collect::<Vec<_>>());
+    let value = |name: &str| {
+        let found = variables.iter().find(|(it, _)| it.to_str() == Some(name));
+        found.and_then(|(_, value)| value.to_str()).map(str::to_owned)
+    };
+    // A folder or a word that is in much else is none.
+    let is_one = |value: &String| {
+        value.len() >= SECRET_BYTES_MIN
+            && !value.starts_with('/')
+            && value.bytes().any(|byte| !byte.is_ascii_lowercase())
+    };
+    names.filter_map(value).filter(is_one).collect()
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ pub(crate) fn gate(
 ) -> anyhow::Result<Gate> {
     let limits = &config.limits;
     let policy =
-        Policy::new(&config.tools.allow, &config.tools.deny, effects_max(config.tools.effects))?
+        Policy::new(&allowed(config), &config.tools.deny, effects_max(config.tools.effects))?
             .with_confirm(&config.tools.confirm)?
             .with_scopes(&scopes(&config.scopes))?;
     let policy = match root {
@@ -236,7 +236,13 @@ pub(crate) fn gate(
     };
     Ok(Gate::new(catalog, policy, slots, audit, settings)
         .with_library(library)
-        .with_secrets(telemetry::secrets(&config.secrets)?))
+        .with_secrets(telemetry::secrets(config)?))
+}
+
+/// The patterns of tools that are offered: whoever may call an upstream's reads on in its answers.
+fn allowed(config: &Config) -> Vec<String> {
+    let results = config.upstream.values().next().map(|_| "results.read".to_owned());
+    config.tools.allow.iter().cloned().chain(results).collect()
 }
 
 /// What each scope of tokens is for.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
-use toolgate_contract::{Askable, BoxFuture, Caller, Ctx, Fault, Questions, ToolError};
+use toolgate_contract::{Askable, BoxFuture, Caller, Ctx, Fault, Kind, Questions, ToolError};
 use toolgate_dialects::mcp::upstream::{answer, question};
 
 use crate::hearing::{Hearing, Open};
@@ -299,11 +299,13 @@ pub(crate) enum Rounded {
 }
 
 /// Carries a call of an upstream that ends with its questions and is made again with the answers;
-/// with `within`, until an answer takes longer than that.
+/// with `within`, until an answer takes longer than that. Where there are `folders`, these are told
+/// to whoever asks for some.
 pub(crate) async fn in_rounds<F>(
     ctx: &Ctx,
     from: Whence,
     within: Option<Duration>,
+    folders: Option<&Value>,
     mut send: impl FnMut(Map<String, Value>) -> F,
 ) -> Result<Rounded, ToolError>
 where
@@ -317,7 +319,7 @@ where
             let noted = noted.and_then(|note| serde_json::from_str::<Round>(&note).ok());
             if let Some(round) = noted {
                 before.extend(round.asked.keys().cloned());
-                answered(ctx, round, &mut params).await?;
+                answered(ctx, round, folders, &mut params).await?;
             }
             (params, None)
         }
@@ -345,7 +347,7 @@ where
         // What was answered under such a name before was another question.
         ctx.asker.forget(round.asked.keys().filter(|key| before.contains(*key)));
         before.extend(round.asked.keys().cloned());
-        answered(ctx, round, &mut params).await?;
+        answered(ctx, round, folders, &mut params).await?;
     }
     let message = format!("it asks more than {ROUNDS_MAX} times");
     Err(ToolError::new(Fault::Failed, message))
@@ -355,14 +357,23 @@ where
 async fn answered(
     ctx: &Ctx,
     round: Round,
+    folders: Option<&Value>,
     params: &mut Map<String, Value>,
 ) -> Result<(), ToolError> {
     let note = serde_json::to_string(&round);
     let note = note.map_err(|err| ToolError::because("a round cannot be remembered", err))?;
-    ctx.asker.note(Some(note));
-    let given = ctx.asker.ask(round.asked).await?;
-    let given = given.iter().map(|(key, told)| (key.clone(), answer(told)));
-    params.insert("inputResponses".into(), Value::Object(given.collect()));
+    let (ours, asked): (Questions, Questions) = round
+        .asked
+        .into_iter()
+        .partition(|(_, question)| folders.is_some() && question.kind() == Kind::Roots);
+    let mut answers: Map<String, Value> =
+        ours.into_keys().map(|key| (key, folders.cloned().unwrap_or_default())).collect();
+    if !asked.is_empty() || answers.is_empty() {
+        ctx.asker.note(Some(note));
+        let given = ctx.asker.ask(asked).await?;
+        answers.extend(given.iter().map(|(key, told)| (key.clone(), answer(told))));
+    }
+    params.insert("inputResponses".into(), Value::Object(answers));
     match round.state {
         Some(state) => params.insert("requestState".into(), json!(state)),
         None => params.remove("requestState"),
@@ -461,10 +472,11 @@ mod tests {
         };
         let start = Whence::Start(Map::new());
         let within = Some(Duration::from_millis(150));
-        let begun = in_rounds(&ctx, start, within, slow).await.expect("it is sent");
+        let begun = in_rounds(&ctx, start, within, None, slow).await.expect("it is sent");
         let Rounded::Sent(sent) = begun else { panic!("it has its answer") };
         let never = |_| async { Err(ToolError::failed("it was sent before")) };
-        let ended = in_rounds(&ctx, Whence::Sent(sent), None, never).await.expect("an answer");
+        let ended =
+            in_rounds(&ctx, Whence::Sent(sent), None, None, never).await.expect("an answer");
         assert!(matches!(ended, Rounded::Done(result) if result == json!({ "content": [] })));
         assert_eq!(times, 1);
     }

@@ -26,7 +26,7 @@ pub(crate) struct Hearing {
     events: Mutex<EventSink>,
     way: Way,
     can: Askable,
-    /// The folders that hold where whoever called has none to tell.
+    /// The folders that are told, whatever those of whoever called are.
     folders: OnceLock<Value>,
     asked: AtomicU64,
     /// What was asked that whoever called cannot be.
@@ -66,9 +66,9 @@ impl Hearing {
         Arc::new(Self { caller, events, way, can, folders, asked, lacks, visits })
     }
 
-    /// Has `folders` told where whoever called cannot be asked for theirs.
-    pub(crate) fn or_folders(&self, folders: Option<Value>) {
-        if let Some(folders) = folders.filter(|_| !self.can.roots) {
+    /// Has `folders`, if there are any, told in place of whoever called.
+    pub(crate) fn has_folders(&self, folders: Option<Value>) {
+        if let Some(folders) = folders {
             let _ = self.folders.set(folders);
         }
     }
@@ -148,7 +148,7 @@ impl Hears for Hearing {
     fn cannot(&self, method: &str, params: &Value) -> Option<Kind> {
         let kind = question(method, params, "").ok()?.kind();
         let ours = kind == Kind::Roots && self.folders.get().is_some();
-        (!self.can.has(kind) && !ours).then_some(kind)
+        (!ours && !self.can.has(kind)).then_some(kind)
     }
 
     fn lacks(&self, kind: Kind) {

@@ -13,15 +13,23 @@ use crate::upstream::Upstream;
 /// The connections of an upstream that nobody shares.
 pub(crate) struct Lanes {
     places: Arc<Semaphore>,
-    /// With what those who have one can be asked.
-    idle: Mutex<VecDeque<(Askable, Arc<Link>)>>,
+    /// With whom they are of use to.
+    idle: Mutex<VecDeque<(Fit, Arc<Link>)>>,
     most: usize,
+}
+
+/// Whom a connection is of use to.
+#[derive(Clone, PartialEq, Eq)]
+struct Fit {
+    can: Askable,
+    /// Whose folders it may have been told, by whoever called: a server remembers these.
+    whose: Option<(Caller, Option<Arc<str>>)>,
 }
 
 /// One of them, while a call has it.
 pub(crate) struct Lane {
     pub(crate) link: Arc<Link>,
-    can: Askable,
+    fit: Fit,
     upstream: Weak<Upstream>,
     is_done: bool,
     _place: OwnedSemaphorePermit,
@@ -32,14 +40,16 @@ impl Lanes {
         Self { places: Arc::new(Semaphore::new(most)), idle: Mutex::default(), most }
     }
 
-    /// A connection for one call of `caller`, who can be asked `can`. Where all are taken, a call
-    /// that waits for its client gives way.
+    /// A connection for one call of `caller` in `session`, who can be asked `can`. Where all are
+    /// taken, a call that waits for its client gives way.
     pub(crate) async fn take(
         &self,
         upstream: &Arc<Upstream>,
-        caller: &Caller,
+        (caller, session): (&Caller, Option<Arc<str>>),
         can: Askable,
     ) -> Result<Lane, ToolError> {
+        let tells_folders = can.roots && upstream.folders().is_none();
+        let fit = Fit { can, whose: tells_folders.then(|| (caller.clone(), session)) };
         let place = match self.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
@@ -48,26 +58,26 @@ impl Lanes {
                 place.map_err(|_| ToolError::canceled())?
             }
         };
-        let link = match self.idle(can) {
+        let link = match self.idle(&fit) {
             Some(link) => link,
             None => upstream.another(can).await?,
         };
         let upstream = Arc::downgrade(upstream);
-        Ok(Lane { link, can, upstream, is_done: false, _place: place })
+        Ok(Lane { link, fit, upstream, is_done: false, _place: place })
     }
 
-    /// One that nobody has, for whoever can be asked `can`.
-    fn idle(&self, can: Askable) -> Option<Arc<Link>> {
+    /// One that nobody has, and that fits.
+    fn idle(&self, fit: &Fit) -> Option<Arc<Link>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, link)| !link.wire.gone().is_cancelled());
-        let at = idle.iter().rposition(|(of, _)| *of == can)?;
+        let at = idle.iter().rposition(|(of, _)| of == fit)?;
         idle.remove(at).map(|(_, link)| link)
     }
 
     /// Keeps one that nobody has, in place of the oldest if there are too many.
-    fn keep(&self, can: Askable, link: Arc<Link>) {
+    fn keep(&self, fit: Fit, link: Arc<Link>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push_back((can, link));
+        idle.push_back((fit, link));
         if idle.len() > self.most {
             idle.pop_front();
         }
@@ -104,6 +114,6 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let Some(upstream) = self.upstream.upgrade().filter(|_| self.is_done) else { return };
-        upstream.lanes.keep(self.can, self.link.clone());
+        upstream.lanes.keep(self.fit.clone(), self.link.clone());
     }
 }

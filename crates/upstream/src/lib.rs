@@ -39,7 +39,7 @@ pub use listing::Listing;
 pub use oauth::{Access, Grant, OAuth, Pending, Told};
 pub use results::Results;
 pub use settings::{Settings, SharedBy, Tables, Transport};
-pub use upstream::{Keeps, Upstream};
+pub use upstream::{Keeps, Upstream, named};
 pub use world::{Bytes, Output, Place, Program, Started, World};
 
 /// All upstreams of a server. Clones are one.
@@ -153,6 +153,15 @@ impl Upstreams {
             self.0.changes.tell(&Change::Prompts);
         }
         Ok(became)
+    }
+
+    /// `tables` without what is new in them, and what is other in them as it is served now.
+    pub fn as_they_are(&self, tables: &Tables) -> Tables {
+        let now = self.now();
+        let served = |name: &String| now.iter().find(|one| one.upstream.name == *name);
+        let same = enabled(tables)
+            .filter_map(|(name, _)| Some((name.clone(), served(name)?.upstream.settings.clone())));
+        same.collect()
     }
 
     /// Their answers that were too long to be given at once.

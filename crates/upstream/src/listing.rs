@@ -4,10 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use toolgate_dialects::mcp::upstream::{Era, Revision, SKILLS, TASKS};
 
 use crate::link::{Asks, Link};
+use crate::message::RpcError;
 use crate::wire::Trouble;
 
 /// The most of one kind that are taken in.
@@ -18,6 +19,9 @@ const SKILLS_MAX: usize = 1_000;
 const PAGES_MAX: usize = 1_000;
 /// The most bytes of all together.
 const BYTES_MAX: usize = 64 << 20;
+
+/// What a server says that does not know what it is asked.
+const METHOD_NOT_FOUND: i64 = -32601;
 
 /// How long lists are good that nobody tells the changes of: as long as their upstream says, within
 /// these bounds, or this.
@@ -92,27 +96,15 @@ impl Listing {
             all.tools = pages(link, &mut room, "tools/list", "tools").await?;
         }
         if link.has("resources") {
-            all.resources = pages(link, &mut room, "resources/list", "resources").await?;
-            // Servers that have none need not know the word.
+            all.resources = room.all_or_none(link, "resources/list", "resources").await?;
             let method = "resources/templates/list";
-            let templates = pages(link, &mut room, method, "resourceTemplates").await;
-            all.templates = match templates {
-                Err(Trouble::Refused(_)) => Vec::new(),
-                templates => templates?,
-            };
+            all.templates = room.all_or_none(link, method, "resourceTemplates").await?;
         }
         if all.has_skills {
-            let skills = pages(link, &mut room, "skills/list", "skills").await;
-            all.skills = match skills {
-                Err(Trouble::Refused(why)) => {
-                    tracing::warn!("the upstream `{name}` does not list skills: {}", why.message);
-                    Vec::new()
-                }
-                skills => skills?,
-            };
+            all.skills = room.all_or_none(link, "skills/list", "skills").await?;
         }
         if link.has("prompts") {
-            all.prompts = pages(link, &mut room, "prompts/list", "prompts").await?;
+            all.prompts = room.all_or_none(link, "prompts/list", "prompts").await?;
         }
         // Skills change as resources do.
         let has = |kind| link.has(kind) || (kind == "resources" && all.has_skills);
@@ -150,6 +142,30 @@ impl Room<'_> {
             all.push(item);
         }
         true
+    }
+
+    /// All of what `method` lists, or nothing where the server does not know the word, which some say
+    /// that they do.
+    async fn all_or_none(
+        &mut self,
+        link: &Link,
+        method: &'static str,
+        of: &str,
+    ) -> Result<Vec<Value>, Trouble> {
+        match pages(link, self, method, of).await {
+            Err(Trouble::Refused(why)) => {
+                // Templates are asked for wherever there are resources.
+                if why.code != METHOD_NOT_FOUND || method != "resources/templates/list" {
+                    let (name, RpcError { message, code, .. }) = (self.name, why);
+                    tracing::warn!(
+                        "the upstream `{name}` refuses `{method}`, so it has no {of} here: \
+                         {message} ({code})"
+                    );
+                }
+                Ok(Vec::new())
+            }
+            listed => listed,
+        }
     }
 
     fn good_for(&self) -> Duration {
@@ -195,7 +211,7 @@ async fn pages(
     of: &str,
 ) -> Result<Vec<Value>, Trouble> {
     let mut all = Vec::new();
-    let mut cursor: Option<Value> = None;
+    let (mut before, mut cursor) = (None, None::<Value>);
     for _ in 0..PAGES_MAX {
         let params = cursor.take().map(|cursor| ("cursor".to_owned(), cursor));
         let asks = Asks::of(method, Map::from_iter(params)).unused();
@@ -205,18 +221,27 @@ async fn pages(
         if let Some(Value::Array(items)) = page.get_mut(of).map(Value::take)
             && !room.take(&mut all, items, of)
         {
-            break;
+            return Ok(all);
         }
-        cursor = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
-        if cursor.is_none() || cursor == Some(json!("")) {
-            break;
+        let next = page.get_mut("nextCursor").map(Value::take);
+        let next = next.filter(|next| next.as_str().is_some_and(|next| !next.is_empty()));
+        if next.is_none() {
+            return Ok(all);
         }
+        if next == before {
+            room.is_full(&all, of, &format!("`{method}` leads to the same page again"));
+            return Ok(all);
+        }
+        (before, cursor) = (next.clone(), next);
     }
+    room.is_full(&all, of, &format!("`{method}` has more than {PAGES_MAX} pages"));
     Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

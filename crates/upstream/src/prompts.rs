@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    AnyPrompt, Arguments, BoxFuture, Completing, Ctx, Effects, Fault, PromptSpec, PromptText,
-    Prompts, ToolError, ToolId, ToolSpec,
+    AnyPrompt, Arguments, BoxFuture, Completing, Ctx, Fault, PromptSpec, PromptText, Prompts,
+    ToolError, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{prompt_spec, prompt_text};
 
@@ -28,11 +28,8 @@ impl Prompts for Source {
     fn all(&self) -> BoxFuture<'_, Vec<Arc<dyn AnyPrompt>>> {
         Box::pin(async move {
             self.0.is_listed().await;
-            let id = ToolId::foreign(&format!("{}.prompts", self.0.name));
-            let id = id.expect("the name of an upstream is part of an id");
             let title = format!("Prompts of {}", self.0.name);
-            let guard = ToolSpec::new(id, title, "Makes prompts of an upstream.", Effects::Reads);
-            let guard = ToolSpec { among: Some(self.0.among()), ..guard };
+            let guard = self.0.guard("prompts", title, "Makes prompts of an upstream.");
             let listing = self.0.listing();
             let prompt = |entry: &Value| -> Option<Arc<dyn AnyPrompt>> {
                 let spec = prompt_spec(entry)?;
@@ -86,5 +83,9 @@ impl AnyPrompt for RemotePrompt {
     ) -> BoxFuture<'a, Result<Vec<String>, ToolError>> {
         let of = json!({ "type": "ref/prompt", "name": self.name });
         Box::pin(completed(&self.upstream, ctx, of, asked))
+    }
+
+    fn completes_in_order(&self) -> bool {
+        true
     }
 }

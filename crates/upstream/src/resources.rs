@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    BoxFuture, Changes, Claim, Completing, CompletingOf, Contents, Ctx, Effects, Fault, Hold,
-    ResourceSpec, ResourceTemplate, Resources, ToolError, ToolId, ToolSpec,
+    BoxFuture, Changes, Claim, Completing, CompletingOf, Contents, Ctx, Fault, Hold, ResourceSpec,
+    ResourceTemplate, Resources, ToolError, ToolSpec,
 };
 use toolgate_dialects::mcp::upstream::{completion, contents, resource, template};
 
@@ -26,11 +26,8 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(upstream: &Arc<Upstream>) -> Arc<Self> {
-        let id = ToolId::foreign(&format!("{}.resources", upstream.name));
-        let id = id.expect("the name of an upstream is part of an id");
         let title = format!("Resources of {}", upstream.name);
-        let guard = ToolSpec::new(id, title, "Reads resources of an upstream.", Effects::Reads);
-        let guard = ToolSpec { among: Some(upstream.among()), ..guard };
+        let guard = upstream.guard("resources", title, "Reads resources of an upstream.");
         Arc::new(Self { upstream: upstream.clone(), guard })
     }
 
@@ -138,6 +135,10 @@ impl Resources for Source {
             let of = json!({ "type": "ref/resource", "uri": uri });
             completed(&self.upstream, ctx, of, asked).await
         })
+    }
+
+    fn completes_in_order(&self) -> bool {
+        true
     }
 
     fn watch<'a>(

@@ -55,7 +55,7 @@ pub struct Settings {
     pub resources: bool,
     /// Whether its prompts are served.
     pub prompts: bool,
-    /// The folders it is told that it works in, where no client is asked, or whoever called has none to tell (but the client alone is asked by a server of 2026-07-28), as paths.
+    /// The folders it is told that it works in, as absolute paths, in place of those of whoever calls. Without it a client's own are told to an upstream that asks for them while it works for that client.
     pub roots: Vec<String>,
     /// How long it may take to begin, in milliseconds.
     pub start_ms: u64,
@@ -80,6 +80,9 @@ pub struct Settings {
     /// The longest message that is read from it, in bytes.
     pub message_bytes: usize,
 }
+
+/// The most calls of one upstream, or programs, at once.
+const AT_ONCE_MAX: usize = 100_000;
 
 /// How an upstream is spoken to at its URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -220,10 +223,62 @@ impl Settings {
             ),
             (self.message_bytes == 0, "message_bytes", "nothing could be read from it"),
         ];
-        match nothing.into_iter().find(|(is, ..)| *is) {
-            Some((_, setting, why)) => Err(format!("`{setting}` is 0: {why}")),
-            None => Ok(()),
+        if let Some((_, setting, why)) = nothing.into_iter().find(|(is, ..)| *is) {
+            return Err(format!("`{setting}` is 0: {why}"));
         }
+        for (setting, value) in [("at_once", self.at_once), ("processes", self.processes)] {
+            if value > AT_ONCE_MAX {
+                return Err(format!("`{setting}` is {value}; at most {AT_ONCE_MAX} are served"));
+            }
+        }
+        self.is_of_use()
+    }
+
+    /// What of it is of no use to whoever is spoken to so, or cannot be meant.
+    fn is_of_use(&self) -> Result<(), String> {
+        let Self { command, env, cwd, url, headers, sandbox, roots, .. } = self;
+        let idle = match url {
+            Some(_) => {
+                [(!env.is_empty(), "env"), (cwd.is_some(), "cwd"), (sandbox != "off", "sandbox")]
+            }
+            None => [
+                (!headers.is_empty(), "headers"),
+                (self.private_network, "private_network"),
+                (false, ""),
+            ],
+        };
+        if let Some((_, setting)) = idle.into_iter().find(|(is, _)| *is) {
+            let of = if url.is_some() { "a `command`" } else { "a `url`" };
+            return Err(format!("`{setting}` is for an upstream with {of}, which this is not"));
+        }
+        if command.first().is_some_and(|program| program.trim().is_empty()) {
+            return Err("`command` names no program".to_owned());
+        }
+        if let Some(path) = roots.iter().find(|path| !path.starts_with('/')) {
+            return Err(format!("`roots` has `{path}`, which is no absolute path"));
+        }
+        if let Some((name, _)) =
+            headers.iter().find(|(_, value)| value.contains(['\r', '\n', '\0']))
+        {
+            return Err(format!("`headers` has a line break in `{name}`"));
+        }
+        let mut texts =
+            self.said_alone().chain(command.iter().map(String::as_str)).chain(url.as_deref());
+        if let Some(text) =
+            texts.find(|text| text.rsplit_once("${").is_some_and(|(_, name)| !name.contains('}')))
+        {
+            // What is said so may be half a secret.
+            let at = text.rfind("${").unwrap_or_default();
+            return Err(format!("a `${{` is not closed: `{}`", &text[at..]));
+        }
+        Ok(())
+    }
+
+    /// What is said to it alone.
+    pub fn said_alone(&self) -> impl Iterator<Item = &str> {
+        let oauth = self.oauth.iter().flat_map(|oauth| [&oauth.client_secret, &oauth.client_key]);
+        let texts = self.headers.values().chain(self.env.values()).chain(oauth.flatten());
+        texts.map(String::as_str)
     }
 
     /// Whether it is said in so many words what we are let in with.

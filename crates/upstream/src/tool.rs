@@ -73,7 +73,9 @@ impl RemoteTool {
             Some(_) | None => AsJob::May,
         };
         let id = names::tool(of.prefix(), &name);
-        let shape = entry.get("outputSchema").cloned().map(Into::into);
+        // Some write what they have none of as null.
+        let shape = entry.get("outputSchema").filter(|shape| !shape.is_null());
+        let shape = shape.cloned().map(Into::into);
         let (output_schema, unpromised) = match of.settings.promise_outputs {
             true => (shape, None),
             false => (None, shape),
@@ -89,7 +91,9 @@ impl RemoteTool {
             input_schema: input.into(),
             output_schema,
             unpromised,
-            tags: vec!["upstream".to_owned(), of.name.clone()],
+            tags: of.tags(),
+            ruled_as: of.ruled_as(&name),
+            open_world: Some(hint("openWorldHint").unwrap_or(true)),
             icons: icons(entry),
             job,
             among: Some(of.among()),

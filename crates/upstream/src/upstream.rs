@@ -18,13 +18,14 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
-use toolgate_contract::{Among, AnyTool, Change, Changes};
+use toolgate_contract::{Among, AnyTool, Change, Changes, Effects, ToolId, ToolSpec};
 
 use crate::carried::Parking;
 use crate::claims::Claims;
 use crate::lanes::Lanes;
 use crate::link::Link;
 use crate::listing::Listing;
+use crate::names;
 use crate::oauth::Credentials;
 use crate::pins::Pinned;
 use crate::results::Results;
@@ -35,6 +36,7 @@ use crate::world::World;
 
 pub(crate) use agreed::Agreed;
 pub(crate) use calls::{Asked, Rounds};
+pub use connecting::named;
 pub(crate) use connecting::{filled, revision};
 pub(crate) use failed::told;
 pub(crate) use tasks::EndsTask;
@@ -232,6 +234,30 @@ impl Upstream {
     /// The skills of that.
     pub(crate) fn shelved(&self) -> Arc<Shelved> {
         self.shelved.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What rules know its tools by, beside their ids.
+    pub(crate) fn tags(&self) -> Vec<String> {
+        vec!["upstream".to_owned(), self.name.clone()]
+    }
+
+    /// The id of what it calls `name`, as rules may say it that name the upstream: where its tools
+    /// are called after another prefix, what restricts either holds.
+    pub(crate) fn ruled_as(&self, name: &str) -> Option<ToolId> {
+        (self.prefix() != self.name).then(|| names::tool(&self.name, name))
+    }
+
+    /// What policy knows `what` of it by, which is no tool.
+    pub(crate) fn guard(&self, what: &str, title: String, about: &str) -> ToolSpec {
+        let id = names::tool(&self.name, what);
+        let after_prefix = (self.prefix() != self.name && !self.prefix().is_empty())
+            .then(|| names::tool(self.prefix(), what));
+        ToolSpec {
+            tags: self.tags(),
+            among: Some(self.among()),
+            ruled_as: after_prefix,
+            ..ToolSpec::new(id, title, about, Effects::Reads)
+        }
     }
 
     /// Which calls those of it count among.

@@ -125,7 +125,7 @@ impl<'a> Annotations<'a> {
             read_only_hint: spec.effects == Effects::Reads,
             destructive_hint: matches!(spec.effects, Effects::Changes | Effects::Runs),
             idempotent_hint: spec.idempotent,
-            open_world_hint: spec.effects == Effects::Runs,
+            open_world_hint: spec.open_world.unwrap_or(spec.effects == Effects::Runs),
         }
     }
 }

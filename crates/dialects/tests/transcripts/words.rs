@@ -330,6 +330,7 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         about: format!("About {id}."),
         effects,
         ruled_as: None,
+        open_world: None,
         tags: Vec::new(),
         paths: Vec::new(),
         idempotent,

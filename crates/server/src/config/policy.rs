@@ -1,7 +1,8 @@
 //! Rules over who may call what with which input.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use toolgate_contract::Effects;
 use toolgate_host::{PolicyEffect, PolicyRule};
 
@@ -34,19 +35,19 @@ pub struct Rule {
     pub effect: Effect,
     /// Patterns over names of callers, of which one must match, e.g. `ci` or `okta:*`: `*` is
     /// anything, `?` one character.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<String>,
     /// Patterns over roles, of which one must match one of the caller's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
     /// Patterns over tools, of which one must match, e.g. `files.*` (or `files_*`).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Tags, of which the tool must have one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// What the tool must be able to do, one of: `reads`, `adds`, `changes`, `runs`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Vec::is_empty")]
     pub effects: Vec<EffectsMax>,
     /// What must be true, in CEL, of `caller`, `tool` and `input`, e.g. `under(input.path, "infra")`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,6 +55,15 @@ pub struct Rule {
     /// What a caller is told who is denied by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// A list that is said: of nothing it would be about everything.
+fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let all = Vec::deserialize(from)?;
+    match all.is_empty() {
+        true => Err(D::Error::custom("it is empty: leave it out where it is not to be looked at")),
+        false => Ok(all),
+    }
 }
 
 /// What comes of a rule.

@@ -5,6 +5,7 @@ mod by_rmcp;
 mod clashes;
 mod credentials;
 mod hanging;
+mod guarded;
 mod importing;
 mod long_answers;
 mod oauth;
@@ -23,8 +24,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Client, Launch, MODERN, Wire, Workspace, is_alive, notification, peak_memory_kib, wait_for,
-    wait_until,
+    Client, Launch, MODERN, Wire, Workspace, converse, is_alive, notification, peak_memory_kib,
+    wait_for, wait_until,
 };
 
 fn checkout() -> PathBuf {
@@ -125,6 +126,17 @@ fn a_server_that_asks_for_folders_during_a_call_is_told_those_configured_where_t
     let mut client = stdio(&with_odd(""));
     let lacks = client.call("odd_where", json!({}));
     assert!(lacks.to_string().contains("folders"), "{lacks}");
+    // A client's own are told where none are configured, and there alone.
+    let theirs = json!({ "roots": [{ "uri": "file:///etc", "name": "etc" }] });
+    for (workspace, asks, told) in [(&workspace, 0, &folders), (&with_odd(""), 1, &theirs)] {
+        let can = json!({ "roots": {} });
+        let mut client = Client::open(Wire::Http(launch(workspace).served()), "2025-06-18", can);
+        let params = json!({ "name": "odd_where", "arguments": {} });
+        let answers = |_: &Value| theirs.clone();
+        let (answer, asked) = converse(&mut client, "tools/call", params, answers);
+        assert_eq!(serde_json::from_str::<Value>(text(&answer)).unwrap(), *told);
+        assert_eq!(asked.len(), asks, "{asked:?}");
+    }
 }
 
 #[test]

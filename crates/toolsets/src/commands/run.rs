@@ -58,6 +58,7 @@ impl Command {
             effects: declared.effects,
             // It runs what its owner declared, not what a caller says.
             ruled_as: None,
+            open_world: None,
             tags: Vec::new(),
             paths: declared.paths(),
             idempotent: declared.idempotent,

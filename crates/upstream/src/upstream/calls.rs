@@ -130,7 +130,7 @@ impl Upstream {
     ) -> impl FnOnce(Arc<Hearing>) -> BoxFuture<'static, Result<Begun, ToolError>> + use<> {
         let Asked { method, mut params, name, as_task, .. } = asked;
         let (this, trace, tells) = (self.this(), ctx.trace.clone(), ctx.events.is_watched());
-        let caller = ctx.caller.clone();
+        let (caller, session) = (ctx.caller.clone(), ctx.session.clone());
         let lines = ctx.events.lines();
         let (can, calls_again) = (ctx.asker.can(), ctx.asker.calls_again());
         let apart = self.asks.load(Ordering::Acquire) && can != Askable::default();
@@ -138,10 +138,10 @@ impl Upstream {
             params.insert("task".into(), json!({}));
         }
         move |hearing: Arc<Hearing>| -> BoxFuture<'static, _> {
-            hearing.or_folders(this.folders());
+            hearing.has_folders(this.folders());
             Box::pin(async move {
                 let mut lane = match apart {
-                    true => Some(this.lanes.take(&this, &caller, can).await?),
+                    true => Some(this.lanes.take(&this, (&caller, session), can).await?),
                     false => None,
                 };
                 let mut link = lane.as_ref().map_or(link, |lane| lane.link.clone());
@@ -188,7 +188,10 @@ impl Upstream {
                 }
                 let first = asked.map_err(|trouble| this.failed(method, trouble))?;
                 match hearing.lacked() {
-                    Some(kind) if first["isError"] == true => Err(ToolError::cannot_ask(kind)),
+                    // A server that knows no folders need not need any.
+                    Some(kind) if kind != Kind::Roots && first["isError"] == true => {
+                        Err(ToolError::cannot_ask(kind))
+                    }
                     _ => Ok(Begun::of(first, link, lane)),
                 }
             })
@@ -239,7 +242,8 @@ impl Rounds {
         within: Option<Duration>,
     ) -> Result<Driven, ToolError> {
         let send = |params| self.send(ctx, params);
-        match carried::in_rounds(ctx, from, within, send).await? {
+        let folders = self.upstream.folders();
+        match carried::in_rounds(ctx, from, within, folders.as_ref(), send).await? {
             Rounded::Done(first) => Ok(Driven::Done(Begun::of(first, self.link, None))),
             Rounded::Sent(sent) => Ok(Driven::Sent(Box::new((self, sent)))),
         }
@@ -257,6 +261,7 @@ impl Rounds {
         let (mirrored, places, trace) =
             (self.mirrored.clone(), self.places.clone(), ctx.trace.clone());
         let (can, log, tells) = (ctx.asker.can(), ctx.events.lines(), ctx.events.is_watched());
+        let can = Askable { roots: can.roots || self.upstream.folders().is_some(), ..can };
         let calls_again = ctx.asker.calls_again();
         async move {
             let _place = match places {

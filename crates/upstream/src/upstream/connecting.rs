@@ -317,6 +317,11 @@ pub(crate) fn revision(name: &str) -> Result<&'static Revision, String> {
     })
 }
 
+/// The variables that `text` names.
+pub fn named(text: &str) -> impl Iterator<Item = &str> {
+    text.split("${").skip(1).filter_map(|after| Some(after.split_once('}')?.0))
+}
+
 /// `text` with the server's own variables where it says `${NAME}`.
 pub(crate) fn filled(
     text: &str,

@@ -101,7 +101,7 @@ async fn an_upstream_that_is_only_listened_to_is_let_go() {
 async fn a_connection_of_a_calls_own_is_let_go_when_it_has_nothing_to_do() {
     let server = Scripted::new(|_, request| in_session(request));
     let upstream = upstream(&server, |settings| settings.idle_ms = 100);
-    let lane = upstream.lanes.take(&upstream, &Caller::local(), Askable::default()).await;
+    let lane = upstream.lanes.take(&upstream, (&Caller::local(), None), Askable::default()).await;
     let lane = lane.map_err(|why| why.message).expect("a connection");
     let link = Arc::downgrade(&lane.link);
     let main = || upstream.live();
@@ -109,6 +109,33 @@ async fn a_connection_of_a_calls_own_is_let_go_when_it_has_nothing_to_do() {
     assert!(link.upgrade().is_some(), "a call has it");
     lane.done();
     until("nobody has it", || link.upgrade().is_none()).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_may_have_been_told_somebodys_folders_is_nobody_elses() {
+    let server = Scripted::new(|_, request| in_session(request));
+    let able = Askable { roots: true, ..Askable::default() };
+    let [ann, bob] = ["ann", "bob"].map(Caller::named);
+    let begun = |more: fn(&mut Settings)| upstream(&server, more);
+    let take = async |upstream: &Arc<Upstream>, caller: &Caller, session: &str, can| {
+        let lane = upstream.lanes.take(upstream, (caller, Some(session.into())), can).await;
+        let lane = lane.map_err(|why| why.message).expect("a connection");
+        let link = Arc::as_ptr(&lane.link);
+        lane.done();
+        link
+    };
+    let told = begun(|_| {});
+    let anns = take(&told, &ann, "one", able).await;
+    assert_eq!(take(&told, &ann, "one", able).await, anns);
+    assert_ne!(take(&told, &bob, "one", able).await, anns);
+    assert_ne!(take(&told, &ann, "two", able).await, anns);
+    // Whose folders are the settings', or who has none to tell, has told nothing.
+    let set = begun(|settings| settings.roots = vec!["/srv".to_owned()]);
+    let anns = take(&set, &ann, "one", able).await;
+    assert_eq!(take(&set, &bob, "two", able).await, anns);
+    let forms = Askable { form: true, ..Askable::default() };
+    let anns = take(&told, &ann, "one", forms).await;
+    assert_eq!(take(&told, &bob, "two", forms).await, anns);
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ fn a_resource_is_read_of_the_upstream_that_lists_it_and_no_upstream_has_what_is_
     let mut client = Client::open(Wire::Http(served), MODERN, json!({}));
     let listed = client.ask("resources/list", json!({})).to_string();
     assert!(listed.contains("odd://1") && listed.contains("odd://2"), "{listed}");
+    assert_eq!(listed.matches("odd://both").count(), 2, "its name and its URI, once: {listed}");
     assert!(!listed.contains("result://mine") && !listed.contains("/etc/passwd"), "{listed}");
     for (uri, expected) in [("odd://1", "one"), ("odd://2", "two"), ("odd://both", "one")] {
         let answer = read(&mut client, uri);

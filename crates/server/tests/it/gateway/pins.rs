@@ -59,6 +59,28 @@ fn a_tool_that_turns_is_listed_as_it_was_and_not_called_and_the_others_are() {
 }
 
 #[test]
+fn a_server_whose_agreements_are_taken_away_calls_nothing_until_they_are_back() {
+    let workspace = with_odd("");
+    ends(&pins(&workspace, &["accept"]), 0);
+    let mut client = stdio(&workspace);
+    let echo = json!({ "message": "hello" });
+    assert_eq!(text(&client.call("odd_echo", echo.clone())), "hello");
+    let file = workspace.path("toolgate.lock");
+    let lock = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    wait_until("nothing is called", || {
+        client.call("odd_shout", json!({})).to_string().contains("not there any more")
+    });
+    let log = client.server().log();
+    assert!(log.contains("no tool of an upstream is called"), "{log}");
+    fs::write(&file, lock).unwrap();
+    wait_until("it is called", || {
+        client.call("odd_shout", json!({})).to_string().contains("still here")
+    });
+    assert_eq!(text(&client.call("odd_echo", echo)), "hello");
+}
+
+#[test]
 fn what_differs_is_shown_and_is_served_once_somebody_has_agreed_to_it() {
     let workspace = with_odd("");
     ends(&pins(&workspace, &["accept", "odd"]), 0);

@@ -104,6 +104,28 @@ fn a_file_that_cannot_be_read_or_meant_leaves_the_upstreams_as_they_were() {
 }
 
 #[test]
+fn an_upstream_that_comes_with_a_rule_which_may_guard_it_is_not_served_before_the_rule_holds() {
+    let workspace = with_odd("");
+    let mut client = stdio(&workspace);
+    let first = pid(&mut client);
+    let settings = workspace.read("toolgate.toml");
+    let more = settings.replace("[upstream.odd]", "[upstream.more]");
+    let rule = "[[policy.rules]]\nname = \"none\"\neffect = \"deny\"\ntools = [\"more.*\"]\n";
+    let other = settings.replace("[upstream.odd]", "[upstream.odd]\nprefix = \"other\"");
+    says(&workspace, &format!("{other}{more}{rule}"));
+    wait_until("it is told", || client.server().log().contains("holds from the next start"));
+    let listed = names(&mut client);
+    assert!(!listed.iter().any(|name| name.starts_with("more_")), "{listed:?}");
+    assert_eq!(pid(&mut client), first, "it is as it was");
+    // What is not served any more is not, whatever else is said.
+    says(&workspace, rule);
+    wait_until("it is ended", || !is_alive(first));
+    assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
+    says(&workspace, &format!("{settings}{more}"));
+    wait_until("it is served", || names(&mut client).contains(&"more_echo".to_owned()));
+}
+
+#[test]
 fn a_server_without_a_configuration_takes_over_one_that_appears() {
     let (workspace, other) = (Workspace::new(), with_odd(""));
     // Named, so that nobody has to vouch for it.
