@@ -250,8 +250,13 @@ pub struct Asker {
     again: bool,
     /// What the tool wants to know again when it is called again.
     note: Arc<Mutex<Option<String>>>,
+    /// Spends what a yes came with, where it is good once.
+    once: Option<Spend>,
     way: Way,
 }
+
+/// Spends what a yes came with: whether nobody else has.
+pub type Spend = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How whoever called is asked.
 #[derive(Clone, Default)]
@@ -286,6 +291,11 @@ impl Asker {
     /// The same, to whom the tool had left `note` when it was called before.
     pub fn with_note(self, note: Option<String>) -> Self {
         Self { note: Arc::new(Mutex::new(note)), ..self }
+    }
+
+    /// The same, to whom a yes is good once: with `spend` it is used.
+    pub fn once(self, spend: Spend) -> Self {
+        Self { once: Some(spend), ..self }
     }
 
     /// The same, whose answers came before anything was asked: none of them is a yes to what the
@@ -346,19 +356,26 @@ impl Asker {
     /// The answers to `questions`: those that are there, and the others once they are given.
     ///
     /// # Errors
-    /// [`Fault::CannotAsk`] if whoever called cannot be asked one of them; [`Fault::Asks`] if they
+    /// [`Fault::Refused`] if a yes was used already; [`Fault::CannotAsk`] if whoever called cannot be asked one of them; [`Fault::Asks`] if they
     /// are to call again with the answers, which the tool passes on with `?`.
     pub async fn ask(&self, questions: Questions) -> Result<Given, ToolError> {
         if self.unasked {
             let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
             given.retain(|key, _| !questions.get(key).is_some_and(Question::is_for_consent));
         }
+        let is_consent = |key: &String| questions.get(key).is_some_and(Question::is_for_consent);
         let mut given = self.given();
+        let consents = given.keys().any(is_consent);
         given
             .retain(|key, told| questions.get(key).is_some_and(|asked| asked.is_answered_by(told)));
         let open: Questions =
             questions.into_iter().filter(|(key, _)| !given.contains_key(key)).collect();
         if open.is_empty() {
+            if consents && self.once.as_ref().is_some_and(|spend| !spend()) {
+                let why = "`requestState` was used already, and what a person agreed to is done \
+                           once; make the request again without it";
+                return Err(ToolError::refused(-32602, why));
+            }
             return Ok(given);
         }
         if let Some(question) = open.values().find(|question| !self.can().has(question.kind())) {

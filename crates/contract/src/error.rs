@@ -102,10 +102,12 @@ pub enum CallError {
         questions: Questions,
     },
     /// It needs to ask something that this caller cannot be asked.
-    #[error("it has to ask {}, which this client does not offer", in_words(*kind))]
+    #[error("{}", cannot_ask(*kind, what.as_deref()))]
     CannotAsk {
         /// What it has to ask.
         kind: Kind,
+        /// What is to be asked about and why, in words of its own.
+        what: Option<String>,
     },
     /// It runs only as a job, and was called otherwise.
     #[error("`{tool}` runs only as a job; start it as one")]
@@ -314,8 +316,7 @@ impl ToolError {
 
     /// It has to ask something that whoever called cannot be asked.
     pub fn cannot_ask(kind: Kind) -> Self {
-        let message = format!("it has to ask {}, which this client does not offer", in_words(kind));
-        Self::new(Fault::CannotAsk(kind), message)
+        Self::new(Fault::CannotAsk(kind), cannot_ask(kind, None))
     }
 
     /// The call was cancelled and the tool stopped.
@@ -339,12 +340,22 @@ impl From<ToolError> for CallError {
             Fault::Unavailable => Self::Unavailable { message },
             Fault::Canceled => Self::Canceled,
             Fault::Asks(questions) => Self::Asks { questions },
-            Fault::CannotAsk(kind) => Self::CannotAsk { kind },
+            Fault::CannotAsk(kind) => {
+                let plain = cannot_ask(kind, None);
+                Self::CannotAsk { kind, what: (message != plain).then_some(message) }
+            }
             Fault::Refused { code, data } => {
                 Self::Refused { code, message, data: data.map(|data| *data) }
             }
             Fault::Failed => Self::Failed { message, cause: cause.unwrap_or_default() },
         }
+    }
+}
+
+fn cannot_ask(kind: Kind, what: Option<&str>) -> String {
+    match what {
+        Some(what) => what.to_owned(),
+        None => format!("it has to ask {}, which this client does not offer", in_words(kind)),
     }
 }
 

@@ -24,7 +24,7 @@ mod frame;
 
 pub use asking::{
     AskNow, Askable, Asker, Choice, ClientRoot, Given, Kind, Question, Questions, Said, Sampled,
-    Sampling, Told,
+    Sampling, Spend, Told,
 };
 pub use call::{
     Ahead, Beside, Call, Ctx, Event, EventSink, LeftFile, Level, Output, Stream, Text, Trace,
@@ -58,5 +58,5 @@ pub use skill::{Skill, SkillFile, SkillFiles, Skills};
 pub use spent::{Purse, Spent};
 pub use tool::{
     Among, AnyTool, AsJob, BoxFuture, Effects, Ending, NoInput, Outcome, Shown, Tool, ToolId,
-    ToolSpec, erase, fold, with_icons,
+    ToolSpec, erase, fold, odd_glob, with_icons,
 };

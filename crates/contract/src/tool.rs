@@ -233,6 +233,28 @@ impl fmt::Display for ToolId {
     }
 }
 
+/// How deep the braces of a glob may nest.
+const GLOB_DEPTH_MAX: usize = 50;
+/// How long a glob may be, in bytes.
+const GLOB_BYTES_MAX: usize = 8 << 10;
+
+/// Why `glob` is not made ready, whatever it means: what is too deep or too long ends whoever does.
+pub fn odd_glob(glob: &str) -> Option<String> {
+    if glob.len() > GLOB_BYTES_MAX {
+        return Some(format!("it has {} bytes; at most {GLOB_BYTES_MAX} are taken", glob.len()));
+    }
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in glob.bytes() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    (deepest > GLOB_DEPTH_MAX).then(|| format!("its braces nest deeper than {GLOB_DEPTH_MAX}"))
+}
+
 /// `name` with every separator a dialect may spell a tool with made one.
 ///
 /// `files.read`, `files/read`, `files-read` and `files_read` fold to the same
@@ -512,5 +534,19 @@ fn with_integers(value: Value) -> Value {
             fields.into_iter().map(|(key, value)| (key, with_integers(value))).collect()
         }
         Value::Null | Value::Bool(_) | Value::String(_) => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_that_end_whoever_makes_them_ready_are_odd() {
+        let nested = |depth: usize| "{".repeat(depth) + "a" + &"}".repeat(depth);
+        assert_eq!(odd_glob(&nested(50)), None);
+        assert_eq!(odd_glob("src/**/*.{rs,toml}"), None);
+        assert!(odd_glob(&nested(51)).is_some_and(|why| why.contains("nest deeper than 50")));
+        assert!(odd_glob(&"a".repeat(8193)).is_some_and(|why| why.contains("8193 bytes")));
     }
 }

@@ -71,11 +71,15 @@ async fn asked(
 ) -> Result<(), CallError> {
     let (id, rule) = (&spec.id, permit.rule());
     if !call.asker.can().has(Kind::Form) && !call.asker.given().contains_key(KEY) {
-        let message = format!(
-            "`{id}` is to be confirmed by a person each time (`{rule}`), and this client \
-             offers no way to ask one"
+        let what = format!(
+            "`{id}` is to be confirmed by a person each time (`{rule}`), and this client offers \
+             no way to ask one"
         );
-        return Err(CallError::NotAllowed { message });
+        // What a client lacks is told in those words that its wire has for it.
+        return Err(match call.asker.calls_again() {
+            true => CallError::CannotAsk { kind: Kind::Form, what: Some(what) },
+            false => CallError::NotAllowed { message: what },
+        });
     }
     let Some(shown) = shown(spec.effects, input) else {
         let message = format!(

@@ -299,7 +299,10 @@ impl Host {
             let answered = self.gate.rounds.answered(&caller, &what, state.as_deref(), told)?;
             let (given, note) = answered;
             let asker = Asker::again(asker.can(), given).with_note(note);
-            if state.is_some() { asker } else { asker.unasked() }
+            match &state {
+                Some(sealed) => asker.once(self.gate.rounds.once(sealed)),
+                None => asker.unasked(),
+            }
         } else {
             asker
         };

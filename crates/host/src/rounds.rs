@@ -1,11 +1,12 @@
 //! Requests that end with questions and are made again with the answers: what is remembered of
 //! them, and that only this server remembers it.
 //!
-//! Nothing is kept here. What was answered so far goes to the client and comes back with the next
+//! Nothing is kept here, but which were used for a yes: that is good once. What was answered so far goes to the client and comes back with the next
 //! request, sealed: with a code over it by a key that only this process knows, over who asked for
 //! what, and until when.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -14,7 +15,7 @@ use blake3::Hasher;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_contract::{CallError, Caller, Given, Questions, Request};
+use toolgate_contract::{CallError, Caller, Given, Questions, Request, Spend};
 
 /// How long a person may take to answer.
 const GOOD_FOR: Duration = Duration::from_secs(3600);
@@ -24,8 +25,12 @@ const CODE_BYTES: usize = 32;
 /// Seals what is remembered, and opens it again.
 pub(crate) struct Rounds {
     key: [u8; 32],
+    /// The codes of states with which a yes was used, and until when they would be good.
+    spent: Arc<Mutex<HashMap<[u8; CODE_BYTES], i64>>>,
 }
 
+/// How many codes of states that were used are remembered.
+const SPENT_MAX: usize = 1 << 16;
 /// How much is remembered, in bytes.
 const STATE_BYTES_MAX: usize = 1 << 20;
 
@@ -34,6 +39,8 @@ const STATE_BYTES_MAX: usize = 1 << 20;
 struct State {
     /// Until when, in seconds of the Unix epoch.
     until: i64,
+    /// No two are alike.
+    nonce: u64,
     /// Who asked.
     caller: String,
     /// For what.
@@ -53,7 +60,7 @@ impl Rounds {
         let mut key = [0; 32];
         // Without randomness there is no TLS, no job and no session either.
         getrandom::fill(&mut key).expect("the system gives random numbers");
-        Self { key }
+        Self { key, spent: Arc::default() }
     }
 
     /// What the client is to say again with the answers to `questions`, given what was answered.
@@ -67,7 +74,13 @@ impl Rounds {
         let until = Timestamp::now().as_second() + GOOD_FOR.as_secs().cast_signed();
         let (caller, what) = (caller.name.to_string(), what.to_owned());
         let open = questions.keys().cloned().collect();
-        let state = State { until, caller, what, given, open, note };
+        let mut nonce = [0; 8];
+        getrandom::fill(&mut nonce).map_err(|err| CallError::Failed {
+            message: "what was answered so far cannot be remembered".to_owned(),
+            cause: err.to_string(),
+        })?;
+        let nonce = u64::from_le_bytes(nonce);
+        let state = State { until, nonce, caller, what, given, open, note };
         let mut bytes = serde_json::to_vec(&state).map_err(|err| CallError::Failed {
             message: "what was answered so far cannot be remembered".to_owned(),
             cause: err.to_string(),
@@ -100,6 +113,28 @@ impl Rounds {
         let State { given: mut all, open, note, .. } = self.open(caller, what, sealed)?;
         all.extend(given.into_iter().filter(|(key, _)| open.contains(key)));
         Ok((all, note))
+    }
+
+    /// Spends `sealed`, which is one of its own, for one call: whether no other call has.
+    pub(crate) fn once(&self, sealed: &str) -> Spend {
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
+        let code: [u8; CODE_BYTES] =
+            bytes.last_chunk().copied().unwrap_or_else(|| *blake3::hash(&bytes).as_bytes());
+        let (all, is_ours) = (self.spent.clone(), OnceLock::new());
+        Arc::new(move || {
+            *is_ours.get_or_init(|| {
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = Timestamp::now().as_second();
+                if all.len() >= SPENT_MAX {
+                    all.retain(|_, until| *until >= now);
+                }
+                if all.len() >= SPENT_MAX {
+                    // Whoever has so many agreed to is to ask again.
+                    return false;
+                }
+                all.insert(code, now + GOOD_FOR.as_secs().cast_signed()).is_none()
+            })
+        })
     }
 
     fn open(&self, caller: &Caller, what: &str, sealed: &str) -> Result<State, CallError> {

@@ -21,7 +21,9 @@ pub(crate) fn files(
 ) -> anyhow::Result<files::Settings> {
     let mut files = config.files.clone();
     let source = config.source.iter().map(|source| source.file.clone());
-    let packs = declared.iter().map(|command| command.file().to_owned());
+    let declaring = declared.iter().map(|command| command.file().to_owned());
+    // What is put beside them in a folder would declare something with the next start.
+    let packs = declaring.chain(config.commands.packs.iter().map(|pack| root.join(pack)));
     let log = enveloping::log_folder(&config.envelope)?;
     // As they are named, and where they lie.
     let schemas = enveloping::schema_folders(&config.envelope);

@@ -13,6 +13,7 @@ use toolgate_upstream::pins::{Change, Definition, Lock, changes};
 
 use crate::config::Config;
 use crate::ground::Ground;
+use crate::trusted::{self, Links};
 use crate::upstreams;
 
 /// The file's name, in the folder that is served.
@@ -25,14 +26,10 @@ const BYTES_MAX: u64 = 64 << 20;
 /// # Errors
 /// When it cannot be read or believed, with why.
 pub fn read(file: &Path) -> Result<Option<Lock>, String> {
-    let text = match fs::metadata(file) {
-        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
-        Ok(about) if about.len() > BYTES_MAX => {
-            return Err(format!("{} is longer than {BYTES_MAX} bytes", file.display()));
-        }
-        Ok(_) | Err(_) => fs::read_to_string(file),
-    };
-    let text = text.map_err(|why| format!("{} cannot be read: {why}", file.display()))?;
+    if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let text = trusted::text(file, Links::Followed, BYTES_MAX).map_err(|why| format!("{why:#}"))?;
     Lock::read(&text).map(Some)
 }
 

@@ -43,27 +43,47 @@ pub(crate) enum Links {
 /// # Errors
 /// When it cannot be read, or others than its owner could have written it.
 pub(crate) fn read(path: &Path, links: Links) -> anyhow::Result<(Vec<u8>, Stamp)> {
-    let shown = path.display();
-    // Whoever has put a pipe there is not waited for.
+    let file = open(path, links)?;
+    let stamp = vouched(&file, path)?;
+    Ok((whole(&file, path, BYTES_MAX)?, stamp))
+}
+
+/// The text of the file at `path`, whoever wrote it, which has no more than `bytes_max`.
+///
+/// # Errors
+/// When it cannot be read, or is none.
+pub(crate) fn text(path: &Path, links: Links, bytes_max: u64) -> anyhow::Result<String> {
+    let (file, shown) = (open(path, links)?, path.display());
+    if !file.metadata().with_context(|| format!("{shown} cannot be looked at"))?.is_file() {
+        bail!("{shown} is no file");
+    }
+    let bytes = whole(&file, path, bytes_max)?;
+    String::from_utf8(bytes).with_context(|| format!("{shown} is not UTF-8"))
+}
+
+/// Whoever has put a pipe there is not waited for.
+fn open(path: &Path, links: Links) -> anyhow::Result<File> {
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     if links == Links::Refused {
         flags |= OFlags::NOFOLLOW;
     }
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let mut file = opened.map_err(|err| {
+    opened.map_err(|err| {
         let is_link = err.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
         let why = if is_link { ", since it is a link; name the file itself" } else { "" };
-        anyhow::Error::from(err).context(format!("{shown} cannot be read{why}"))
-    })?;
-    let stamp = vouched(&file, path)?;
-    let mut bytes = Vec::new();
-    let read = file.by_ref().take(BYTES_MAX + 1).read_to_end(&mut bytes);
+        anyhow::Error::from(err).context(format!("{} cannot be read{why}", path.display()))
+    })
+}
+
+fn whole(file: &File, path: &Path, bytes_max: u64) -> anyhow::Result<Vec<u8>> {
+    let (shown, mut bytes) = (path.display(), Vec::new());
+    let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
     let read = read.with_context(|| format!("{shown} cannot be read"))?;
-    if read as u64 > BYTES_MAX {
-        bail!("{shown} is larger than {BYTES_MAX} bytes");
+    if read as u64 > bytes_max {
+        bail!("{shown} is larger than {bytes_max} bytes");
     }
-    Ok((bytes, stamp))
+    Ok(bytes)
 }
 
 /// The stamp of `file`, if it is one that only its owner, and that us or root, can write.

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context as Polls, Poll};
@@ -203,11 +203,24 @@ impl World for Outside {
         Box::pin(async move {
             let Program { command, env, keep_env, cwd, sandbox } = program;
             let (name, args) = command.split_first().ok_or("no command is said")?;
-            let at = cwd.as_deref().unwrap_or(".");
-            let cwd = self.folder_at(at)?;
-            let found = processes::Program::find(name, cwd.as_fd(), &self.path);
+            let workspace = self.folder_at(".")?;
+            // Where nothing is said, none in which others write what programs look for.
+            let empty = match cwd {
+                Some(_) => None,
+                None => {
+                    Some(tempfile::tempdir().map_err(|err| format!("a folder of its own: {err}"))?)
+                }
+            };
+            let cwd = match (cwd, &empty) {
+                (Some(cwd), _) => self.folder_at(cwd)?,
+                (None, Some(empty)) => opened(empty.path())?,
+                (None, None) => unreachable!("either is there"),
+            };
+            // A program that is named by its place is one of the workspace, if it is of any.
+            let path = self.processes.unwritten(&self.path, &self.root);
+            let found = processes::Program::find(name, workspace.as_fd(), &path);
             let found = found.map_err(|_| self.missing(name))?;
-            let mut variables = self.processes.environment(keep_env, &self.path);
+            let mut variables = self.processes.environment(keep_env, &path);
             let own = env.iter().map(|(name, value)| (name.into(), value.into()));
             variables.extend(own.collect::<BTreeMap<OsString, OsString>>());
             let start = Start {
@@ -229,7 +242,7 @@ impl World for Outside {
                 spoken.map_err(|err| format!("`{name}` does not start: {err}"))?;
             let (input, output) = (Box::new(stdin), Box::new(Printed(stdout)));
             let errors = Box::new(stderr);
-            Ok(Started { input, output, errors, ended, hold: Hold::of(runs) })
+            Ok(Started { input, output, errors, ended, hold: Hold::of((runs, empty)) })
         })
     }
 
@@ -276,6 +289,16 @@ impl World for Outside {
     }
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a folder that the owner names, or of the server's own"
+)]
+fn opened(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
+    let opened = fs::File::open(path);
+    let opened = opened.map_err(|err| format!("the folder {}: {err}", path.display()))?;
+    Ok(opened.into())
+}
+
 impl Outside {
     fn missing(&self, name: &str) -> String {
         match processes::nearest(name, &self.path) {
@@ -288,9 +311,7 @@ impl Outside {
     #[allow(clippy::disallowed_methods, reason = "named by the owner of the server")]
     fn folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
         let path = self.root.path().join(at);
-        let opened = fs::File::open(&path);
-        let opened = opened.map_err(|err| format!("the folder {}: {err}", path.display()))?;
-        Ok(opened.into())
+        opened(&path)
     }
 
     async fn secure(&self) -> Result<Secure, String> {

@@ -32,10 +32,14 @@ pub(crate) async fn agreed(ctx: &Ctx, deed: Deed<'_>) -> Result<(), ToolError> {
             "a person was asked about {what} (`{setting}`) and did not agree"
         ))),
         Err(err) if matches!(err.fault, Fault::CannotAsk(_)) => {
-            Err(ToolError::not_allowed(format!(
+            let message = format!(
                 "{what} is to be confirmed by a person each time (`{setting}`), and this client \
                  offers no way to ask one"
-            )))
+            );
+            match ctx.asker.calls_again() {
+                true => Err(ToolError { message, ..err }),
+                false => Err(ToolError::not_allowed(message)),
+            }
         }
         Err(err) => Err(err),
     }

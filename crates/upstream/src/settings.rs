@@ -29,7 +29,7 @@ pub struct Settings {
     pub env: BTreeMap<String, String>,
     /// The server's own variables that the program is given.
     pub keep_env: Vec<String>,
-    /// The folder that the program starts in, if not the one that is served.
+    /// The folder that the program starts in, relative to the one that is served, e.g. `.`; an empty one unless it is said. In a folder that others write they decide what is run: `npx`, `python -m` and the like look there first.
     pub cwd: Option<String>,
     /// How the program is confined: `read-only`, `workspace`, `network` or `off`, as `sandbox.profile` has them.
     pub sandbox: String,

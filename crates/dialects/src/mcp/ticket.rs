@@ -336,7 +336,7 @@ impl McpTicket {
             }
             (CallError::Conflict { details, .. }, _) => failure.with_data(details.clone()),
             (CallError::Refused { data: Some(data), .. }, _) => failure.with_data(data.clone()),
-            (CallError::CannotAsk { kind }, MISSING_CAPABILITY) => {
+            (CallError::CannotAsk { kind, .. }, MISSING_CAPABILITY) => {
                 lacking(failure, asking::required(*kind))
             }
             (CallError::NeedsJob { .. }, MISSING_CAPABILITY) => lacking(failure, tasks::required()),

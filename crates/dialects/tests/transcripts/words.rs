@@ -218,6 +218,7 @@ pub(crate) fn read_error(text: &str) -> CallError {
         "interrupted" => CallError::Interrupted,
         "failed" => CallError::Failed { message, cause: text("cause") },
         "cannot_ask" => CallError::CannotAsk {
+            what: None,
             kind: serde_json::from_value(fields["kind"].clone()).expect("a kind of question"),
         },
         "asks" => CallError::Asks {

@@ -166,7 +166,7 @@ pub(super) fn refusal(error: CallError, pointer: &str) -> ToolError {
         CallError::Unavailable { .. } => Fault::Unavailable,
         CallError::Canceled => Fault::Canceled,
         CallError::Asks { questions } => Fault::Asks(questions),
-        CallError::CannotAsk { kind } => Fault::CannotAsk(kind),
+        CallError::CannotAsk { kind, .. } => Fault::CannotAsk(kind),
         CallError::Refused { code, data, .. } => Fault::Refused { code, data: data.map(Box::new) },
         CallError::NeedsJob { .. } | CallError::NoJob { .. } | CallError::Mismatch { .. } => {
             Fault::Invalid { pointer: "/tool".to_owned() }

@@ -2,7 +2,7 @@
 
 use globset::{Glob, GlobMatcher};
 use regex::Regex;
-use toolgate_contract::{ToolId, ToolSpec, fold};
+use toolgate_contract::{ToolId, ToolSpec, fold, odd_glob};
 
 /// A pattern over tools, by id or as a dialect spells them: `exec.*` and `exec_*` are the same.
 #[derive(Debug)]
@@ -49,6 +49,9 @@ impl Pattern {
     /// The pattern written `pattern` in `setting`.
     pub(crate) fn new(setting: &'static str, pattern: &str) -> Result<Self, BadRule> {
         let pattern = pattern.to_owned();
+        if let Some(why) = odd_glob(&pattern) {
+            return Err(BadRule::NoPattern { setting, pattern, why });
+        }
         match Glob::new(&fold(&pattern)) {
             Ok(glob) => Ok(Self { folded: glob.compile_matcher(), pattern, setting }),
             Err(err) => {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use toolgate::config::{FILE_NAME, load, trust};
 
 use super::{complain, print};
@@ -27,11 +26,9 @@ pub(super) struct Args {
     remove: bool,
 }
 
-#[allow(clippy::disallowed_methods, reason = "the person's own file, named on the command line")]
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = args.path.join(FILE_NAME);
-    let text = std::fs::read_to_string(&file)
-        .with_context(|| format!("{} cannot be read", file.display()))?;
+    let text = trust::text(&file)?;
     if args.remove {
         let was = trust::distrust(&file)?;
         complain(&match was {

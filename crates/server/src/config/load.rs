@@ -14,8 +14,13 @@ use http::Uri;
 
 use toolgate_toolsets::{check_folder, commands};
 
+use crate::trusted::{self, Links};
+
 use super::setting::{ENV_PREFIX, Setting, settings};
 use super::{Config, FILE_NAME, Rate, Server, contracts, key_file, keys, oauth, trust};
+
+/// How large a configuration may be.
+pub(crate) const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Variables of ours that are not settings.
 const ENV_OTHER: [&str; 4] =
@@ -46,10 +51,12 @@ pub fn load(
     let env: Vec<_> = env.iter().filter_map(|(k, v)| Some((k.to_str()?, v.to_str()?))).collect();
     let file = match explicit {
         Some(path) => Some(path.to_owned()),
-        None => Some(root.join(FILE_NAME)).filter(|path| path.exists()),
+        None => Some(root.join(FILE_NAME)).filter(|path| path.symlink_metadata().is_ok()),
     };
+    // What lies in a folder may be a link to what is believed somewhere else, or no file at all.
+    let links = if explicit.is_some() { Links::Followed } else { Links::Refused };
     let text = match &file {
-        Some(path) => std::fs::read_to_string(path)
+        Some(path) => trusted::text(path, links, FILE_BYTES_MAX)
             .with_context(|| format!("the configuration {} cannot be read", path.display()))?,
         None => String::new(),
     };

@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use toml::de::{DeTable, DeValue};
 
+use super::load::FILE_BYTES_MAX;
 use super::state_folder;
+use crate::trusted::{self, Links};
 
 /// The settings by which a folder may only take away from what its tools do. What a section of
 /// them has beside is the owner's to decide.
@@ -88,10 +90,19 @@ pub fn owned(text: &str) -> Vec<Owned> {
     owned
 }
 
+/// What the configuration at `file` says, which lies in a folder that may come from anybody.
+///
+/// # Errors
+/// When it is no file, or too large for one.
+pub fn text(file: &Path) -> anyhow::Result<String> {
+    trusted::text(file, Links::Refused, FILE_BYTES_MAX)
+}
+
 /// Whether somebody has vouched for `file` with the content `text`, and since then for no other.
 pub fn is_trusted(file: &Path, text: &str) -> bool {
+    let is_link = file.symlink_metadata().is_ok_and(|found| found.is_symlink());
     let marked = mark(file).and_then(|mark| Ok(fs::read_to_string(mark)?));
-    marked.is_ok_and(|marked| marked.lines().next() == Some(&digest(text)))
+    !is_link && marked.is_ok_and(|marked| marked.lines().next() == Some(&digest(text)))
 }
 
 /// Vouches for `file` with the content `text`, and no other: not for what it was before, which
@@ -127,7 +138,11 @@ pub(crate) fn mark(file: &Path) -> anyhow::Result<PathBuf> {
     let Some(marks) = marks() else {
         bail!("there is no folder to remember it in: neither XDG_STATE_HOME nor HOME is set");
     };
-    let real = fs::canonicalize(file).with_context(|| format!("{}", file.display()))?;
+    // Of the file that is named: what lies behind a link is believed where it lies.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = fs::canonicalize(folder.unwrap_or(Path::new(".")));
+    let folder = folder.with_context(|| format!("{}", file.display()))?;
+    let real = folder.join(file.file_name().unwrap_or_default());
     let name = blake3::hash(real.as_os_str().as_encoded_bytes());
     Ok(marks.join(name.to_hex().as_str()))
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Read as _;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toolgate_contract::fold;
@@ -13,6 +16,9 @@ use super::Settings;
 use super::declared::{Declared, Where};
 use super::resolve;
 use super::table::{Configured, Entries, Pack, Table};
+
+/// How much of a pack is read.
+const PACK_BYTES_MAX: u64 = 8 << 20;
 
 /// A text that declares commands, and where it is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,11 +127,29 @@ fn files(path: &Path) -> Result<Vec<Source>, LoadError> {
         files.retain(|file| file.extension().is_some_and(|it| it == "toml") && file.is_file());
         files.sort();
     }
-    let read = |file: PathBuf| match std::fs::read_to_string(&file) {
+    let read = |file: PathBuf| match plain_text(&file) {
         Ok(text) => Ok(Source { file, text }),
         Err(err) => Err(unread(&file, err)),
     };
     files.into_iter().map(read).collect()
+}
+
+/// The text of the file at `path`; neither waits for a pipe nor reads without end.
+#[allow(clippy::disallowed_methods, reason = "the owner's own files, read once at start")]
+fn plain_text(path: &Path) -> std::io::Result<String> {
+    let wrong = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(wrong("it is no file".to_owned()));
+    }
+    let mut text = String::new();
+    let read = file.take(PACK_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if read as u64 > PACK_BYTES_MAX {
+        return Err(wrong(format!("it has more than {PACK_BYTES_MAX} bytes")));
+    }
+    Ok(text)
 }
 
 fn parse<T: DeserializeOwned>(source: &Source) -> Result<T, LoadError> {

@@ -72,6 +72,15 @@ impl Tool for Checkout {
         } else {
             go(ctx, &repository, &revision).await?
         };
+        // It says that it went, whatever it could not write; what is missing would be committed as
+        // deleted.
+        if let Some(why) = went.stderr.lines().find(|line| line.starts_with("error: unable to")) {
+            return Err(ToolError::failed(format!(
+                "git went to `{revision}` and did not write all of it: {}; once no program runs, \
+                 git_status shows what is missing and git_restore brings it",
+                printable::line(why)
+            )));
+        }
         let head = repository.read("symbolic-ref").args(["--quiet", "--short", "HEAD"]);
         let head = head.attempt(ctx).await?;
         let branch = (head.code == 0).then(|| head.text().trim_end().to_owned());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
-use toolgate_contract::ToolError;
+use toolgate_contract::{ToolError, odd_glob};
 
 /// A pattern of names, or with a `/` of paths; with a leading `!` what does not match is meant.
 pub(crate) struct Glob {
@@ -22,6 +22,9 @@ impl Glob {
         let glob = root.to_str().map_or(glob, |root| beneath(glob, root));
         let glob = glob.strip_prefix("./").unwrap_or(glob);
         let glob = glob.strip_prefix('/').unwrap_or(glob);
+        if let Some(why) = odd_glob(glob) {
+            return Err(ToolError::invalid(pointer, format!("it is not a glob: {why}")));
+        }
         let glob = GlobBuilder::new(glob).literal_separator(true).build().map_err(|err| {
             ToolError::invalid(pointer, format!("it is not a glob: {}", err.kind()))
         })?;

@@ -11,7 +11,9 @@ use serde::Deserialize;
 use toolgate_contract::ToolError;
 
 /// Past this a compiled expression is refused.
-const REGEX_BYTES_MAX: usize = 32 << 20;
+const REGEX_BYTES_MAX: usize = 8 << 20;
+/// A longer expression is refused: of each alternative in it something is remembered at each byte.
+const TEXT_BYTES_MAX: usize = 16 << 10;
 /// How much a thread may remember of the states it came by; past this it is slower instead.
 const STATES_BYTES_MAX: usize = 4 << 20;
 
@@ -49,6 +51,14 @@ impl Pattern<'_> {
     /// What finds it; a refusal is about `/text`.
     pub(crate) fn matcher(self) -> Result<RegexMatcher, ToolError> {
         let Self { text, literal, word, case, reach } = self;
+        if !literal && text.len() > TEXT_BYTES_MAX {
+            let message = format!(
+                "it cannot be searched for: an expression has {TEXT_BYTES_MAX} bytes at most, and \
+                 this has {}; to search for the text as it is, set literal: true",
+                text.len()
+            );
+            return Err(ToolError::invalid("/text", message));
+        }
         let mut builder = RegexMatcherBuilder::new();
         let across = (reach == Reach::Lines).then(|| across_lines(text, literal));
         let is_as_it_is = literal && across.is_none();

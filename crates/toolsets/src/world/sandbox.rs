@@ -34,6 +34,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use toolgate_contract::odd_glob;
 
 use globset::{Glob, GlobMatcher};
 
@@ -115,9 +116,13 @@ impl Sandbox {
     pub fn new(settings: &Settings, beside: Beside) -> Result<Self, String> {
         settings.check()?;
         let rules = settings.rules.iter().map(|rule| {
-            let pattern = Glob::new(&rule.tools).map_err(|err| {
-                format!("`{}` in sandbox.for is no pattern of tools: {err}", rule.tools)
-            })?;
+            let odd = |why: String| {
+                format!("`{}` in sandbox.for is no pattern of tools: {why}", rule.tools)
+            };
+            if let Some(why) = odd_glob(&rule.tools) {
+                return Err(odd(why));
+            }
+            let pattern = Glob::new(&rule.tools).map_err(|err| odd(err.to_string()))?;
             Ok((pattern.compile_matcher(), rule.profile))
         });
         let rules = rules.collect::<Result<_, String>>()?;

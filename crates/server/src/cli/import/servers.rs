@@ -221,6 +221,15 @@ impl Upstream {
                 let before = std::iter::once("").chain(words.iter().map(String::as_str));
                 let words = words.iter().zip(before);
                 let words: Vec<_> = words.map(|(word, before)| this.word(word, before)).collect();
+                // It begins in a folder of its own, unless it is said otherwise.
+                let is_near = |word: &String| {
+                    matches!(&**word, "." | "..")
+                        || word.starts_with("./")
+                        || word.starts_with("../")
+                };
+                if text("cwd").is_none() && words.iter().any(is_near) {
+                    this.put("cwd", ".".to_owned());
+                }
                 this.put("command", words);
                 let env = this.named(server.get("env"), |name, _| name.to_owned());
                 this.put_table("env", env);

@@ -91,3 +91,33 @@ fn the_marks_cannot_be_made_by_tools_where_the_home_is_served() {
     assert!(!ran.out.contains("trusted\n"), "{ran:?}");
     assert!(!home.path().join(".local/state/toolgate/trusted/x").exists(), "{ran:?}");
 }
+
+#[test]
+fn what_is_believed_in_one_folder_is_not_by_a_link_to_it_from_another() {
+    let (ours, theirs) = (Workspace::new().file("toolgate.toml", WIDENS), Workspace::new());
+    let home = TempDir::new().unwrap();
+    assert_eq!(unnamed(&ours, &home, &["trust"]).code, 0);
+    assert_eq!(unnamed(&ours, &home, &["check-config"]).code, 0);
+    std::os::unix::fs::symlink(ours.path("toolgate.toml"), theirs.path("toolgate.toml")).unwrap();
+    for words in [&["check-config"][..], &["tools"], &["trust"], &["stdio"]] {
+        let done = unnamed(&theirs, &home, words);
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.err.contains("it is a link"), "{done:?}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_neither_waited_for_nor_read_without_end() {
+    for make in [&["mkfifo"][..], &["mkdir"], &["truncate", "-s", "3G"], &["ln", "-s", "/dev/zero"]]
+    {
+        let (workspace, home) = (Workspace::new(), TempDir::new().unwrap());
+        let mut command = Command::new(make[0]);
+        command.args(&make[1..]).arg("toolgate.toml").current_dir(workspace.root());
+        assert!(command.status().unwrap().success());
+        for words in [&["check-config"][..], &["trust"], &["stdio"]] {
+            let done = unnamed(&workspace, &home, words);
+            assert_eq!(done.code, 2, "{make:?} {done:?}");
+            assert!(done.err.contains("toolgate.toml"), "{make:?} {done:?}");
+        }
+    }
+}

@@ -126,6 +126,53 @@ fn an_upstream_that_comes_with_a_rule_which_may_guard_it_is_not_served_before_th
 }
 
 #[test]
+fn a_link_or_a_pipe_in_the_place_of_a_configuration_is_told_of_and_holds_nobody_up() {
+    let (workspace, other, state) = (Workspace::new(), with_odd(""), TempDir::new().unwrap());
+    let mut client = Client::stdio(launch(&workspace).remembering(&state), MODERN);
+    names(&mut client);
+    let at = workspace.path("toolgate.toml");
+    std::os::unix::fs::symlink(other.path("toolgate.toml"), &at).unwrap();
+    wait_until("it is told", || client.server().log().contains("it is a link"));
+    assert!(!names(&mut client).contains(&"odd_echo".to_owned()));
+    fs::remove_file(&at).unwrap();
+    assert!(Command::new("mkfifo").arg(&at).status().unwrap().success());
+    wait_until("it is told", || client.server().log().contains("is no file"));
+    assert!(names(&mut client).contains(&"files_read".to_owned()));
+}
+
+#[test]
+fn a_program_begins_where_nobody_writes_and_is_none_that_lies_in_the_workspace_by_its_name() {
+    let workspace = with_odd("");
+    let settings = workspace.read("toolgate.toml");
+    let (python, rest) = settings.split_once("command = [").unwrap();
+    let at = |file: &str| workspace.path(file).display().to_string();
+    let says = |file: &str, more: &str| {
+        let run = format!("pwd > {}; ls -A >> {0}; exec \\\"$@\\\"", at(file));
+        let one = python.replace("odd", &file.replace('.', "_"));
+        format!("{one}command = [\"sh\", \"-c\", \"{run}\", \"sh\", {rest}{more}\n")
+    };
+    let planted = "[upstream.planted]\ncommand = [\"planted-server\"]\n";
+    let all = format!("{}{}{planted}", says("alone.txt", ""), says("here.txt", "cwd = \".\""));
+    let bin = workspace.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = format!("#!/bin/sh\ntouch {}\n", at("ran.txt"));
+    fs::write(bin.join("planted-server"), script).unwrap();
+    let run = Command::new("chmod").arg("755").arg(bin.join("planted-server")).status();
+    assert!(run.unwrap().success());
+    let workspace = workspace.file("toolgate.toml", all);
+    let found = format!("{}:{}", bin.display(), path().into_string().unwrap());
+    let mut client = Client::stdio(launch(&workspace).env("PATH", found), MODERN);
+    assert!(names(&mut client).contains(&"alone_txt_echo".to_owned()));
+    let root = workspace.root().canonicalize().unwrap().display().to_string();
+    let (alone, here) = (workspace.read("alone.txt"), workspace.read("here.txt"));
+    assert_eq!(alone.lines().count(), 1, "it is empty: {alone}");
+    assert!(!alone.contains(&root), "{alone}");
+    assert_eq!(here.lines().next(), Some(&*root), "{here}");
+    assert!(client.server().log().contains("planted-server"), "{}", client.server().log());
+    assert!(!workspace.path("ran.txt").exists());
+}
+
+#[test]
 fn a_server_without_a_configuration_takes_over_one_that_appears() {
     let (workspace, other) = (Workspace::new(), with_odd(""));
     // Named, so that nobody has to vouch for it.

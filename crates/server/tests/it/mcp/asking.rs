@@ -109,6 +109,12 @@ fn mr3_a_client_is_asked_nothing_that_it_did_not_declare() {
             let answer = client.ask("tools/call", write());
             refusal(&answer);
             assert!(!workspace.path("new.txt").exists(), "{none}: {answer}");
+            if client.revision == MODERN {
+                assert_eq!(code(&answer), -32021, "{answer}");
+                let required = &answer["error"]["data"]["requiredCapabilities"];
+                assert_eq!(*required, json!({ "elicitation": { "form": {} } }), "{answer}");
+            }
+            assert!(answer.to_string().contains("to be confirmed by a person"), "{answer}");
         });
     }
 }
@@ -202,6 +208,30 @@ fn mr4_a_state_that_was_changed_or_made_up_is_refused() {
         }
         for bad in [json!(5), json!({}), json!(null)] {
             assert_eq!(code(&agreed(client, "a", &asked, &bad)), -32602, "{bad}");
+        }
+    });
+}
+
+#[test]
+fn mr5_a_yes_is_good_once() {
+    let workspace = Workspace::new();
+    over_both_tuned(&workspace, confirming, |client| {
+        let asked = questions(client, "once");
+        let state = asked["requestState"].clone();
+        let done = agreed(client, "once", &asked, &state);
+        assert_eq!(done["result"]["isError"], false, "{done}");
+        workspace.put("once", "meanwhile");
+        let again = agreed(client, "once", &asked, &state);
+        assert_eq!(code(&again), -32602, "{again}");
+        assert_eq!(workspace.read("once"), "meanwhile");
+        // Whoever asks anew is asked anew, also where another asks for the same.
+        let both = [questions(client, "twice"), questions(client, "twice")];
+        for asked in &both {
+            let done = agreed(client, "twice", asked, &asked["requestState"]);
+            assert!(done["error"].is_null(), "{done}");
+        }
+        for file in ["once", "twice"] {
+            std::fs::remove_file(workspace.path(file)).unwrap();
         }
     });
 }

@@ -58,6 +58,40 @@ fn git_s_tools_write_nothing_that_is_protected_at_the_top_though_a_repository_sa
 }
 
 #[test]
+fn git_brings_and_puts_away_what_is_committed_though_the_files_tools_protect_it() {
+    let workspace = repository();
+    git(&workspace, &["checkout", "-qb", "feat"]);
+    workspace.put(MCP, "{}");
+    workspace.put(".vscode/settings.json", "{}");
+    git(&workspace, &["add", "-A"]);
+    git(&workspace, &["commit", "-qm", "settings"]);
+    let main = "main";
+    git(&workspace, &["checkout", "-q", "-B", main, "HEAD~1"]);
+    let mut client = confined(&workspace, "workspace");
+    let mut does = |tool: &str, arguments: Value| {
+        let done = client.call(tool, arguments);
+        assert!(done["result"]["isError"] != true && done["error"].is_null(), "{tool}: {done}");
+    };
+    does("git_checkout", json!({ "ref": "feat" }));
+    assert_eq!(workspace.read(MCP), "{}");
+    assert_eq!(workspace.read(".vscode/settings.json"), "{}");
+    workspace.put(".vscode/settings.json", "{ }");
+    workspace.put("new", "new");
+    does("git_stash", json!({ "action": "push", "include_untracked": true }));
+    assert_eq!(workspace.read(".vscode/settings.json"), "{}");
+    assert!(!workspace.path("new").exists());
+    does("git_stash", json!({ "action": "pop" }));
+    assert_eq!(workspace.read("new"), "new");
+    does("git_restore", json!({ "paths": ["."] }));
+    assert_eq!(workspace.read(".vscode/settings.json"), "{}");
+    does("git_checkout", json!({ "ref": main }));
+    assert!(!workspace.path(MCP).exists() && !workspace.path(".vscode").exists());
+    // Other programs still take no such name.
+    let took = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
+    assert_ne!(took.code, 0, "{}", took.stdout);
+}
+
+#[test]
 fn nothing_that_a_nested_repository_names_runs_where_git_looks_into_it() {
     let workspace = repository();
     // A submodule, as its repository knows it: what is staged of it git asks it.

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 
 use super::*;
 
@@ -18,6 +18,8 @@ for spec in sys.argv[1:]:
         elif kind == 'udp':
             host, port = at.rsplit(':', 1)
             s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((host, int(port))); s.send(b'x')
+        elif kind == 'pair':
+            a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.sendto(b'x', at)
         elif kind == 'unix':
             socket.socket(socket.AF_UNIX).connect(at.replace('@', '\0'))
         else:
@@ -38,6 +40,7 @@ fn no_network_and_no_socket_of_another_is_reached() {
     let workspace = Workspace::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let inside = UnixListener::bind(workspace.path("socket")).unwrap();
+    let datagrams = UnixDatagram::bind(workspace.path("datagrams")).unwrap();
     let mut client = confined(&workspace, "workspace");
     if !holds(&mut client, "seccomp") {
         return;
@@ -50,6 +53,7 @@ fn no_network_and_no_socket_of_another_is_reached() {
         "udp=8.8.8.8:53".to_owned(),
         format!("unix={}", workspace.path("socket").display()),
         "unix=@anything".to_owned(),
+        format!("pair={}", workspace.path("datagrams").display()),
         "unix=/run/docker.sock".to_owned(),
         "family=17".to_owned(),
         "family=38".to_owned(),
@@ -62,6 +66,8 @@ fn no_network_and_no_socket_of_another_is_reached() {
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     inside.set_nonblocking(true).unwrap();
     assert_eq!(inside.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    datagrams.set_nonblocking(true).unwrap();
+    assert_eq!(datagrams.recv(&mut [0; 9]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 #[test]

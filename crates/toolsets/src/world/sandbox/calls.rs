@@ -219,6 +219,9 @@ fn refused() -> io::Result<Rules> {
     Ok(rules)
 }
 
+/// The part of the type of a socket that says which kind it is.
+const KIND_OF_SOCKET: u64 = 0xf;
+
 /// Refuses all families of sockets but those in `sockets`.
 fn families(Sockets { internet, unix }: Sockets) -> io::Result<Rules> {
     let mut allowed = Vec::new();
@@ -239,7 +242,15 @@ fn families(Sockets { internet, unix }: Sockets) -> io::Result<Rules> {
         let netlink = (0, SeccompCmpOp::Eq, family(libc::AF_NETLINK));
         refused.push(rule(&[netlink, (2, SeccompCmpOp::Ne, route)])?);
     }
-    Ok(BTreeMap::from([(libc::SYS_socket, refused)]))
+    let mut rules = BTreeMap::from([(libc::SYS_socket, refused)]);
+    if !unix {
+        // Of a pair neither end reaches anybody else, but for datagrams, which are sent anywhere.
+        let is = |kind: libc::c_int| {
+            rule(&[(1, SeccompCmpOp::MaskedEq(KIND_OF_SOCKET), u64::from(kind.cast_unsigned()))])
+        };
+        rules.insert(libc::SYS_socketpair, vec![is(libc::SOCK_DGRAM)?, is(libc::SOCK_RAW)?]);
+    }
+    Ok(rules)
 }
 
 fn always(calls: &[i64]) -> Rules {

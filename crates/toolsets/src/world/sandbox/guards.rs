@@ -27,14 +27,22 @@ impl Guards {
     }
 
     /// The places in `workspace` that are only read, for a program that may write the rest; git may
-    /// write its `repository`.
-    pub(super) fn places(&self, workspace: &Path, repository: Option<&Path>) -> Vec<Place> {
-        let top = workspace.join(REPOSITORY);
+    /// write its `repository`, and with it what is committed there, where it `is_alone`.
+    ///
+    /// What is committed in the workspace's own repository no program has put there.
+    pub(super) fn places(
+        &self,
+        workspace: &Path,
+        repository: Option<&Path>,
+        is_alone: bool,
+    ) -> Vec<Place> {
+        let top = top(workspace);
+        let brings = is_alone && repository == Some(&*top);
         let is_written = |name: &str| match repository {
             Some(repository) => name == REPOSITORY && repository.starts_with(&top),
             None => name == REPOSITORY && self.writes_git,
         };
-        let names = self.names.iter().filter(|name| !is_written(name));
+        let names = self.names.iter().filter(|name| !brings && !is_written(name));
         let mut guarded: Vec<PathBuf> = names.map(|name| workspace.join(name)).collect();
         let written = repository.map(
             |repository| {
@@ -58,6 +66,11 @@ impl Guards {
         let names = self.names.iter().map(String::as_str).filter(is_name);
         names.filter(|name| !self.writes_git || *name != REPOSITORY)
     }
+}
+
+/// The workspace's own repository.
+pub(super) fn top(workspace: &Path) -> PathBuf {
+    workspace.join(REPOSITORY)
 }
 
 /// Each of `paths` as `place` makes it, with all folders between it and `workspace` held where they
@@ -90,7 +103,7 @@ mod tests {
     fn places(names: &[&str], writes_git: bool, repository: Option<&str>) -> Vec<String> {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let guards = Guards::of(&names, writes_git);
-        let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new));
+        let places = guards.places(Path::new(WORKSPACE), repository.map(Path::new), false);
         let told = places.iter().map(|place| match place {
             Place::Guarded { at } => format!("read {}", at.path().display()),
             Place::Held { at } => format!("held {}", at.path().display()),
@@ -100,6 +113,27 @@ mod tests {
         told.sort_unstable();
         told.dedup();
         told
+    }
+
+    #[test]
+    fn git_by_itself_brings_what_is_committed_in_the_workspaces_own_repository() {
+        let guards = Guards::of(&[".vscode".to_owned(), ".git".to_owned()], false);
+        let ats = |repository: &str, is_alone| {
+            let places = guards.places(Path::new(WORKSPACE), Some(Path::new(repository)), is_alone);
+            let ats = places.iter().filter_map(|place| match place {
+                Place::Guarded { at } => Some(at.path().display().to_string()),
+                _ => None,
+            });
+            ats.collect::<Vec<_>>()
+        };
+        let own = OF_GIT.map(|name| format!("/w/.git/{name}"));
+        let alone = ats("/w/.git", true);
+        assert!(own.iter().all(|at| alone.contains(at)), "{alone:?}");
+        assert!(!alone.contains(&"/w/.vscode".to_owned()), "{alone:?}");
+        // Whatever else runs with it, or a repository that programs may have made, brings nothing.
+        for (repository, is_alone) in [("/w/.git", false), ("/w/sub/.git", true), ("", true)] {
+            assert!(ats(repository, is_alone).contains(&"/w/.vscode".to_owned()), "{repository}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 pub(super) use self::found::{ETC, SYSTEM};
 use self::found::{Found, Homes};
-use super::guards::{Guards, held};
+use super::guards::{self, Guards, held};
 use super::plan::{How, Place};
 use super::settings::{GitFolder, Profile, Settings};
 use super::{Beside, Inside};
@@ -31,18 +31,29 @@ pub(super) struct Wanted<'i> {
     only_reads: bool,
     /// The folder of the repository that git, which it is, may change.
     repository: Option<&'i Path>,
+    /// Whether that git runs nothing but itself.
+    is_alone: bool,
+    /// Whether that repository is the workspace's own.
+    is_own: bool,
     seen: &'i [PathBuf],
 }
 
 impl<'i> Wanted<'i> {
     /// All that any program gets.
-    pub(super) const ALL: Self =
-        Self { profile: Profile::Workspace, only_reads: false, repository: None, seen: &[] };
+    pub(super) const ALL: Self = Self {
+        profile: Profile::Workspace,
+        only_reads: false,
+        repository: None,
+        is_alone: false,
+        is_own: false,
+        seen: &[],
+    };
 
     pub(super) fn of(inside: &'i Inside) -> Self {
-        let Inside { profile, workspace: _, only_reads, repository, seen, runs: _ } = inside;
-        let repository = repository.as_deref();
-        Self { profile: *profile, only_reads: *only_reads, repository, seen }
+        let Inside { profile, workspace, only_reads, repository, seen, runs } = inside;
+        let (repository, is_alone) = (repository.as_deref(), runs.is_some());
+        let is_own = repository == Some(&*guards::top(workspace.path()));
+        Self { profile: *profile, only_reads: *only_reads, repository, is_alone, is_own, seen }
     }
 
     fn how(&self) -> How {
@@ -51,7 +62,8 @@ impl<'i> Wanted<'i> {
 
     /// Whether names must be kept free that a program could take.
     pub(super) fn reserves(&self) -> bool {
-        self.how() == How::Write
+        // Git by itself brings what is committed.
+        self.how() == How::Write && !(self.is_alone && self.is_own)
     }
 }
 
@@ -122,7 +134,12 @@ impl Base {
         places.retain(|it| !it.spelled.lies_in(&around));
         places.push(own(Place::Workspace { how }));
         if how == How::Write {
-            places.extend(self.guards.places(workspace, wanted.repository).into_iter().map(own));
+            places.extend(
+                self.guards
+                    .places(workspace, wanted.repository, wanted.is_alone)
+                    .into_iter()
+                    .map(own),
+            );
         }
         let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
         let hidden: Vec<_> = hidden.cloned().collect();
