@@ -48,7 +48,7 @@ pub struct Call {
 pub struct Beside {
     /// Arguments that were said twice, by the names that the tool's schema gives them: all that
     /// came, where the wire demands them. The gate holds them against the arguments.
-    pub mirrored: Option<Vec<(String, String)>>,
+    pub mirrored: Option<Vec<(String, Result<String, String>)>>,
     /// Which trace it belongs to.
     pub trace: Option<Trace>,
     /// Which session it was made in, by a name that is no secret.

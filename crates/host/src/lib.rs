@@ -60,6 +60,7 @@ pub use library::{Library, Sources};
 pub use limits::{Limits, Quantity, Rate};
 pub use policy::{
     BadRule, Decision, Effect as PolicyEffect, Explained, KnownTools, Policy, PolicyRule,
+    check_pattern,
 };
 pub use schemas::{
     Checker, Counts, Fingerprint, NoToolIo, SchemaError, SchemaFile, SchemaFiles, SchemaRegistry,

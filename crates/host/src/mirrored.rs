@@ -93,7 +93,7 @@ fn is_properties(members: &Map<String, Value>) -> bool {
 pub(crate) fn agree(
     mirrors: &[Mirror],
     input: &Value,
-    said: &[(String, String)],
+    said: &[(String, Result<String, String>)],
 ) -> Result<(), CallError> {
     for Mirror { header, path } in mirrors {
         let here = path.iter().try_fold(input, |value, part| value.get(part));
@@ -103,15 +103,16 @@ pub(crate) fn agree(
         let header = format!("Mcp-Param-{header}");
         let why = match (here, first, second) {
             (_, _, Some(_)) => format!("the header `{header}` stands twice"),
-            (Some(value), Some((_, text)), None) if same(value, text) => continue,
+            (_, Some((_, Err(why))), None) => why.clone(),
+            (Some(value), Some((_, Ok(text))), None) if same(value, text) => continue,
             (None, None, None) => continue,
-            (Some(value), Some((_, text)), None) => {
+            (Some(value), Some((_, Ok(text))), None) => {
                 format!("the header `{header}` says `{text}`, the argument {value}")
             }
             (Some(value), None, None) => {
                 format!("the header `{header}` is missing; the argument is {value}")
             }
-            (None, Some(_), None) => {
+            (None, Some((_, Ok(_))), None) => {
                 format!("the header `{header}` is there, and its argument is not")
             }
         };
@@ -143,8 +144,8 @@ mod tests {
 
     use super::*;
 
-    fn said(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    fn said(pairs: &[(&str, &str)]) -> Vec<(String, Result<String, String>)> {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), Ok((*text).to_owned()))).collect()
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) fn input(entry: &Entry, input: &Value) -> Result<(), CallError> {
 pub(crate) fn mirrored(
     entry: &Entry,
     input: &Value,
-    said: Option<&[(String, String)]>,
+    said: Option<&[(String, Result<String, String>)]>,
 ) -> Result<(), CallError> {
     let Some(said) = said else { return Ok(()) };
     let mirrors = entry.mirrors().map_err(|why| CallError::Mismatch { message: why.to_owned() })?;

@@ -10,7 +10,7 @@ use toolgate_contract::{AnyTool, Effects, Hold, fold, with_icons};
 use toolgate_dialects::{Card, Facts};
 use toolgate_host::{
     Catalog, Gate, Host, JobSettings, JobsHandle, KnownTools, Library, Limits, OutputChecks,
-    Policy, PolicyRule, Quantity, Rate, Scope, Settings, job_resources, job_tools,
+    Policy, PolicyRule, Quantity, Rate, Scope, Settings, check_pattern, job_resources, job_tools,
 };
 use toolgate_toolsets::world::processes::Mark;
 use toolgate_toolsets::world::{Fetch, Processes, Root};
@@ -208,6 +208,9 @@ pub(crate) fn gate(
     let named = (!named.tools.is_empty()).then_some(named);
     if let Some(named) = &named {
         policy.check(named)?;
+        for rule in &config.sandbox.rules {
+            check_pattern("sandbox.for", &rule.tools, named)?;
+        }
     }
     let slots = Limits::new(
         limits.calls,

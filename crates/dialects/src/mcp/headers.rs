@@ -65,16 +65,18 @@ fn same(header: &str, said: Option<&str>, body: &str) -> Result<(), String> {
 }
 
 /// The arguments that a call's headers say, by their names without what all of them begin with.
-pub(crate) fn mirrored(head: &Head, id: &Id) -> Result<Option<Vec<(String, String)>>, Failure> {
-    let Head::Http { headers, .. } = head else { return Ok(None) };
+///
+/// What is wrong with one is told of where the tool marks that argument: what it does not know of is
+/// passed over.
+pub(crate) fn mirrored(head: &Head) -> Option<Vec<(String, Result<String, String>)>> {
+    let Head::Http { headers, .. } = head else { return None };
     let mut said = Vec::new();
     for (name, value) in headers {
         let Some(argument) = name.as_str().strip_prefix(ARGUMENT) else { continue };
         let text = text(name.as_str(), value.as_bytes()).and_then(decoded);
-        let text = text.map_err(|why| Failure::new(Some(id.clone()), HEADER_MISMATCH, why))?;
         said.push((argument.to_owned(), text));
     }
-    Ok(Some(said))
+    Some(said)
 }
 
 /// `value` with MCP's Base64 marker taken off, if it has one.

@@ -130,10 +130,10 @@ impl Failure {
         Self::new(id, INVALID_PARAMS, message)
     }
 
-    pub(crate) fn not_json(why: NotJson) -> Self {
+    pub(crate) fn not_json(why: NotJson, id: Option<Id>) -> Self {
         match why {
-            NotJson::Syntax(why) => Self::new(None, PARSE_ERROR, format!("not JSON: {why}")),
-            NotJson::Unfit(why) => Self::invalid_request(None, why),
+            NotJson::Syntax(why) => Self::new(id, PARSE_ERROR, format!("not JSON: {why}")),
+            NotJson::Unfit(why) => Self::invalid_request(id, why),
         }
     }
 

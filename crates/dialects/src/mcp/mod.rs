@@ -1,6 +1,7 @@
 //! The Model Context Protocol: five revisions of two eras, side by side on one endpoint.
 
 mod revision;
+mod unread;
 mod message;
 mod places;
 mod headers;
@@ -256,7 +257,7 @@ impl McpConversation {
             Ok(Ok(members)) => self.read_message(frame, members),
             Ok(Err(Value::Array(items))) => self.read_batch(frame, items),
             Ok(Err(other)) => self.read_value(frame, other),
-            Err(why) => self.fail(&Failure::not_json(why)),
+            Err(why) => self.fail(&Failure::not_json(why, unread::id(&frame.body))),
         }
     }
 
@@ -521,7 +522,7 @@ impl McpConversation {
             },
             _ => hearing,
         };
-        let beside = requests::beside(&frame.head, &id, &asked, revision, &params)?;
+        let beside = requests::beside(&frame.head, &asked, revision, &params);
         let on_leave = match (&asked, revision.era) {
             // Who cancels a task need not stay to hear that it stops.
             (Asked::About(About::Cancel), _) => OnLeave::Continues,

@@ -82,22 +82,16 @@ pub(crate) fn asks(asked: &Asked, era: Era) -> bool {
 }
 
 /// What came beside a request.
-pub(crate) fn beside(
-    head: &Head,
-    id: &Id,
-    asked: &Asked,
-    revision: &Revision,
-    params: &Params,
-) -> Result<Beside, Failure> {
+pub(crate) fn beside(head: &Head, asked: &Asked, revision: &Revision, params: &Params) -> Beside {
     let mirrored = match (asked, revision.era) {
-        (Asked::Call | Asked::Task, Era::Stateless) => headers::mirrored(head, id)?,
+        (Asked::Call | Asked::Task, Era::Stateless) => headers::mirrored(head),
         (Asked::Call | Asked::Task, Era::Session)
         | (Asked::Tools | Asked::About(_) | Asked::Library { .. }, _) => None,
     };
     let meta = |name| params.get("_meta").and_then(|meta| meta.get(name)).and_then(Value::as_str);
     let trace = meta("traceparent")
         .and_then(|parent| Trace::of(parent, meta("tracestate"), meta("baggage")));
-    Ok(Beside { mirrored, trace, ..Beside::default() })
+    Beside { mirrored, trace, ..Beside::default() }
 }
 
 pub(crate) fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
@@ -112,12 +106,20 @@ pub(crate) fn read_level(id: &Id, level: &Value) -> Result<Level, Failure> {
     })
 }
 
+/// Whether `range`, one of an `Accept`, names streams and wants them.
+fn is_stream(range: &str) -> bool {
+    let mut parts = range.split(';').map(str::trim);
+    let kind = parts.next().unwrap_or_default();
+    let none = |weight: &str| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0);
+    kind == "text/event-stream" && !parts.any(|part| part.strip_prefix("q=").is_some_and(none))
+}
+
 /// Whether a client reads a stream: every line-based one does, an HTTP one if it says so, and comes
 /// back for the rest of it where the revision has that.
 pub(crate) fn accepts(head: &Head, revision: &Revision) -> Accepts {
     let takes = |value: &[u8]| {
         let text = String::from_utf8_lossy(value).to_ascii_lowercase();
-        text.contains("text/event-stream")
+        text.split(',').any(is_stream)
     };
     match (head, revision.era) {
         (Head::Line, _) => Accepts::Stream,

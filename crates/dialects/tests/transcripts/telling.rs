@@ -167,7 +167,10 @@ fn came_beside(Beside { mirrored, trace, session: _, transport: _, as_job: _ }: 
         None => String::new(),
         Some([]) => ", nothing said beside".to_owned(),
         Some(said) => {
-            let said = said.iter().map(|(name, text)| format!(" {name}={text:?}"));
+            let said = said.iter().map(|(name, text)| match text {
+                Ok(text) => format!(" {name}={text:?}"),
+                Err(why) => format!(" {name} is odd: {why}"),
+            });
             format!(", said beside:{}", said.collect::<String>())
         }
     };

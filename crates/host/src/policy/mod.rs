@@ -32,7 +32,7 @@ pub use explain::{Decision, Explained};
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzzing::{paths, patterns, when};
 pub(crate) use pattern::Pattern;
-pub use pattern::{BadRule, KnownTools};
+pub use pattern::{BadRule, KnownTools, check_pattern};
 pub(crate) use permit::{Denied, Permit};
 pub use rule::{Effect, PolicyRule};
 

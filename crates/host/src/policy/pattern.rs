@@ -98,6 +98,18 @@ impl Pattern {
     }
 }
 
+/// Refuses `pattern`, which `setting` has, where it is none, or is about no tool of those `known`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_pattern(
+    setting: &'static str,
+    pattern: &str,
+    known: &KnownTools,
+) -> Result<(), BadRule> {
+    Pattern::new(setting, pattern)?.check(known)
+}
+
 /// What patterns over tools may be about.
 #[derive(Debug, Clone, Default)]
 pub struct KnownTools {

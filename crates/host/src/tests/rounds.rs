@@ -200,7 +200,7 @@ async fn looking_before_is_bounded_and_its_panic_is_an_error() {
 async fn headers_that_say_otherwise_than_the_arguments_are_refused() {
     let house = Plan::new().build();
     let check = async |said: Option<&[(&str, &str)]>| {
-        let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        let own = |(name, text): &(&str, &str)| ((*name).to_owned(), Ok((*text).to_owned()));
         let mirrored = said.map(|said| said.iter().map(own).collect());
         let beside = Beside { mirrored, ..Beside::default() };
         let request = call("t.mirrors", json!({ "region": "eu" }));

@@ -83,7 +83,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let words = |words: &[String]| words.iter().map(|word| Arc::from(word.as_str())).collect();
     let by_name = Caller::recalled(&args.caller);
     let caller = Caller {
-        kind: args.kind.map_or(by_name.kind, CallerKind::from),
+        kind: match args.kind {
+            Some(kind) => kind.into(),
+            // An issuer and whom it means: no key is called so.
+            None if args.caller.contains(':') => CallerKind::Token,
+            None => by_name.kind,
+        },
         roles: words(&args.roles),
         scopes: words(&args.scopes),
         ..by_name

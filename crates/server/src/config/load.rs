@@ -181,6 +181,8 @@ fn check(config: &Config) -> anyhow::Result<()> {
     let ranges = [
         ("limits.calls", limits.calls as u64, 1, MANY),
         ("limits.programs", limits.programs as u64, 1, MANY),
+        ("limits.calls_each", limits.calls_each as u64, 0, MANY),
+        ("limits.programs_each", limits.programs_each as u64, 0, MANY),
         ("limits.refused", limits.refused.into(), 0, MANY),
         ("limits.refused_per_s", limits.refused_per_s.into(), 1, MANY),
         ("limits.waiting", limits.waiting as u64, 0, MANY),
@@ -224,6 +226,21 @@ fn check(config: &Config) -> anyhow::Result<()> {
     for (name, value, least, most) in ranges {
         if !(least..=most).contains(&value) {
             bail!("{name} is {value}; it may be {least} to {most}");
+        }
+    }
+    for (setting, names) in
+        [("protected", &config.files.protected), ("unprotected", &config.files.unprotected)]
+    {
+        let is_odd = |name: &&String| {
+            name.contains(['*', '?'])
+                || name.split('/').any(|part| part == "..")
+                || name.trim_matches('/').is_empty()
+        };
+        if let Some(odd) = names.iter().find(is_odd) {
+            bail!(
+                "files.{setting} has `{odd}`; it may have names and paths of files and folders in \
+                 the folder that is served, such as `infra` or `docs/keys`, and no patterns"
+            );
         }
     }
     keys::check(config)?;

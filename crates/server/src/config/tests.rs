@@ -89,9 +89,26 @@ fn half_of_what_tls_needs_is_refused() {
 
 #[test]
 fn a_bound_of_nothing_or_beyond_all_use_is_refused_by_name() {
-    for text in ["[server]\nkeep_alive_ms = 0\n", "[limits]\ncalls = 9223372036854775807\n"] {
+    for (text, told) in [
+        ("[server]\nkeep_alive_ms = 0\n", "it may be 1 to"),
+        ("[limits]\ncalls = 9223372036854775807\n", "it may be 1 to"),
+        ("[limits]\ncalls_each = 9223372036854775807\n", "limits.calls_each"),
+        ("[limits]\nprograms_each = 9223372036854775807\n", "limits.programs_each"),
+    ] {
         let err = format!("{:#}", from(text, &[]).err().expect("refused"));
-        assert!(err.contains("it may be 1 to"), "{err}");
+        assert!(err.contains(told), "{err}");
+    }
+}
+
+#[test]
+fn what_protects_nothing_is_refused() {
+    for odd in ["infra/*", "*.tf", "../x", "", "/"] {
+        let text = format!("[files]\nprotected = [{odd:?}]\n");
+        let err = format!("{:#}", from(&text, &[]).err().expect("refused"));
+        assert!(err.contains("no patterns"), "{err}");
+    }
+    for sound in ["infra", "infra/", "/infra", ".env", "a/b.toml"] {
+        from(&format!("[files]\nprotected = [{sound:?}]\n"), &[]).expect("it is sound");
     }
 }
 

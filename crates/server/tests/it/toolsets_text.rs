@@ -190,6 +190,18 @@ fn pages_go_on_where_one_ended_and_counts_come_without_lines() {
 }
 
 #[test]
+fn what_is_not_shown_of_a_file_is_said() {
+    let workspace = Workspace::new().file("many.txt", "zap\n".repeat(120));
+    let mut client = Client::stdio(Launch::over(&workspace), MODERN);
+    let ask = |limit: u64| json!({ "text": "zap", "path": "many.txt", "limit": limit });
+    let answer = client.call("search_text", ask(50));
+    assert_eq!(structured(&answer)["truncated"], true, "{answer}");
+    assert!(answer.to_string().contains("70 more in these files"), "{answer}");
+    let whole = client.call("search_text", ask(200));
+    assert_eq!(structured(&whole)["truncated"], false, "{whole}");
+}
+
+#[test]
 fn a_match_goes_over_lines_however_they_end() {
     let text = "foo(\r\n  1);\r\nend\r\n";
     over_both(&Workspace::new().file("a.js", text), |client| {

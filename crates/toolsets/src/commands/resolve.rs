@@ -18,6 +18,8 @@ use super::table::{Arg, Effect, Element, Entries, Noted, Table, noted};
 use super::template::Item;
 use crate::exec::{PathVariable, refusal};
 
+/// How many calls of a command may run at once, at most.
+const AT_ONCE_MAX: usize = 1_000_000;
 /// The longest a command may be given: a day.
 const DEADLINE_MS_MAX: u64 = 86_400_000;
 
@@ -130,6 +132,9 @@ pub(super) fn command(
             zero,
             "`at_once` is 0, so that it could never run; deny the tool instead",
         ));
+    }
+    if let Some(many) = at_once.filter(|at_once| *at_once.get_ref() > AT_ONCE_MAX) {
+        return Err(Wrong::at(many, format!("`at_once` may be 1 to {AT_ONCE_MAX}")));
     }
     let progress = table.progress.as_ref().or(defaults.progress.as_ref());
     let mut env = shared_env.clone();

@@ -196,6 +196,11 @@ impl<'g> Command<'g> {
         if let Some(inside) = &mut inside {
             inside.repository = Some(changes.unwrap_or(Path::new("")).to_owned());
             inside.seen.extend(excludes(overrides, &env));
+            // Where whoever runs the server says that their configuration is.
+            let configured = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].map(OsStr::new);
+            let named = configured.iter().filter_map(|name| Some(PathBuf::from(env.get(*name)?)));
+            let is_file = |path: &PathBuf| path.is_absolute() && path != Path::new("/dev/null");
+            inside.seen.extend(named.filter(is_file));
             let is_alone = !settings.hooks && !settings.filters;
             inside.runs = is_alone.then(|| own(&program, cwd.as_fd())).flatten();
         }

@@ -98,7 +98,8 @@ pub struct Output {
     files_total: u64,
     /// How many files were searched.
     searched: u64,
-    /// Whether there are more files than are shown.
+    /// Whether there is more than is shown: more files, which `cursor` leads to, or more matches in
+    /// those that are, which a higher `per_file` or `limit` shows.
     truncated: bool,
     /// To be passed as `cursor` to go on; null at the end.
     cursor: Option<String>,
@@ -230,6 +231,10 @@ impl Tool for InText {
         for (count, why) in reasons.into_iter().filter(|(count, _)| *count > 0) {
             note += &format!("; {count} skipped ({why})");
         }
+        let left: u64 = files.iter().map(InFile::left).sum();
+        if left > 0 {
+            note += &format!("; {left} more in these files: raise `per_file` or `limit`");
+        }
         if let Some(cursor) = cursor {
             note += &format!("; go on with cursor: {cursor}");
         }
@@ -238,6 +243,12 @@ impl Tool for InText {
 }
 
 impl InFile {
+    /// How many of its matches are not shown, where any is.
+    fn left(&self) -> u64 {
+        let shown = self.matches.len() as u64;
+        if shown == 0 { 0 } else { self.count.saturating_sub(shown) }
+    }
+
     /// The path, how many there are, and under it what is shown.
     fn write(&self, body: &mut String) {
         let Self { path, count, matches, .. } = self;

@@ -230,6 +230,16 @@ async fn text_that_is_almost_there_is_shown_with_its_difference_and_the_text_to_
             "     1\tfn a() {\n     2\t    b();\n",
             r#"its lines begin with their numbers, which are not in the file; use as old: "fn a() {\n    b();\n""#,
         ),
+        (
+            "a \u{201c}b\u{201d} \u{2019}c\n",
+            "a \"b\" 'c",
+            "quotes, dashes or unusual blanks differ",
+        ),
+        (
+            "longvariable_name = 5\n",
+            "longvariable\n",
+            r#"what is most like it is in line 1, which goes on: "longvariable_name = 5""#,
+        ),
         ("a\u{a0}= b;\n", "a = b;", r#"the file has "a\u00a0= b;", old has "a = b;""#),
         (
             "foo(a, b)\n",

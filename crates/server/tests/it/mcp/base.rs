@@ -70,6 +70,22 @@ fn b1_what_is_not_utf_8_or_not_json_is_a_parse_error() {
 }
 
 #[test]
+fn b1_what_is_not_json_is_answered_under_its_id_where_that_can_be_told() {
+    over_both(&Workspace::new(), |client| {
+        let broken = [
+            r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"a":"\ud800b","id":8}}"#,
+            r#"{"params":{"a":1,"a":2},"jsonrpc":"2.0","method":"tools/list","id":"x"}"#,
+            r#"{"jsonrpc":"2.0","id":"x","params":{"a":1e400}}"#,
+        ];
+        for text in broken {
+            let answer = client.raw(text.as_bytes());
+            assert_eq!(answer["id"], "x", "{text}: {answer}");
+            assert!([PARSE_ERROR, INVALID_REQUEST].contains(&code(&answer)), "{answer}");
+        }
+    });
+}
+
+#[test]
 fn b1_another_jsonrpc_than_2_0_is_an_invalid_request() {
     over_both(&Workspace::new(), |client| {
         for version in [json!("1.0"), json!("2"), json!(2.0), json!(null), json!(["2.0"])] {

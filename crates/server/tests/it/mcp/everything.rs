@@ -433,6 +433,9 @@ fn h17_headers_of_nobodys_arguments_are_passed_over() {
     let served = everything();
     let post = mirrored(json!("plain")).with("mcp-param-value", "plain");
     assert_eq!(served.send(&post.with("mcp-param-other", "x")).status, 200);
+    let post = mirrored(json!("plain")).with("mcp-param-value", "plain");
+    assert_eq!(served.send(&post.with("mcp-param-other", "=?base64?***?=")).status, 200);
+    is_mismatch(&served, &mirrored(json!("plain")).with("mcp-param-value", "=?base64?***?="));
     let post = Post::mcp(&call(1, "test_simple_text", json!({})));
     assert_eq!(served.send(&post.with("mcp-param-value", "x")).status, 200);
 }

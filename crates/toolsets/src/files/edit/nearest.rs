@@ -107,6 +107,20 @@ fn same_but_for(
         let newline = old.ends_with(b"\n") && flat.text.get(to + blanks) == Some(&b'\n');
         to += blanks + usize::from(newline);
     }
+    // What is to begin or end a line is no part of one.
+    let breaks = |text: Option<&u8>| text.is_none_or(|byte| *byte == b'\n');
+    let is_begun =
+        !old.starts_with(b"\n") || breaks(from.checked_sub(1).and_then(|at| flat.text.get(at)));
+    let is_ended =
+        !old.ends_with(b"\n") || flat.text[..to].ends_with(b"\n") || breaks(flat.text.get(to));
+    if !is_begun || !is_ended {
+        let line = flat.line_of(from);
+        let side = if is_begun { "goes on" } else { "begins sooner" };
+        return format!(
+            "it is not in {path}; what is most like it is in line {line}, which {side}: {}",
+            quoted_at(&flat.text, from)
+        );
+    }
     let found = &flat.text[from..to];
     let (line, end) = (flat.line_of(from), flat.line_of(to.saturating_sub(1).max(from)));
     let pairs = found.split(|&byte| byte == b'\n').zip(old.split(|&byte| byte == b'\n'));
@@ -147,11 +161,15 @@ fn difference(found: &[u8], old: &[u8]) -> &'static str {
         "upper and lower case differ"
     } else if is_composed_otherwise(bare_a, bare_b) {
         "letters are composed otherwise (Unicode's NFC and NFD)"
-    } else if bare_a.is_ascii() == bare_b.is_ascii() {
+    } else if without_blanks(bare_a).eq(without_blanks(bare_b)) {
         "blanks differ"
     } else {
         "quotes, dashes or unusual blanks differ"
     }
+}
+
+fn without_blanks(text: &[u8]) -> impl Iterator<Item = u8> {
+    text.iter().copied().filter(|byte| !byte.is_ascii_whitespace())
 }
 
 /// Whether both are the same letters, with their marks apart or not.

@@ -52,8 +52,9 @@ pub(super) fn find(
     let page = Page { root, input, query: &query, per_file, answer_bytes, watch };
     let ranked = counted.ranked();
     let (shown, last) = page.read(&ranked)?;
-    let truncated = (last as u64) < left;
-    let cursor = ranked[..last].last().filter(|_| truncated).map(|last| query.cursor(last));
+    let has_more_files = (last as u64) < left;
+    let cursor = ranked[..last].last().filter(|_| has_more_files).map(|last| query.cursor(last));
+    let truncated = has_more_files || shown.iter().any(|file| file.left() > 0);
     Ok(Output {
         files: shown,
         matches_total: matches,

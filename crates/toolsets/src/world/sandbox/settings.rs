@@ -105,6 +105,9 @@ impl Profile {
     }
 }
 
+/// Of a processor, in hundredths, at most: more than any machine has.
+const CPU_PERCENT_MAX: u64 = 1_000_000;
+
 impl Settings {
     /// Whether they can be kept.
     ///
@@ -125,6 +128,12 @@ impl Settings {
         }
         if !(8..=1_000_000).contains(&self.processes) {
             return Err(format!("sandbox.processes is {}; it may be 8 to 1000000", self.processes));
+        }
+        if self.cpu_percent > CPU_PERCENT_MAX {
+            return Err(format!(
+                "sandbox.cpu_percent is {}; it may be 0 to {CPU_PERCENT_MAX}",
+                self.cpu_percent
+            ));
         }
         const LEAST: u64 = 16 << 20;
         if self.memory_bytes != 0 && self.memory_bytes < LEAST {
