@@ -1,6 +1,9 @@
 //! The envelope: what is known of one call once it has ended, the same whatever wire it came by.
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
+use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Value, json};
 
 use crate::CallError;
@@ -232,7 +235,38 @@ impl EnvelopeError {
     }
 }
 
-/// `value` as compact JSON with sorted keys: one writing of one value, by which ids and
+/// Writes JSON in ASCII alone, as Python does unless it is told otherwise.
+struct Ascii;
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        if fragment.is_ascii() {
+            return writer.write_all(fragment.as_bytes());
+        }
+        for c in fragment.chars() {
+            if c.is_ascii() {
+                writer.write_all(&[c as u8])?;
+                continue;
+            }
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(writer, "\\u{unit:04x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_ascii(value: &Value, writer: impl io::Write) {
+    // A JSON value is always written, and neither counting nor growing fails.
+    let mut out = Serializer::with_formatter(writer, Ascii);
+    value.serialize(&mut out).expect("a value is JSON");
+}
+
+/// `value` as compact JSON in ASCII with sorted keys: one writing of one value, by which ids and
 /// fingerprints are reckoned.
 pub fn canonical_json(value: &Value) -> String {
     fn sorted(value: &Value) -> Value {
@@ -246,25 +280,26 @@ pub fn canonical_json(value: &Value) -> String {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
         }
     }
-    sorted(value).to_string()
+    let mut written = Vec::new();
+    write_ascii(&sorted(value), &mut written);
+    String::from_utf8(written).expect("it is ASCII")
 }
 
 /// How long [`canonical_json`] of `value` is: the order of keys does not change that.
 pub fn canonical_bytes(value: &Value) -> u64 {
     struct Count(u64);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len() as u64;
             Ok(bytes.len())
         }
 
-        fn flush(&mut self) -> std::io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
     let mut count = Count(0);
-    // A JSON value is always written, and counting never fails.
-    serde_json::to_writer(&mut count, value).expect("a value is JSON");
+    write_ascii(value, &mut count);
     count.0
 }
 
@@ -299,10 +334,10 @@ mod tests {
     #[test]
     fn one_value_has_one_canonical_writing() {
         let payload =
-            json!({ "toolId": "t", "arguments": { "b": [{ "z": 1, "a": 2 }], "a": "é" } });
+            json!({ "toolId": "t", "arguments": { "b": [{ "z": 1, "a": 2 }], "a": "é\n𝄞" } });
         assert_eq!(
             canonical_json(&payload),
-            r#"{"arguments":{"a":"é","b":[{"a":2,"z":1}]},"toolId":"t"}"#
+            r#"{"arguments":{"a":"\u00e9\n\ud834\udd1e","b":[{"a":2,"z":1}]},"toolId":"t"}"#
         );
         assert_eq!(canonical_bytes(&payload), canonical_json(&payload).len() as u64);
     }

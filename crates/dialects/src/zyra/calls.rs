@@ -165,6 +165,14 @@ fn initialize(facts: &Facts, over: Over, id: &Id) -> Reading {
     }
 }
 
+/// `input` without arguments that are said to be nothing: to Zyra these are not said.
+fn without_nulls(mut input: Value) -> Value {
+    if let Value::Object(fields) = &mut input {
+        fields.retain(|_, value| !value.is_null());
+    }
+    input
+}
+
 /// A tool by `name` and `arguments`, or by `stage`, `command` and `args`, whatever the method is
 /// called.
 fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Reading, Failure> {
@@ -186,6 +194,7 @@ fn read_call(over: Over, id: &Id, params: &mut Map<String, Value>) -> Result<Rea
         Some(input) => input,
         None => object(params, "args")?.unwrap_or_else(|| json!({})),
     };
+    let input = without_nulls(input);
     let (request, on_leave) = match text(params, "mode")?.as_deref() {
         None | Some("sync") => (Request::CallTool { tool: name, input }, OnLeave::Cancels),
         Some("async") => {

@@ -435,7 +435,7 @@ mod tests {
         check(
             &json!({ "command": "npx", "args": ["-y", "x", "${workspaceFolder}/a", "${userHome}"],
                     "env": { "LEVEL": "debug", "HOST": "${env:HOST}" } }),
-            "command = ['npx', '-y', 'x', './a', '${HOME}']\n\
+            "command = ['npx', '-y', 'x', './a', '${HOME}']\ncwd = '.'\n\
              env = { LEVEL = 'debug', HOST = '${HOST}' }",
             &[],
         );

@@ -46,7 +46,7 @@ fn a_record_says_what_was_decided_whatever_came_of_it() {
         });
         let expected = [
             "deny no-git not_allowed",
-            "confirm ask not_allowed",
+            "confirm ask cannot_ask",
             "allow default ok",
             "allow default not_found",
             "- - invalid_input",

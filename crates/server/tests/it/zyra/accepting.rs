@@ -75,6 +75,15 @@ fn s4_52_every_spelling_of_a_tool_starts_a_job_of_it() {
 }
 
 #[test]
+fn s4_22_an_argument_of_null_is_as_if_it_was_not_said() {
+    let served = Launch::over(&Workspace::new()).served();
+    let read = json!({ "path": "README.md", "encoding": null, "start_line": null });
+    let params = json!({ "name": "files-read", "arguments": read });
+    let answer = served.rpc("tools/call", params).json();
+    assert!(answer["error"].is_null() && answer.to_string().contains("status"), "{answer}");
+}
+
+#[test]
 fn s4_22_what_cannot_be_a_job_is_refused_as_a_call_is() {
     let workspace = Workspace::with_commands();
     let served = Launch::over(&workspace).served();
