@@ -14,9 +14,10 @@ Examples:
   toolgate trust ~/src/app
   toolgate trust --remove         believe it no more
 
-A folder may come from anybody, and its toolgate.toml with it: until you vouch for that, only what
-takes something away is taken from it (tools.deny, files.protected and their like), and one that
-decides more is refused. Once it is changed it is another file.")]
+A folder may come from anybody, and its toolgate.toml with it: until you vouch for that, only
+tools.allow, tools.deny, tools.confirm, tools.effects, files.protected and exec.confirm are taken
+from it, which take something away, and one that says more is refused. Once it is changed it is
+another file.")]
 pub(super) struct Args {
     /// The folder that is served
     #[arg(default_value = ".", env = "TOOLGATE_ROOT")]

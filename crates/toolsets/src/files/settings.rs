@@ -22,7 +22,7 @@ pub struct Settings {
     pub hashed_bytes_max: u64,
     /// Names (or paths such as `.github/workflows`) that can be read and never changed, wherever
     /// in the workspace, besides the default ones: `.git`, `.mcp.json`, `.vscode`, `.idea`, `.claude`,
-    /// `.codex`, `.cursor`, `.gemini`, `toolgate.toml` and `toolgate.lock`. Compared without case, invisible
+    /// `.codex`, `.cursor`, `.gemini`, `.toolgate`, `toolgate.toml` and `toolgate.lock`. No patterns. Compared without case, invisible
     /// characters and dots or blanks at the end. A folder that contains a `.git`, or one
     /// of these that is no default name, is not deleted, copied or moved either; the other default
     /// names go along with the folder they are in.
