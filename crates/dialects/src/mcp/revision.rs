@@ -1,5 +1,6 @@
 //! The revisions of MCP as rows of named differences. Code asks a row, never a date.
 
+use super::message::MISSING_CAPABILITY;
 use crate::rpc;
 
 /// One revision and how it differs from the others.
@@ -220,6 +221,8 @@ impl Revision {
     /// has to itself mean here what they meant there only in some revisions.
     pub fn refusal(&self, code: i32) -> i32 {
         match self.era {
+            // What a client lacks it lacks here, too.
+            Era::Stateless if code == MISSING_CAPABILITY => code,
             Era::Stateless if matches!(code, -32099..=-32020 | -32002) => rpc::INTERNAL_ERROR,
             Era::Stateless | Era::Session => code,
         }
@@ -250,11 +253,11 @@ mod tests {
     #[test]
     fn what_the_specification_keeps_for_itself_is_no_code_of_another_servers_refusal() {
         let newest = Revision::newest(Era::Stateless);
-        for kept in [-32042, -32002, -32020, -32021, -32022, -32099] {
+        for kept in [-32042, -32002, -32020, -32022, -32099] {
             assert_eq!(newest.refusal(kept), rpc::INTERNAL_ERROR, "{kept}");
             assert_eq!(Revision::newest(Era::Session).refusal(kept), kept);
         }
-        for free in [-32602, -32603, -32000, -32019, -32100, 7] {
+        for free in [MISSING_CAPABILITY, -32602, -32603, -32000, -32019, -32100, 7] {
             assert_eq!(newest.refusal(free), free);
         }
     }
