@@ -356,8 +356,9 @@ impl Asker {
     /// The answers to `questions`: those that are there, and the others once they are given.
     ///
     /// # Errors
-    /// [`Fault::Refused`] if a yes was used already; [`Fault::CannotAsk`] if whoever called cannot be asked one of them; [`Fault::Asks`] if they
-    /// are to call again with the answers, which the tool passes on with `?`.
+    /// [`Fault::Refused`] if a yes was used already; [`Fault::CannotAsk`] if whoever called cannot be
+    /// asked one of them; [`Fault::Asks`] if they are to call again with the answers, which the tool
+    /// passes on with `?`.
     pub async fn ask(&self, questions: Questions) -> Result<Given, ToolError> {
         if self.unasked {
             let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);

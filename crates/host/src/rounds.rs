@@ -1,9 +1,9 @@
 //! Requests that end with questions and are made again with the answers: what is remembered of
 //! them, and that only this server remembers it.
 //!
-//! Nothing is kept here, but which were used for a yes: that is good once. What was answered so far goes to the client and comes back with the next
-//! request, sealed: with a code over it by a key that only this process knows, over who asked for
-//! what, and until when.
+//! Nothing is kept here, but which were used for a yes: that is good once. What was answered so far
+//! goes to the client and comes back with the next request, sealed: with a code over it by a key that
+//! only this process knows, over who asked for what, and until when.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

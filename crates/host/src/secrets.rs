@@ -191,6 +191,9 @@ impl Secrets {
             CallError::Failed { message, cause } => {
                 CallError::Failed { message: clean(message), cause: clean(cause) }
             }
+            CallError::CannotAsk { kind, what } => {
+                CallError::CannotAsk { kind, what: what.map(clean) }
+            }
             CallError::Mismatch { message } => CallError::Mismatch { message: clean(message) },
             CallError::Refused { code, message, data } => CallError::Refused {
                 code,
@@ -205,7 +208,6 @@ impl Secrets {
             | CallError::Canceled
             | CallError::Interrupted
             | CallError::Asks { .. }
-            | CallError::CannotAsk { .. }
             | CallError::NeedsJob { .. }
             | CallError::NoJob { .. }) => other,
         }

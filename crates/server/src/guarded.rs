@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use toolgate_toolsets::commands::Declared;
+use toolgate_toolsets::commands::{self, Declared};
 use toolgate_toolsets::files;
 use toolgate_toolsets::world::sandbox::Beside;
 
@@ -23,7 +23,7 @@ pub(crate) fn files(
     let source = config.source.iter().map(|source| source.file.clone());
     let declaring = declared.iter().map(|command| command.file().to_owned());
     // What is put beside them in a folder would declare something with the next start.
-    let packs = declaring.chain(config.commands.packs.iter().map(|pack| root.join(pack)));
+    let packs = declaring.chain(commands::packs(&config.commands, config.source.as_ref()));
     let log = enveloping::log_folder(&config.envelope)?;
     // As they are named, and where they lie.
     let schemas = enveloping::schema_folders(&config.envelope);

@@ -29,7 +29,7 @@ pub fn read(file: &Path) -> Result<Option<Lock>, String> {
     if fs::symlink_metadata(file).is_err_and(|why| why.kind() == ErrorKind::NotFound) {
         return Ok(None);
     }
-    let text = trusted::text(file, Links::Followed, BYTES_MAX).map_err(|why| format!("{why:#}"))?;
+    let text = trusted::text(file, Links::Refused, BYTES_MAX).map_err(|why| format!("{why:#}"))?;
     Lock::read(&text).map(Some)
 }
 

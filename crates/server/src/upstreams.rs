@@ -205,16 +205,13 @@ impl World for Outside {
             let (name, args) = command.split_first().ok_or("no command is said")?;
             let workspace = self.folder_at(".")?;
             // Where nothing is said, none in which others write what programs look for.
-            let empty = match cwd {
-                Some(_) => None,
+            let (cwd, empty) = match cwd {
+                Some(cwd) => (self.folder_at(cwd)?, None),
                 None => {
-                    Some(tempfile::tempdir().map_err(|err| format!("a folder of its own: {err}"))?)
+                    let empty = tempfile::tempdir();
+                    let empty = empty.map_err(|err| format!("a folder of its own: {err}"))?;
+                    (opened(empty.path())?, Some(empty))
                 }
-            };
-            let cwd = match (cwd, &empty) {
-                (Some(cwd), _) => self.folder_at(cwd)?,
-                (None, Some(empty)) => opened(empty.path())?,
-                (None, None) => unreachable!("either is there"),
             };
             // A program that is named by its place is one of the workspace, if it is of any.
             let path = self.processes.unwritten(&self.path, &self.root);
@@ -308,10 +305,8 @@ impl Outside {
     }
 
     /// The folder `at`, which may lie outside of what is served.
-    #[allow(clippy::disallowed_methods, reason = "named by the owner of the server")]
     fn folder_at(&self, at: &str) -> Result<std::os::fd::OwnedFd, String> {
-        let path = self.root.path().join(at);
-        opened(&path)
+        opened(&self.root.path().join(at))
     }
 
     async fn secure(&self) -> Result<Secure, String> {

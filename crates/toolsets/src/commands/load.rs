@@ -76,21 +76,32 @@ pub fn declared(
     settings: &Settings,
     configuration: Option<&Source>,
 ) -> Result<Vec<Declared>, LoadError> {
-    let beside = configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""));
+    let beside = beside(configuration);
     let programs = programs(settings, beside);
     let mut all = Vec::new();
     if let Some(source) = configuration {
         let Configured { command } = parse(source)?;
         all.extend(commands(source, None, command, &programs)?);
     }
-    for pack in &settings.packs {
-        for source in files(&beside.join(pack))? {
+    for pack in packs(settings, configuration) {
+        for source in files(&pack)? {
             let Pack { defaults, command } = parse(&source)?;
             all.extend(commands(&source, defaults, command, &programs)?);
         }
     }
     distinct(&all)?;
     Ok(all)
+}
+
+/// Where the packs of `settings` are: files, and folders of them.
+pub fn packs(settings: &Settings, configuration: Option<&Source>) -> impl Iterator<Item = PathBuf> {
+    let beside = beside(configuration).to_owned();
+    settings.packs.iter().map(move |pack| beside.join(pack))
+}
+
+/// The folder that relative paths of the configuration are meant from.
+fn beside(configuration: Option<&Source>) -> &Path {
+    configuration.and_then(|source| source.file.parent()).unwrap_or(Path::new(""))
 }
 
 /// Where the settings say that programs are, with paths made absolute.

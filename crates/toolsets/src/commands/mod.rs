@@ -27,7 +27,7 @@ use crate::exec::Programs;
 pub use declared::Declared;
 #[cfg(any(fuzzing, test))]
 pub(crate) use load::check as fuzz_packs;
-pub use load::{LoadError, Source, declared};
+pub use load::{LoadError, Source, declared, packs};
 pub use settings::{Settings, Tables};
 
 /// The tools that `declared` describe, run as `programs` are.

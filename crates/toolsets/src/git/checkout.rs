@@ -74,7 +74,7 @@ impl Tool for Checkout {
         };
         // It says that it went, whatever it could not write; what is missing would be committed as
         // deleted.
-        if let Some(why) = went.stderr.lines().find(|line| line.starts_with("error: unable to")) {
+        if let Some(why) = went.stderr.lines().find(|line| left_undone(line)) {
             return Err(ToolError::failed(format!(
                 "git went to `{revision}` and did not write all of it: {}; once no program runs, \
                  git_status shows what is missing and git_restore brings it",
@@ -92,6 +92,11 @@ impl Tool for Checkout {
     fn text(output: &Output) -> Text {
         Text::body(printable::lines(&output.message))
     }
+}
+
+/// Whether `line` says that something of the work tree could not be made or taken away.
+fn left_undone(line: &str) -> bool {
+    ["error: unable to ", "warning: unable to "].iter().any(|begins| line.starts_with(begins))
 }
 
 /// Goes to the branch or commit `name`.

@@ -58,6 +58,7 @@ pub use meta::{Kind, Meta};
 pub(crate) use meta::{Moment, Stamp};
 pub(crate) use path::shown;
 pub use place::Parents;
+pub(in crate::world) use protected::is_settings_of_others;
 pub(crate) use remove::Extent;
 pub(crate) use rename::Standing;
 pub(crate) use replace::{Existing, Missing, Outcome, Terms};

@@ -34,9 +34,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use toolgate_contract::odd_glob;
 
 use globset::{Glob, GlobMatcher};
+use toolgate_contract::odd_glob;
 
 pub use held::{Held, Lacking, Layer};
 pub use own::{Reach, enter as confine_server};

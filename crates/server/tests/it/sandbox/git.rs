@@ -86,9 +86,37 @@ fn git_brings_and_puts_away_what_is_committed_though_the_files_tools_protect_it(
     assert_eq!(workspace.read(".vscode/settings.json"), "{}");
     does("git_checkout", json!({ "ref": main }));
     assert!(!workspace.path(MCP).exists() && !workspace.path(".vscode").exists());
+    // What is toolgate's own is left as it is, and that is said.
+    git(&workspace, &["checkout", "-qb", "ours"]);
+    workspace.put("toolgate.lock", "version = 1\n");
+    git(&workspace, &["add", "-A"]);
+    git(&workspace, &["commit", "-qm", "ours"]);
+    let refused = client.call("git_checkout", json!({ "ref": main }));
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
+    assert_eq!(workspace.read("toolgate.lock"), "version = 1\n");
     // Other programs still take no such name.
     let took = sh(&mut client, "mkdir .vscode && echo planted > .vscode/tasks.json");
     assert_ne!(took.code, 0, "{}", took.stdout);
+}
+
+#[test]
+fn git_brings_no_settings_of_others_where_programs_write_the_repository() {
+    let workspace = repository();
+    let launch = Launch::over(&workspace).set("sandbox_git", "write");
+    let mut client = Client::stdio(launch, MODERN);
+    if !holds(&mut client, "view") {
+        return;
+    }
+    // As a program commits what it cannot put there.
+    let script = "set -e; blob=$(echo planted | git hash-object -w --stdin); \
+                  git update-index --add --cacheinfo 100644,$blob,.vscode/tasks.json; \
+                  tree=$(git write-tree); git reset -q; \
+                  git branch planted $(git -c user.name=a -c user.email=a@b commit-tree -m x -p HEAD $tree)";
+    let ran = sh(&mut client, script);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let refused = client.call("git_checkout", json!({ "ref": "planted" }));
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
+    assert!(!workspace.path(".vscode/tasks.json").exists());
 }
 
 #[test]

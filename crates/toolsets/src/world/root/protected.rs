@@ -15,6 +15,12 @@ pub(super) const DEFAULT: [&str; 11] = [
     "toolgate.lock",
 ];
 
+/// Whether `name` is one that is protected by default for what editors and agents of others read in
+/// it.
+pub(in crate::world) fn is_settings_of_others(name: &str) -> bool {
+    name != REPOSITORY && name.starts_with('.') && DEFAULT.contains(&name)
+}
+
 /// The one default name that holds together what is around it, wherever it stands.
 const REPOSITORY: &str = ".git";
 

@@ -116,7 +116,7 @@ impl Sandbox {
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, their_end) = Ending::line()?;
         let workspace = folder.workspace.try_clone()?;
-        let reserved = match wanted.reserves() && ways.layers.spaces.is_some() {
+        let reserved = match ways.base.reserves(&wanted) && ways.layers.spaces.is_some() {
             true => Some(self.reserve(ways, &folder)?),
             false => None,
         };

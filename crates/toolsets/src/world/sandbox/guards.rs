@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::plan::Place;
+use crate::world::root::is_settings_of_others;
 
 /// The repository: its configuration names what git runs.
 const REPOSITORY: &str = ".git";
@@ -26,23 +27,29 @@ impl Guards {
         Self { names, writes_git }
     }
 
+    /// Whether git, which runs nothing but itself in the workspace's own repository if `is_plain`,
+    /// brings what is committed of others' settings: what is in there no program has put there,
+    /// unless programs write it.
+    pub(super) fn lets_git_bring(&self, is_plain: bool) -> bool {
+        is_plain && !self.writes_git
+    }
+
     /// The places in `workspace` that are only read, for a program that may write the rest; git may
-    /// write its `repository`, and with it what is committed there, where it `is_alone`.
-    ///
-    /// What is committed in the workspace's own repository no program has put there.
+    /// write its `repository`, and others' settings with it if it `brings` them. What is toolgate's
+    /// own, or protected by name, it does not.
     pub(super) fn places(
         &self,
         workspace: &Path,
         repository: Option<&Path>,
-        is_alone: bool,
+        brings: bool,
     ) -> Vec<Place> {
         let top = top(workspace);
-        let brings = is_alone && repository == Some(&*top);
         let is_written = |name: &str| match repository {
             Some(repository) => name == REPOSITORY && repository.starts_with(&top),
             None => name == REPOSITORY && self.writes_git,
         };
-        let names = self.names.iter().filter(|name| !brings && !is_written(name));
+        let is_brought = |name: &str| brings && is_settings_of_others(name);
+        let names = self.names.iter().filter(|name| !is_brought(name) && !is_written(name));
         let mut guarded: Vec<PathBuf> = names.map(|name| workspace.join(name)).collect();
         let written = repository.map(
             |repository| {
@@ -116,24 +123,30 @@ mod tests {
     }
 
     #[test]
-    fn git_by_itself_brings_what_is_committed_in_the_workspaces_own_repository() {
-        let guards = Guards::of(&[".vscode".to_owned(), ".git".to_owned()], false);
-        let ats = |repository: &str, is_alone| {
-            let places = guards.places(Path::new(WORKSPACE), Some(Path::new(repository)), is_alone);
+    fn git_by_itself_brings_settings_of_others_where_no_program_writes_the_repository() {
+        let names = [".vscode", ".mcp.json", ".git", "toolgate.toml", ".env", "infra"];
+        let names = names.map(str::to_owned);
+        let guarded = |brings: bool| {
+            let guards = Guards::of(&names, false);
+            let repository = Some(Path::new("/w/.git"));
+            let places = guards.places(Path::new(WORKSPACE), repository, brings);
             let ats = places.iter().filter_map(|place| match place {
                 Place::Guarded { at } => Some(at.path().display().to_string()),
                 _ => None,
             });
             ats.collect::<Vec<_>>()
         };
+        let ours = ["/w/toolgate.toml", "/w/.env", "/w/infra"].map(str::to_owned);
         let own = OF_GIT.map(|name| format!("/w/.git/{name}"));
-        let alone = ats("/w/.git", true);
-        assert!(own.iter().all(|at| alone.contains(at)), "{alone:?}");
-        assert!(!alone.contains(&"/w/.vscode".to_owned()), "{alone:?}");
-        // Whatever else runs with it, or a repository that programs may have made, brings nothing.
-        for (repository, is_alone) in [("/w/.git", false), ("/w/sub/.git", true), ("", true)] {
-            assert!(ats(repository, is_alone).contains(&"/w/.vscode".to_owned()), "{repository}");
+        let theirs = ["/w/.vscode", "/w/.mcp.json"].map(str::to_owned);
+        for brings in [true, false] {
+            let ats = guarded(brings);
+            assert!(ours.iter().chain(&own).all(|at| ats.contains(at)), "{ats:?}");
+            assert!(theirs.iter().all(|at| ats.contains(at) != brings), "{ats:?}");
         }
+        assert!(Guards::of(&names, false).lets_git_bring(true));
+        assert!(!Guards::of(&names, false).lets_git_bring(false));
+        assert!(!Guards::of(&names, true).lets_git_bring(true), "programs write the repository");
     }
 
     #[test]

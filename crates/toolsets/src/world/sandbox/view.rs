@@ -31,10 +31,8 @@ pub(super) struct Wanted<'i> {
     only_reads: bool,
     /// The folder of the repository that git, which it is, may change.
     repository: Option<&'i Path>,
-    /// Whether that git runs nothing but itself.
-    is_alone: bool,
-    /// Whether that repository is the workspace's own.
-    is_own: bool,
+    /// Whether that git runs nothing but itself, and the repository is the workspace's own.
+    is_plain: bool,
     seen: &'i [PathBuf],
 }
 
@@ -44,26 +42,20 @@ impl<'i> Wanted<'i> {
         profile: Profile::Workspace,
         only_reads: false,
         repository: None,
-        is_alone: false,
-        is_own: false,
+        is_plain: false,
         seen: &[],
     };
 
     pub(super) fn of(inside: &'i Inside) -> Self {
         let Inside { profile, workspace, only_reads, repository, seen, runs } = inside;
-        let (repository, is_alone) = (repository.as_deref(), runs.is_some());
+        let repository = repository.as_deref();
         let is_own = repository == Some(&*guards::top(workspace.path()));
-        Self { profile: *profile, only_reads: *only_reads, repository, is_alone, is_own, seen }
+        let is_plain = is_own && runs.is_some();
+        Self { profile: *profile, only_reads: *only_reads, repository, is_plain, seen }
     }
 
     fn how(&self) -> How {
         if self.only_reads || self.profile == Profile::ReadOnly { How::Read } else { How::Write }
-    }
-
-    /// Whether names must be kept free that a program could take.
-    pub(super) fn reserves(&self) -> bool {
-        // Git by itself brings what is committed.
-        self.how() == How::Write && !(self.is_alone && self.is_own)
     }
 }
 
@@ -134,12 +126,9 @@ impl Base {
         places.retain(|it| !it.spelled.lies_in(&around));
         places.push(own(Place::Workspace { how }));
         if how == How::Write {
-            places.extend(
-                self.guards
-                    .places(workspace, wanted.repository, wanted.is_alone)
-                    .into_iter()
-                    .map(own),
-            );
+            let brings = self.guards.lets_git_bring(wanted.is_plain);
+            let guarded = self.guards.places(workspace, wanted.repository, brings);
+            places.extend(guarded.into_iter().map(own));
         }
         let hidden = self.hidden.iter().filter(|at| at.starts_with(workspace) && at.is_dir());
         let hidden: Vec<_> = hidden.cloned().collect();
@@ -175,6 +164,11 @@ impl Base {
             Place::Link { at, .. } => is_called(at.path()),
             Place::Fresh { .. } | Place::Held { .. } | Place::Guarded { .. } => false,
         })
+    }
+
+    /// Whether names must be kept free that a program could take which gets what is `wanted`.
+    pub(super) fn reserves(&self, wanted: &Wanted<'_>) -> bool {
+        wanted.how() == How::Write && !self.guards.lets_git_bring(wanted.is_plain)
     }
 
     /// The names in a workspace that no program may take where nothing is yet.
