@@ -214,6 +214,7 @@ fn every_part_of_an_error_is_cleaned() {
         CallError::Refused { code: 1, message: said(), data: Some(deep()) },
         CallError::Scope { message: said(), needs: Vec::new() },
         CallError::InvalidOutput { problems: problems() },
+        CallError::CannotAsk { kind: toolgate_contract::Kind::Form, what: Some(said()) },
     ] {
         let clean = nothing().without(&of_call, error);
         let written = format!("{clean:?}");

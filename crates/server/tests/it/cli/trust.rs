@@ -121,3 +121,22 @@ fn what_is_no_file_is_neither_waited_for_nor_read_without_end() {
         }
     }
 }
+
+#[test]
+fn nothing_is_put_beside_the_packs_of_a_folder() {
+    let at = Workspace::new();
+    let pack = "[command.\"a.b\"]\nabout = \"a\"\nargv = [\"x\"]\nprogram = \"true\"\n";
+    let at = at.file("settings/packs/p.toml", pack);
+    // Packs are meant from where the configuration is.
+    let at = at.file("settings/other.toml", "[commands]\npacks = [\"packs\"]\n");
+    let call = |path: &str| {
+        let input = format!("{{\"path\":\"{path}\",\"content\":\"\"}}");
+        let words = ["call", "--config", "settings/other.toml", "files_write", &input];
+        Line::new(at.root(), &words).run()
+    };
+    let refused = call("settings/packs/more.toml");
+    assert!(refused.code == 1 && refused.err.contains("protected"), "{refused:?}");
+    assert!(!at.path("settings/packs/more.toml").exists());
+    let made = call("settings/free.toml");
+    assert_eq!(made.code, 0, "{made:?}");
+}
