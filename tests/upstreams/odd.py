@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, which it may show on a page of its own, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. ODD_TOOLS names more tools that answer with their names. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -161,6 +161,8 @@ TOOLS = {
     "pid": lambda request: text(request, str(os.getpid())), "grow": grow, "turn": turn, "late": late,
     "get-Sum": lambda request: text(request, "3"),
     "pair": lambda request: text(request, json.dumps(request["params"]["arguments"])),
+    **{name: lambda request: text(request, request["params"]["name"])
+       for name in os.environ.get("ODD_TOOLS", "").split()},
 }
 
 
@@ -180,6 +182,8 @@ def listed(name):
                                "properties": {"pair": pair}, "required": ["pair"]}
     if name == "looping":
         tool["inputSchema"] = LOOPING
+    if name == "say":
+        tool["_meta"] = {"ui": {"resourceUri": os.environ.get("ODD_PAGE", "ui://say/page")}}
     if name == "shout":
         tool["outputSchema"] = None
         tool["annotations"] = {"openWorldHint": False}
@@ -230,12 +234,12 @@ def main():
             threading.Thread(target=list_tools, args=(request,), daemon=True).start()
         elif method == "resources/list":
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
-                "resources": [{"uri": uri, "name": uri} for uri in RESOURCES]}})
+                "resources": [{"uri": uri, "name": uri, "_meta": {"place": RESOURCES.index(uri)}} for uri in RESOURCES]}})
         elif method == "resources/read":
             uri = request["params"]["uri"]
             note(f"read {uri}")
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
-                "contents": [{"uri": uri, "text": os.environ.get("ODD_SAYS", "")}]}})
+                "contents": [{"uri": uri, "text": os.environ.get("ODD_SAYS", ""), "_meta": {"within": uri}}]}})
         elif method == "tools/call":
             name = request["params"]["name"]
             note(f"call {name}")

@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Asker, Caller, Choice, ClientRoot, Content, Ending, Fault, JobId, Question, Questions, Ran,
-    Sampled, Sampling, Spent, Told, ToolError,
+    Asker, Caller, Choice, ClientRoot, Content, Ending, Fault, JobId, MetaFields, Question,
+    Questions, Ran, Sampled, Sampling, Spent, Told, ToolError,
 };
 
 /// One tool, its input, its caller and its cancel token.
@@ -404,6 +404,9 @@ pub struct Output {
     /// What is shown beside the text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub content: Vec<Content>,
+    /// What is no part of it, for whoever shows it.
+    #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
+    pub meta: MetaFields,
     /// How the work ended.
     pub ending: Ending,
 }
@@ -420,7 +423,7 @@ fn is_yes(is: &bool) -> bool {
 impl Output {
     /// A structured result and its text.
     pub fn new(value: Value, text: Text, ending: Ending) -> Self {
-        Self { value, structured: true, text, content: Vec::new(), ending }
+        Self { value, structured: true, text, content: Vec::new(), meta: MetaFields::new(), ending }
     }
 
     /// All that is shown, as text.

@@ -169,6 +169,9 @@ pub struct Icon {
     pub sizes: Vec<String>,
 }
 
+/// What is said of a thing for whoever shows it, by names that they know; nobody here looks into it.
+pub type MetaFields = serde_json::Map<String, serde_json::Value>;
+
 impl Icon {
     /// A picture written in SVG.
     pub fn svg(source: &str) -> Self {

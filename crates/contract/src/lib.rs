@@ -32,7 +32,7 @@ pub use call::{
 };
 pub use caller::{Bearer, Caller, CallerKind};
 pub use change::{Change, Changes, Interest};
-pub use content::{Blob, Content, Icon, Meant, Media, Role, Shape};
+pub use content::{Blob, Content, Icon, Meant, Media, MetaFields, Role, Shape};
 pub use envelope::{
     Canonical, Envelope, EnvelopeError, Meta, Via, canonical_bytes, canonical_json,
 };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::content::Blob;
-use crate::{BoxFuture, Changes, Ctx, Icon, Meant, ToolError, ToolSpec};
+use crate::{BoxFuture, Changes, Ctx, Icon, Meant, MetaFields, ToolError, ToolSpec};
 
 /// What is known of a resource without reading it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct ResourceSpec {
     /// What stands for it.
     #[serde(default)]
     pub icons: Vec<Icon>,
+    /// What else is said of it, for whoever shows it.
+    #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
+    pub meta: MetaFields,
 }
 
 impl ResourceSpec {
@@ -65,6 +68,8 @@ pub struct ResourceTemplate {
     pub media_type: Option<String>,
     /// What stands for them.
     pub icons: Vec<Icon>,
+    /// What else is said of them, for whoever shows them.
+    pub meta: MetaFields,
 }
 
 impl ResourceTemplate {
@@ -93,6 +98,9 @@ pub struct Contents {
     pub media_type: Option<String>,
     /// What it holds.
     pub held: Held,
+    /// What is no part of it, for whoever shows it.
+    #[serde(default, skip_serializing_if = "MetaFields::is_empty")]
+    pub meta: MetaFields,
 }
 
 /// What is held: text where it is text.
@@ -113,7 +121,7 @@ impl Contents {
         text: impl Into<String>,
     ) -> Self {
         let (uri, media_type) = (uri.into(), Some(media_type.into()));
-        Self { uri, media_type, held: Held::Text(text.into()) }
+        Self { uri, media_type, held: Held::Text(text.into()), meta: MetaFields::new() }
     }
 
     /// Bytes of type `media_type`.
@@ -123,7 +131,7 @@ impl Contents {
         bytes: impl Into<bytes::Bytes>,
     ) -> Self {
         let (uri, media_type) = (uri.into(), Some(media_type.into()));
-        Self { uri, media_type, held: Held::Bytes(Blob(bytes.into())) }
+        Self { uri, media_type, held: Held::Bytes(Blob(bytes.into())), meta: MetaFields::new() }
     }
 }
 

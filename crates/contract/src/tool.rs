@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Ahead, Content, Ctx, Icon, Kept, Output, Schema, Text, ToolError, schema_of};
+use crate::{
+    Ahead, Content, Ctx, Icon, Kept, MetaFields, Output, Schema, Text, ToolError, schema_of,
+};
 
 /// A future that can be sent to another thread and named in a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -317,6 +319,8 @@ pub struct ToolSpec {
     pub job: AsJob,
     /// What stands for it.
     pub icons: Vec<Icon>,
+    /// What else is said of it, for whoever shows it.
+    pub meta: MetaFields,
     /// How wires list it.
     pub listed: Kept,
 }
@@ -348,6 +352,7 @@ impl ToolSpec {
             unpromised: None,
             job: AsJob::May,
             icons: Vec::new(),
+            meta: MetaFields::new(),
             listed: Kept::default(),
         }
     }
@@ -464,6 +469,7 @@ pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
         unpromised: None,
         job: T::JOB,
         icons: Vec::new(),
+        meta: MetaFields::new(),
         listed: Kept::default(),
     };
     Arc::new(Erased { spec, tool })
@@ -498,7 +504,8 @@ impl<T: Tool> AnyTool for Erased<T> {
                 output.value().map_err(|err| ToolError::because("the result is not JSON", err))?;
             let structured = self.spec.output_schema.is_some();
             let (text, ending) = (T::text(&output), T::ending(&output));
-            Ok(Output { value, structured, text, content: output.content(), ending })
+            let (content, meta) = (output.content(), MetaFields::new());
+            Ok(Output { value, structured, text, content, meta, ending })
         })
     }
 }

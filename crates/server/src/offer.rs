@@ -146,7 +146,7 @@ impl Offer {
         let jobs = jobs.map(|folder| wiring::jobs_in(folder, &config.jobs));
         let schemas = Arc::new(SchemaRegistry::default());
         let catalog = Catalog::with_schemas(tools, schemas.clone())?.checked()?;
-        let told = Told::of(&config.telemetry)?;
+        let told = Told::of(&config.telemetry, None)?;
         let gate = wiring::gate(catalog, library, config, None)?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use toolgate_contract::{
-    BoxFuture, Contents, Ctx, Effects, Held, ResourceSpec, ResourceTemplate, Resources, ToolError,
-    ToolId, ToolSpec,
+    BoxFuture, Contents, Ctx, Effects, Held, MetaFields, ResourceSpec, ResourceTemplate, Resources,
+    ToolError, ToolId, ToolSpec,
 };
 
 use pattern::Pattern;
@@ -122,8 +122,9 @@ impl Resources for Shelf {
                 Some((template.media_type.clone(), fill(&pattern.read(uri)?)?))
             })
         });
+        let meta = MetaFields::new();
         let contents =
-            found.map(|(media_type, held)| Contents { uri: uri.into(), media_type, held });
+            found.map(|(media_type, held)| Contents { uri: uri.into(), media_type, held, meta });
         Box::pin(async move {
             let missing = || ToolError::not_found(format!("no resource is at `{uri}`"));
             contents.map(|contents| vec![contents]).ok_or_else(missing)

@@ -2,6 +2,7 @@
 
 mod told;
 mod metrics;
+mod upstreams;
 mod page;
 mod traces;
 mod span;
@@ -16,7 +17,6 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Config, environment};
-use crate::upstreams;
 
 pub(crate) use metrics::Connected;
 pub(crate) use page::Page;
@@ -46,7 +46,7 @@ static SECRETS: LazyLock<RwLock<Secrets>> = LazyLock::new(|| RwLock::new(own(&en
 /// variables, and those that `config` names.
 pub(crate) fn secrets(config: &Config) -> anyhow::Result<Secrets> {
     let (variables, named) = (environment(), &config.secrets);
-    let theirs = upstreams::secrets(&config.upstream, &variables);
+    let theirs = crate::upstreams::secrets(&config.upstream, &variables);
     let secrets = own(&variables, &named.names).and(&theirs);
     let secrets = secrets.and_everywhere(&named.values(&variables)?);
     *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = secrets.clone();

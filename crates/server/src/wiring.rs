@@ -81,7 +81,7 @@ impl Workspace {
         let schemas = enveloping::schemas(root, config)?;
         let tools = tools.into_iter().map(pictured).collect();
         let catalog = Catalog::with_schemas(tools, schemas.clone())?;
-        let told = Told::of(&config.telemetry)?;
+        let told = Told::of(&config.telemetry, Some(&upstreams))?;
         let gate = gate(catalog, library, config, Some(root))?.with_witness(told.witness());
         let envelopes = enveloping::envelopes(&config.envelope, schemas)?;
         let host = Host::new(gate, jobs).with_job_tools(&handle).with_envelopes(envelopes);

@@ -39,7 +39,7 @@ pub use listing::Listing;
 pub use oauth::{Access, Grant, OAuth, Pending, Told};
 pub use results::Results;
 pub use settings::{Settings, SharedBy, Tables, Transport};
-pub use upstream::{Keeps, Upstream, named};
+pub use upstream::{Keeps, State, Upstream, named};
 pub use world::{Bytes, Output, Place, Program, Started, World};
 
 /// All upstreams of a server. Clones are one.
@@ -172,6 +172,12 @@ impl Upstreams {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.now().is_empty()
+    }
+
+    /// How each is, by its name.
+    pub fn states(&self) -> Vec<(String, State)> {
+        let now = self.now();
+        now.iter().map(|one| (one.upstream.name.clone(), one.upstream.state())).collect()
     }
 
     /// Offers what each is known to have.

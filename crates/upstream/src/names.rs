@@ -11,7 +11,8 @@ const HASH: usize = 8;
 
 /// The id of the tool that an upstream calls `name`, after `prefix`, if that is not empty.
 ///
-/// What no id has becomes `_`. A name that is too long is cut, and ends with a hash of all of it.
+/// What no id has becomes `_`. A name that is too long is cut, and ends with a hash of all of it; so
+/// does one with letters that no id has, of which too little would be left to know it by.
 pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
     let sound = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
     let clean: String = name.chars().map(sound).collect();
@@ -19,11 +20,11 @@ pub(crate) fn tool(prefix: &str, name: &str) -> ToolId {
     let parts: Vec<_> = clean.split('.').filter(|part| !part.is_empty()).collect();
     let clean = if parts.is_empty() { "_".to_owned() } else { parts.join(".") };
     let whole = if prefix.is_empty() { clean } else { format!("{prefix}.{clean}") };
-    let id = match whole.len() <= NAME_MAX {
+    let id = match name.is_ascii() && whole.len() <= NAME_MAX {
         true => whole,
         false => {
             let hash = blake3::hash(format!("{prefix}\0{name}").as_bytes()).to_hex();
-            let kept = &whole[..NAME_MAX - HASH - 1];
+            let kept = &whole[..whole.len().min(NAME_MAX - HASH - 1)];
             format!("{}_{}", kept.trim_end_matches('.'), &hash[..HASH])
         }
     };
@@ -59,6 +60,13 @@ mod tests {
         assert_eq!(id("a", "b c/d"), "a.b_c_d");
         assert_eq!(id("a", "b..c."), "a.b.c");
         assert_eq!(id("", ""), "_");
+    }
+
+    #[test]
+    fn names_in_letters_that_no_id_has_are_told_apart() {
+        let id = |name| tool("p", name).as_str().to_owned();
+        assert!(id("天気").starts_with("p.___") && id("größe").starts_with("p.gr__e_"));
+        assert_eq!(alone("p", &["天気", "地図", "größe", "grüße"]), [true; 4]);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Definition {
     pub input_schema: Value,
     /// What it returns, if that is said.
     pub output_schema: Option<Value>,
+    /// What is said of it for whoever shows it.
+    pub meta: Option<Value>,
 }
 
 impl Definition {
@@ -60,18 +62,21 @@ impl Definition {
             annotations: value("annotations"),
             input_schema: value("inputSchema").unwrap_or_else(|| json!({})),
             output_schema: value("outputSchema"),
+            meta: value("_meta"),
         })
     }
 
     /// The entry of an answer to `tools/list` that says so.
     pub(crate) fn entry(&self) -> Value {
-        let Self { name, title, description, annotations, input_schema, output_schema } = self;
+        let Self { name, title, description, annotations, input_schema, output_schema, meta } =
+            self;
         let mut entry = json!({ "name": name, "inputSchema": input_schema });
         for (key, value) in [
             ("title", title.as_deref().map(Value::from)),
             ("description", description.as_deref().map(Value::from)),
             ("annotations", annotations.clone()),
             ("outputSchema", output_schema.clone()),
+            ("_meta", meta.clone()),
         ] {
             if let Some(value) = value {
                 entry[key] = value;
@@ -92,6 +97,7 @@ impl Definition {
         part("annotations", self.annotations.clone());
         part("input_schema", Some(self.input_schema.clone()));
         part("output_schema", self.output_schema.clone());
+        part("meta", self.meta.clone());
         blake3::hash(sorted(&Value::Object(parts)).to_string().as_bytes()).to_hex().to_string()
     }
 }
@@ -180,6 +186,7 @@ struct Entry {
     annotations: Option<String>,
     input_schema: String,
     output_schema: Option<String>,
+    meta: Option<String>,
 }
 
 fn unread(why: &str) -> String {
@@ -199,6 +206,7 @@ fn read(entry: toml::Table) -> Result<(String, Definition), String> {
         annotations: entry.annotations.map(|text| value("annotations", &text)).transpose()?,
         input_schema: value("input_schema", &entry.input_schema)?,
         output_schema: entry.output_schema.map(|text| value("output_schema", &text)).transpose()?,
+        meta: entry.meta.map(|text| value("meta", &text)).transpose()?,
     };
     if definition.hash() != entry.hash {
         return Err("its hash does not fit, so it was changed by hand".to_owned());
@@ -207,7 +215,7 @@ fn read(entry: toml::Table) -> Result<(String, Definition), String> {
 }
 
 fn write(text: &mut String, upstream: &str, definition: &Definition) {
-    let Definition { name, title, description, annotations, input_schema, output_schema } =
+    let Definition { name, title, description, annotations, input_schema, output_schema, meta } =
         definition;
     let json = |value: &Option<Value>| value.as_ref().map(literal);
     let parts = [
@@ -219,6 +227,7 @@ fn write(text: &mut String, upstream: &str, definition: &Definition) {
         ("annotations", json(annotations)),
         ("input_schema", Some(literal(input_schema))),
         ("output_schema", json(output_schema)),
+        ("meta", json(meta)),
     ];
     text.push_str("\n[[tool]]\n");
     for (key, value) in parts {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use toolgate_contract::{
     Ahead, AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, Output, ToolError, ToolSpec,
 };
-use toolgate_dialects::mcp::upstream::{icons, output};
+use toolgate_dialects::mcp::upstream::{icons, meta, output};
 
 use crate::carried::Driven;
 use crate::listing::Manner;
@@ -95,6 +95,7 @@ impl RemoteTool {
             ruled_as: of.ruled_as(&name),
             open_world: Some(hint("openWorldHint").unwrap_or(true)),
             icons: icons(entry),
+            meta: meta(entry),
             job,
             among: Some(of.among()),
             ..ToolSpec::new(id, title, about, effects)

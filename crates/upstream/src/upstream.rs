@@ -65,6 +65,17 @@ pub trait Keeps: Send + Sync + 'static {
     fn offer(&self, name: &str, tools: Vec<Arc<dyn AnyTool>>);
 }
 
+/// How an upstream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// There is a connection to it, or its program runs.
+    Connected,
+    /// There is none, since nobody needs one.
+    Idle,
+    /// There is none, since it could not be connected to or ended by itself.
+    Failing,
+}
+
 /// What of an upstream outlives a change of its settings.
 #[derive(Default)]
 pub(crate) struct Lasting {
@@ -92,6 +103,8 @@ pub struct Upstream {
     now: RwLock<Option<Arc<Link>>>,
     /// One connects at a time.
     connecting: tokio::sync::Mutex<Failed>,
+    /// Whether what was tried last failed.
+    failing: AtomicBool,
     listing: RwLock<Arc<Listing>>,
     /// The skills of that.
     shelved: RwLock<Arc<Shelved>>,
@@ -177,6 +190,7 @@ impl Upstream {
             changes,
             now: RwLock::default(),
             connecting: tokio::sync::Mutex::default(),
+            failing: AtomicBool::new(false),
             shelved: RwLock::new(Arc::new(Shelved::of(name, &known))),
             listing: RwLock::new(Arc::new(known)),
             got: Got::default(),

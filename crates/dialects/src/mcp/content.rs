@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use toolgate_contract::{
-    Content, Contents, Held, Icon, Meant, ResourceSpec, ResourceTemplate, Role, Shape,
+    Content, Contents, Held, Icon, Meant, MetaFields, ResourceSpec, ResourceTemplate, Role, Shape,
 };
 
 use super::revision::{Revision, Shows};
@@ -70,7 +70,7 @@ impl<'a> Block<'a> {
                 Self::ResourceLink(Box::new(Resource { annotations, ..link }))
             }
             (Shape::Resource(contents), _) => {
-                Self::Resource { resource: Holding::of(contents), annotations }
+                Self::Resource { resource: Holding::of(contents, revision), annotations }
             }
             (Shape::Audio(_), Shows::Pictures)
             | (Shape::Link(_), Shows::Pictures | Shows::Sounds) => {
@@ -114,6 +114,8 @@ pub(crate) struct Holding<'a> {
     mime_type: Option<&'a str>,
     #[serde(flatten)]
     held: HeldIn<'a>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a MetaFields>,
 }
 
 /// What is held: text where it is text.
@@ -125,13 +127,13 @@ enum HeldIn<'a> {
 }
 
 impl<'a> Holding<'a> {
-    pub(crate) fn of(contents: &'a Contents) -> Self {
-        let Contents { uri, media_type, held } = contents;
+    pub(crate) fn of(contents: &'a Contents, revision: &Revision) -> Self {
+        let Contents { uri, media_type, held, meta: said } = contents;
         let held = match held {
             Held::Text(text) => HeldIn::Text(text),
             Held::Bytes(bytes) => HeldIn::Blob(bytes.base64()),
         };
-        Self { uri, mime_type: media_type.as_deref(), held }
+        Self { uri, mime_type: media_type.as_deref(), held, meta: meta(said, revision) }
     }
 }
 
@@ -148,17 +150,21 @@ pub(crate) struct Resource<'a> {
     size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Annotations<'a>>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a MetaFields>,
 }
 
 impl<'a> Resource<'a> {
     pub(crate) fn of(spec: &'a ResourceSpec, revision: &Revision) -> Self {
-        let ResourceSpec { uri, name, title, about, media_type, bytes, meant, icons } = spec;
+        let ResourceSpec { uri, name, title, about, media_type, bytes, meant, icons, meta: said } =
+            spec;
         Self {
             uri,
             face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
             mime_type: media_type.as_deref(),
             size: *bytes,
             annotations: Annotations::of(meant, revision),
+            meta: meta(said, revision),
         }
     }
 }
@@ -172,15 +178,18 @@ pub(crate) struct Template<'a> {
     face: Face<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a MetaFields>,
 }
 
 impl<'a> Template<'a> {
     pub(crate) fn of(template: &'a ResourceTemplate, revision: &Revision) -> Self {
-        let ResourceTemplate { uri, name, title, about, media_type, icons } = template;
+        let ResourceTemplate { uri, name, title, about, media_type, icons, meta: said } = template;
         Self {
             uri_template: uri,
             face: Face::of(revision, name, title.as_deref(), about.as_deref(), icons),
             mime_type: media_type.as_deref(),
+            meta: meta(said, revision),
         }
     }
 }
@@ -208,6 +217,11 @@ impl<'a> Face<'a> {
         let title = title.filter(|_| revision.structured);
         Self { name, title, description: about, icons: shown(icons, revision) }
     }
+}
+
+/// What is said for whoever shows a thing, where the revision has words for it.
+pub(crate) fn meta<'a>(meta: &'a MetaFields, revision: &Revision) -> Option<&'a MetaFields> {
+    Some(meta).filter(|meta| revision.structured && !meta.is_empty())
 }
 
 /// The icons that the revision has words for.

@@ -231,7 +231,7 @@ impl McpTicket {
                 self.page("resourceTemplates", templates, None, SELDOM_TTL_MS)
             }
             (Want::Contents, Answer::Contents(contents)) => {
-                let contents = contents.iter().map(Holding::of);
+                let contents = contents.iter().map(|one| Holding::of(one, self.revision));
                 self.page("contents", contents, None, ANY_TIME_TTL_MS)
             }
             (Want::Folder, Answer::Folder(resources, after)) => {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use toolgate_contract::{AnyTool, AsJob, Effects, Icon, ToolSpec};
+use toolgate_contract::{AnyTool, AsJob, Effects, Icon, MetaFields, ToolSpec};
 
-use super::content::shown;
+use super::content::{meta, shown};
 use super::revision::{Revision, Shapes, Tasks};
 use super::spell;
 
@@ -29,6 +29,8 @@ struct Listed<'a> {
     execution: Option<Execution>,
     #[serde(skip_serializing_if = "<[Icon]>::is_empty")]
     icons: &'a [Icon],
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a MetaFields>,
 }
 
 /// `tool` as `revision` lists it, written once.
@@ -65,6 +67,7 @@ impl<'a> Listed<'a> {
                 }),
             },
             icons: shown(&spec.icons, revision),
+            meta: meta(&spec.meta, revision),
         }
     }
 }

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, CallError, Ending, Event, Job, JobId, Level, Output, Question, Reply, Told, ToolPage,
+    Answer, CallError, Ending, Event, Job, JobId, Level, MetaFields, Output, Question, Reply, Told,
+    ToolPage,
 };
 
 use super::content::Block;
@@ -229,7 +230,7 @@ impl McpTicket {
     }
 
     fn result<'a>(&'a self, output: &'a Output) -> CallResult<'a> {
-        let Output { value, structured, text, content, ending } = output;
+        let Output { value, structured, text, content, meta, ending } = output;
         // Some model APIs refuse an empty block.
         let body = Some(text.body.as_str()).filter(|body| !body.is_empty());
         let texts = body.into_iter().chain(text.note.as_deref()).map(Block::text);
@@ -243,7 +244,7 @@ impl McpTicket {
             content: texts.chain(blocks).collect(),
             structured_content: structured.then_some(value),
             is_error: *ending != Ending::Done,
-            stamp: self.stamp(None),
+            stamp: self.stamp(None).and(meta),
         }
     }
 
@@ -432,7 +433,8 @@ impl CallResult<'_> {
 impl CallResult<'_> {
     /// The same, saying which task it is the result of.
     pub(crate) fn of_task(mut self, task: JobId) -> Self {
-        self.stamp.meta = Some(ResultMeta::Task(related(task)));
+        let Stamp { meta, .. } = &mut self.stamp;
+        *meta = Some(ResultMeta::of(meta.take(), related(task)));
         self
     }
 }
@@ -458,7 +460,22 @@ enum ResultMeta<'a> {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
         server_info: Named<'a>,
     },
-    Task(Value),
+    /// Whatever else there is.
+    All(Value),
+}
+
+impl ResultMeta<'_> {
+    /// `first` and, by names that it has not, `more`.
+    fn of(first: Option<Self>, more: Value) -> Self {
+        let first = first.and_then(|first| serde_json::to_value(first).ok());
+        match (first, more) {
+            (Some(Value::Object(first)), Value::Object(mut all)) => {
+                all.extend(first);
+                Self::All(Value::Object(all))
+            }
+            (_, more) => Self::All(more),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -482,6 +499,15 @@ impl<'a> Stamp<'a> {
                 }),
             },
         }
+    }
+
+    /// The same, and `more` for whoever shows the result.
+    fn and(self, more: &MetaFields) -> Self {
+        if more.is_empty() {
+            return self;
+        }
+        let meta = Some(ResultMeta::of(self.meta, Value::Object(more.clone())));
+        Self { meta, ..self }
     }
 
     /// Whether it says nothing.

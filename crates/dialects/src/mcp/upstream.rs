@@ -8,7 +8,7 @@ mod said;
 
 pub use asked::{answer, question};
 pub use read::{
-    completion, contents, icons, output, prompt_spec, prompt_text, resource, skill, template,
+    completion, contents, icons, meta, output, prompt_spec, prompt_text, resource, skill, template,
 };
 pub use said::{Beside, TASKS, capabilities, discover, handshake, request};
 

@@ -60,8 +60,8 @@ pub(crate) fn read_answer(kind: &str, rest: &str) -> Option<Answer> {
         }
         "shown" => {
             let content: Vec<Content> = read(rest);
-            let (value, text, ending) = (Value::Null, Text::default(), Ending::Done);
-            Answer::Output(Output { value, structured: false, text, content, ending })
+            let output = Output::new(Value::Null, Text::default(), Ending::Done);
+            Answer::Output(Output { structured: false, content, ..output })
         }
         _ => return None,
     })
@@ -130,6 +130,7 @@ fn template(value: &Value) -> ResourceTemplate {
         about: maybe(value, "about"),
         media_type: maybe(value, "media_type"),
         icons: icons(value),
+        ..ResourceTemplate::default()
     }
 }
 

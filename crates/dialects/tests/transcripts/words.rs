@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolgate_contract::Schema;
 use toolgate_contract::{
     Answer, AnyTool, AsJob, BoxFuture, CallError, Caller, Ctx, Effects, Ending, Event, Happened,
     Icon, Job, JobEvent, JobId, JobPage, JobState, OpenArtefact, OpenFile, Output, Problem, Stream,
     Text, ToolError, ToolId, ToolPage, ToolSpec, Watched,
 };
-use toolgate_contract::{Kept, Schema};
 use toolgate_dialects::{Key, Refused};
 
 use crate::shelf::read_answer;
@@ -326,28 +326,15 @@ pub(crate) fn tool(id: &str) -> Arc<dyn AnyTool> {
         _ => panic!("no tool of these transcripts is named `{id}`"),
     };
     Arc::new(Listed(ToolSpec {
-        id: ToolId::new(id).expect("an id"),
-        title: title.into(),
-        about: format!("About {id}."),
-        effects,
-        ruled_as: None,
-        open_world: None,
-        tags: Vec::new(),
-        paths: Vec::new(),
         idempotent,
-        deadline: None,
-        at_once: None,
-        among: None,
-        priority: 0,
         input_schema: input_schema.into(),
         output_schema: output_schema.map(Schema::from),
-        unpromised: None,
         job: match id {
             "jobs.start" => AsJob::Never,
             "exec.build" => AsJob::Must,
             _ => AsJob::May,
         },
         icons: if id == "show.icon" { vec![Icon::svg("<svg/>")] } else { Vec::new() },
-        listed: Kept::default(),
+        ..ToolSpec::new(ToolId::new(id).expect("an id"), title, format!("About {id}."), effects)
     }))
 }

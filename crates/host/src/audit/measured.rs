@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 use toolgate_contract::{Blob, Content, Contents, Held, Media, Output, PromptText, Shape};
 
 /// What a call comes to.
@@ -11,14 +11,15 @@ pub(crate) trait Measured {
     fn bytes(&self) -> u64;
 }
 
-/// Its structured value, or its text where it has none; and what is shown beside it.
+/// Its structured value, or its text where it has none; and what is shown or said beside it.
 impl Measured for Output {
     fn bytes(&self) -> u64 {
         let said = match self.structured {
             true => self.value.bytes(),
             false => length(&self.text.body) + self.text.note.as_deref().map_or(0, length),
         };
-        said + sum(&self.content)
+        let meta = if self.meta.is_empty() { 0 } else { fields(&self.meta) };
+        said + sum(&self.content) + meta
     }
 }
 
@@ -39,20 +40,24 @@ impl Measured for PromptText {
 /// As compact JSON, of which what is to be escaped counts as if it were not: no text is looked into.
 impl Measured for Value {
     fn bytes(&self) -> u64 {
-        let commas = |items: usize| items.saturating_sub(1) as u64;
         match self {
             Self::Null => 4,
             Self::Bool(is) => 5 - u64::from(*is),
             Self::Number(number) => digits(number),
             Self::String(text) => length(text) + 2,
             Self::Array(items) => 2 + commas(items.len()) + sum(items),
-            Self::Object(fields) => {
-                let fields_bytes =
-                    |(name, value): (&String, &Self)| length(name) + 3 + value.bytes();
-                2 + commas(fields.len()) + fields.iter().map(fields_bytes).sum::<u64>()
-            }
+            Self::Object(all) => fields(all),
         }
     }
+}
+
+fn fields(all: &Map<String, Value>) -> u64 {
+    let bytes = |(name, value): (&String, &Value)| length(name) + 3 + value.bytes();
+    2 + commas(all.len()) + all.iter().map(bytes).sum::<u64>()
+}
+
+fn commas(items: usize) -> u64 {
+    items.saturating_sub(1) as u64
 }
 
 impl Measured for Content {

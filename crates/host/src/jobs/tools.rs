@@ -134,7 +134,7 @@ impl Told {
 
 /// What a tool gave back: what it shows, as text, where that is all.
 fn result_of(output: Output) -> Value {
-    let Output { value, structured, text, content, ending: _ } = output;
+    let Output { value, structured, text, content, meta: _, ending: _ } = output;
     if structured {
         return value;
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use toolgate_contract::{
     Blob, Content, Contents, Held, Output, PromptArgument, PromptSpec, PromptText, ResourceSpec,
     Shape, Skill,
@@ -23,6 +23,7 @@ impl Told for Output {
         self.text.body.rid(of);
         self.text.note.rid(of);
         self.content.iter_mut().for_each(|content| Told::rid(content, of));
+        self.meta.rid(of);
     }
 }
 
@@ -47,7 +48,7 @@ impl Told for Vec<String> {
 impl Told for Skill {
     fn rid(&mut self, of: &Values) {
         rid_uri(&mut self.uri, of);
-        self.front_matter.values_mut().for_each(|value| value.rid(of));
+        self.front_matter.rid(of);
     }
 }
 
@@ -87,19 +88,23 @@ impl Told for Option<String> {
 }
 
 /// Keys, too: whatever is read may have come from anywhere.
+impl Told for Map<String, Value> {
+    fn rid(&mut self, of: &Values) {
+        self.values_mut().for_each(|value| value.rid(of));
+        let is_told = |key: &String| matches!(of.redacted(key), Cow::Owned(_));
+        if self.keys().any(is_told) {
+            let all = std::mem::take(self).into_iter();
+            *self = all.map(|(key, it)| (of.redacted(&key).into(), it)).collect();
+        }
+    }
+}
+
 impl Told for Value {
     fn rid(&mut self, of: &Values) {
         match self {
             Self::String(text) => Told::rid(text, of),
             Self::Array(items) => items.iter_mut().for_each(|item| item.rid(of)),
-            Self::Object(fields) => {
-                fields.values_mut().for_each(|value| value.rid(of));
-                let is_told = |key: &String| matches!(of.redacted(key), Cow::Owned(_));
-                if fields.keys().any(is_told) {
-                    let all = std::mem::take(fields).into_iter();
-                    *fields = all.map(|(key, it)| (of.redacted(&key).into(), it)).collect();
-                }
-            }
+            Self::Object(fields) => fields.rid(of),
             // A password may be digits alone, which a reader of YAML takes for a number.
             Self::Number(number) => {
                 if let Cow::Owned(clean) = of.redacted(&number.to_string()) {
@@ -130,6 +135,7 @@ impl Told for ResourceSpec {
         Told::rid(&mut self.name, of);
         self.title.rid(of);
         self.about.rid(of);
+        self.meta.rid(of);
     }
 }
 
@@ -142,6 +148,7 @@ fn rid_uri(uri: &mut String, of: &Values) {
 
 impl Told for Contents {
     fn rid(&mut self, of: &Values) {
+        self.meta.rid(of);
         match &mut self.held {
             Held::Text(text) => Told::rid(text, of),
             Held::Bytes(Blob(bytes)) => {

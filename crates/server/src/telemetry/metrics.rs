@@ -1,7 +1,7 @@
 //! Numbers for whoever watches many servers, in the text that Prometheus and its kin read.
 //!
-//! Which labels there are is bounded by the tools, dialects and outcomes that there are: nothing
-//! that a caller writes is one, and no caller is.
+//! Which labels there are is bounded by the tools, dialects, outcomes and upstreams
+//! that there are: nothing that a caller writes is one, and no caller is.
 
 use std::fmt::{Error, Write};
 use std::sync::atomic::Ordering;
@@ -18,8 +18,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use toolgate_contract::ToolId;
 use toolgate_host::{Begins, Called, Gauges};
+use toolgate_upstream::Upstreams;
 
 use super::traces::Sent;
+use super::upstreams::OfUpstreams;
 
 /// What the text is, as HTTP has it.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -126,7 +128,7 @@ impl EncodeLabelValue for ToolName {
 }
 
 impl Metrics {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(upstreams: Option<&Upstreams>) -> Self {
         let mut registry = Registry::with_prefix("toolgate");
         let build = Info::new(Build { version: env!("CARGO_PKG_VERSION") });
         registry.register("build", "Which toolgate this is", build);
@@ -142,6 +144,9 @@ impl Metrics {
         registry.register_with_unit("call_duration", about, Unit::Seconds, took.clone());
         let now = Now::default();
         now.register(&mut registry);
+        if let Some(upstreams) = upstreams {
+            registry.register_collector(Box::new(OfUpstreams(upstreams.clone())));
+        }
         Self { registry, calls, took, now }
     }
 

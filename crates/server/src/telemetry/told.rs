@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use toolgate_contract::Trace;
 use toolgate_host::{Begins, Ends, Seen, Witness};
+use toolgate_upstream::Upstreams;
 
 use super::metrics::{Counting, Metrics};
 use super::span::Open;
@@ -22,12 +23,15 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// As `config` has it; a collector is not waited for.
+    /// As `config` has it, and of `upstreams` how they are; a collector is not waited for.
     ///
     /// # Errors
     /// When the collector's address is none.
-    pub(crate) fn of(config: &config::Telemetry) -> anyhow::Result<Self> {
-        let metrics = config.metrics.then(|| Arc::new(Metrics::new()));
+    pub(crate) fn of(
+        config: &config::Telemetry,
+        upstreams: Option<&Upstreams>,
+    ) -> anyhow::Result<Self> {
+        let metrics = config.metrics.then(|| Arc::new(Metrics::new(upstreams)));
         let traces = config.otlp.as_deref().map(Traces::to).transpose()?;
         Ok(Self { metrics, traces: traces.map(Arc::new) })
     }

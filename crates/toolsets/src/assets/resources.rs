@@ -70,7 +70,7 @@ impl What {
             title: Some(title.to_owned()),
             about: Some(about.to_owned()),
             media_type: Some(self.media_type().to_owned()),
-            icons: Vec::new(),
+            ..ResourceTemplate::default()
         }
     }
 }

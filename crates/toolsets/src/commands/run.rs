@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate_contract::{
-    AnyTool, AsJob, BoxFuture, Ctx, Effects, Fault, Kept, LeftFile, Output, Schema, ToolError,
-    ToolSpec,
+    AnyTool, BoxFuture, Ctx, Effects, Fault, LeftFile, Output, Schema, ToolError, ToolSpec,
 };
 
 use super::argument::{Given, pointer};
@@ -52,26 +51,16 @@ impl Command {
     pub(super) fn new(declared: Declared, programs: &Programs) -> Self {
         let timeout = timeout(&declared, programs);
         let spec = ToolSpec {
-            id: declared.id.clone(),
-            title: declared.title.clone(),
-            about: declared.about.clone(),
-            effects: declared.effects,
             // It runs what its owner declared, not what a caller says.
             ruled_as: None,
-            open_world: None,
-            tags: Vec::new(),
             paths: declared.paths(),
             idempotent: declared.idempotent,
             deadline: Some(timeout + BEYOND),
             at_once: declared.at_once,
-            among: None,
             priority: declared.priority,
             input_schema: declared.schema().into(),
             output_schema: Some(Schema::of::<Ran>()),
-            unpromised: None,
-            job: AsJob::May,
-            icons: Vec::new(),
-            listed: Kept::default(),
+            ..ToolSpec::new(declared.id.clone(), &declared.title, &declared.about, declared.effects)
         };
         let only_reads = declared.effects == Effects::Reads;
         let programs = programs.of(spec.id.as_str()).reading(only_reads);

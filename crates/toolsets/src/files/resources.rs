@@ -209,7 +209,7 @@ impl Resources for Files {
                     .to_owned(),
             ),
             media_type: None,
-            icons: Vec::new(),
+            ..ResourceTemplate::default()
         }]
     }
 

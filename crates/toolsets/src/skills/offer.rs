@@ -171,6 +171,7 @@ impl Resources for Shelf {
             about: Some("A file of a skill: its SKILL.md, or what that refers to.".to_owned()),
             media_type: None,
             icons: icons::of("skills"),
+            ..ResourceTemplate::default()
         }]
     }
 

@@ -121,6 +121,11 @@ fn differences(before: &Definition, now: &Definition) -> Vec<Difference> {
     let any = Value::Bool(true);
     let [output, output_now] = [before, now].map(|it| it.output_schema.as_ref().unwrap_or(&any));
     schemas::compare(schemas::Side::Output, output, output_now, &mut all);
+    if before.meta != now.meta {
+        // A page that is shown, or who may call it, may be another.
+        let (at, what) = ("meta".to_owned(), "is another".to_owned());
+        all.push(Difference { class: Class::Breaking, at, what });
+    }
     instruction_like(&said(before), now, &mut all);
     if all.is_empty() {
         let (at, what) = ("tool".to_owned(), "says the same in another way".to_owned());
@@ -179,7 +184,8 @@ fn instruction_like(before: &[&str], now: &Definition, all: &mut Vec<Difference>
 
 /// All that `definition` says.
 fn said(definition: &Definition) -> Vec<&str> {
-    let Definition { name, title, description, annotations, input_schema, output_schema } =
+    // What is for whoever shows the tool, no model is told.
+    let Definition { name, title, description, annotations, input_schema, output_schema, meta: _ } =
         definition;
     let texts = [Some(name), title.as_ref(), description.as_ref()];
     let mut all: Vec<_> = texts.into_iter().flatten().map(String::as_str).collect();

@@ -36,12 +36,13 @@ pub fn shown(upstream: &str, changes: &BTreeMap<String, Change>) -> String {
 
 fn parts(text: &mut String, before: Option<&Definition>, now: &Definition) {
     type Part = fn(&Definition) -> Option<String>;
-    let all: [(&str, Part); 5] = [
+    let all: [(&str, Part); 6] = [
         ("title", |it| it.title.clone()),
         ("description", |it| it.description.clone()),
         ("annotations", |it| it.annotations.as_ref().map(pretty)),
         ("input_schema", |it| Some(pretty(&it.input_schema))),
         ("output_schema", |it| it.output_schema.as_ref().map(pretty)),
+        ("meta", |it| it.meta.as_ref().map(pretty)),
     ];
     for (name, part) in all {
         let [was, is] = [before.and_then(part), part(now)].map(Option::unwrap_or_default);

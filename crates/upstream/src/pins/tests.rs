@@ -39,6 +39,7 @@ fn what_was_written_is_read() {
         "title": odd, "description": odd,
         "annotations": { "readOnlyHint": true, "title": "'''\u{202e}" },
         "outputSchema": { "b": 1, "a": odd },
+        "_meta": { "ui": { "resourceUri": odd } },
     }));
     let lock = lock(tool);
     let text = lock.write();
@@ -146,6 +147,17 @@ fn hints_that_are_worse_break_and_those_that_are_milder_widen() {
     let hint = |is: bool| json!({ "annotations": { "readOnlyHint": is } });
     assert!(told(hint(true), hint(false))[0].starts_with("breaking annotations/readOnlyHint"));
     assert!(told(hint(false), hint(true))[0].starts_with("widening annotations/readOnlyHint"));
+}
+
+#[test]
+fn another_page_to_show_breaks_what_was_agreed_to() {
+    let page = |uri: &str| json!({ "_meta": { "ui": { "resourceUri": uri } } });
+    assert_eq!(told(page("ui://a"), page("ui://b")), ["breaking meta: is another"]);
+    assert_eq!(told(json!({}), page("ui://b")), ["breaking meta: is another"]);
+    let now = definition(page("ui://b"));
+    let before = lock(definition(page("ui://a"))).upstreams.remove("up").unwrap();
+    let shown = shown("up", &changes(&before, [&now]));
+    assert!(shown.contains("-     \"resourceUri\": \"ui://a\"\n"), "{shown}");
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Cut<'_> {
     fn texts(&mut self, output: Output, budget: Budget) -> Result<Output, ToolError> {
         let Some(plan) = Plan::of(&output, budget) else { return Ok(output) };
         let cuts_texts = plan.joins || plan.cuts(&Part::Texts);
-        let Output { mut value, mut structured, text, content, ending } = output;
+        let Output { mut value, mut structured, text, content, meta, ending } = output;
         let Text { mut body, note } = text;
         let (mut others, mut links) = (Vec::new(), Vec::new());
         for (at, Content { shown, meant }) in content.into_iter().enumerate() {
@@ -153,7 +153,7 @@ impl Cut<'_> {
                     append(&mut body, &text);
                     continue;
                 }
-                Shape::Resource(Contents { uri, media_type, held: Held::Text(text) })
+                Shape::Resource(Contents { uri, media_type, held: Held::Text(text), .. })
                     if plan.cuts(&Part::Embedded(at)) =>
                 {
                     let media_type = media_type.as_deref().unwrap_or(PLAIN);
@@ -186,7 +186,7 @@ impl Cut<'_> {
             (value, structured) = (Value::Null, false);
         }
         others.extend(links);
-        Ok(Output { value, structured, text: Text { body, note }, content: others, ending })
+        Ok(Output { value, structured, text: Text { body, note }, content: others, meta, ending })
     }
 
     /// Keeps `text`, which is `what`, and gives back what is shown of it.
@@ -262,7 +262,7 @@ fn media_of(content: &Content) -> Option<Media<'_>> {
         Shape::Image(media) | Shape::Audio(media) => {
             Some(Media { media_type: &media.media_type, bytes: &media.data.0, uri: None })
         }
-        Shape::Resource(Contents { uri, media_type, held: Held::Bytes(bytes) }) => {
+        Shape::Resource(Contents { uri, media_type, held: Held::Bytes(bytes), .. }) => {
             let media_type = media_type.as_deref().unwrap_or(OCTETS);
             Some(Media { media_type, bytes: &bytes.0, uri: Some(uri) })
         }

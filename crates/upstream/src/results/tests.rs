@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Caller, Content, Contents, Ctx, Ending, Held, Output, Shape, Text, Tool, ToolError, ToolId,
+    Caller, Content, Contents, Ctx, Ending, Held, MetaFields, Output, Shape, Text, Tool, ToolError,
+    ToolId,
 };
 
 use super::reading::{LINE, Part, Read, ReadInput, places};
@@ -289,7 +290,7 @@ fn an_answer_of_very_many_parts_is_short_once_it_is_cut() {
     let embedded = |at: usize| {
         let uri = format!("file:///{at}/{}", "x".repeat(4000));
         let text = "y".repeat(7000);
-        Content::resource(Contents { uri, media_type: None, held: Held::Text(text) })
+        Content::resource(Contents::text(uri, "text/plain", text))
     };
     let results = Results::default();
     let many = shows("", (0..2000).map(embedded).collect());
@@ -310,7 +311,7 @@ fn what_an_upstream_says_of_what_is_kept_counts_too() {
     for _ in 0..100 {
         let (uri, media_type) = ("u".repeat(1 << 20), Some("m".repeat(1 << 20)));
         let held = Held::Text("y".repeat(20_000));
-        let one = Content::resource(Contents { uri, media_type, held });
+        let one = Content::resource(Contents { uri, media_type, held, meta: MetaFields::new() });
         drop(cut(&results, shows("", vec![one]), BUDGET));
     }
     let all = results.all();

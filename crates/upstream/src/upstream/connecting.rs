@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use toolgate_contract::{Askable, Fault, ToolError};
 use toolgate_dialects::mcp::upstream::{Era, REVISIONS, Revision};
 
-use super::Upstream;
 use super::changes::OfNobody;
 use super::failed::told;
+use super::{State, Upstream};
 use crate::link::Link;
 use crate::oauth::Credentials;
 use crate::settings::{Settings, Transport};
@@ -71,6 +71,15 @@ impl Upstream {
         now.clone().filter(|link| !link.wire.gone().is_cancelled())
     }
 
+    /// How it is.
+    pub(crate) fn state(&self) -> State {
+        match self.live() {
+            Some(_) => State::Connected,
+            None if self.failing.load(Ordering::Acquire) => State::Failing,
+            None => State::Idle,
+        }
+    }
+
     /// A connection to it: the one there is, or a new one.
     pub(crate) async fn link(&self) -> Result<Arc<Link>, ToolError> {
         if let Some(link) = self.live() {
@@ -94,6 +103,7 @@ impl Upstream {
             Ok(connected) => connected,
             Err(_) => Err(format!("it did not begin within {} ms", within.as_millis())),
         };
+        self.failing.store(connected.is_err(), Ordering::Release);
         match connected {
             Ok(_) if self.closed.load(Ordering::Acquire) => Err(self.away("the server stops")),
             Ok(link) => {
@@ -290,6 +300,7 @@ impl Upstream {
             failed.not_before =
                 (failed.times > 0).then(|| Instant::now() + BACK_OFF * 2_u32.pow(doubles));
             failed.why = why;
+            this.failing.store(this.live().is_none(), Ordering::Release);
             drop(failed);
             this.goes_on_watching();
         });

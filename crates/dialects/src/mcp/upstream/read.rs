@@ -5,9 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use toolgate_contract::{
-    Completion, Content, Contents, Ending, Held, Icon, Meant, Message, Output, PromptArgument,
-    PromptSpec, PromptText, ResourceSpec, ResourceTemplate, Role, Skill, SkillFile, SkillFiles,
-    Text,
+    Completion, Content, Contents, Ending, Held, Icon, Meant, Message, MetaFields, Output,
+    PromptArgument, PromptSpec, PromptText, ResourceSpec, ResourceTemplate, Role, Skill, SkillFile,
+    SkillFiles, Text,
 };
 
 /// The result of `tools/call`.
@@ -31,6 +31,7 @@ pub fn output(result: &Value) -> Result<Output, String> {
         structured: structured.is_some(),
         text: Text::body(text),
         content: content.collect(),
+        meta: meta_of_result(result),
         ending: if failed { Ending::ToolFailed } else { Ending::Done },
     })
 }
@@ -76,7 +77,7 @@ fn held(part: &Value) -> Option<Contents> {
         (None, blob) => Held::Bytes(toolgate_contract::Blob(STANDARD.decode(blob?).ok()?.into())),
     };
     let (uri, media_type) = (text("uri")?.to_owned(), text("mimeType").map(str::to_owned));
-    Some(Contents { uri, media_type, held })
+    Some(Contents { uri, media_type, held, meta: meta(part) })
 }
 
 /// An entry of `resources/list`, or a link.
@@ -92,6 +93,7 @@ pub fn resource(entry: &Value) -> Option<ResourceSpec> {
         bytes: entry.get("size").and_then(Value::as_u64),
         meant: meant(entry.get("annotations")),
         icons: icons(entry),
+        meta: meta(entry),
     })
 }
 
@@ -106,6 +108,7 @@ pub fn template(entry: &Value) -> Option<ResourceTemplate> {
         about: text("description"),
         media_type: text("mimeType"),
         icons: icons(entry),
+        meta: meta(entry),
     })
 }
 
@@ -200,6 +203,26 @@ pub fn icons(entry: &Value) -> Vec<Icon> {
     icons.into_iter().flatten().filter_map(read).filter(sound).collect()
 }
 
+/// What is said of a thing for whoever shows it.
+pub fn meta(entry: &Value) -> MetaFields {
+    entry.get("_meta").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// The same of a result, without what the protocol itself says there: that is between those who
+/// speak it, and is said to each by whom they speak to.
+fn meta_of_result(result: &Value) -> MetaFields {
+    let mut meta = meta(result);
+    meta.retain(|name, _| !is_reserved(name));
+    meta
+}
+
+/// Whether MCP keeps names like `name` for itself: those whose prefix is its own by its second part.
+fn is_reserved(name: &str) -> bool {
+    let prefix = name.split_once('/').map(|(prefix, _)| prefix);
+    let second = prefix.and_then(|prefix| prefix.split('.').nth(1));
+    matches!(second, Some("modelcontextprotocol" | "mcp"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -219,6 +242,16 @@ mod tests {
         assert_eq!(output.content.len(), 2);
         assert_eq!(output.content[1].shown, Shape::Text("two".into()));
         assert_eq!(output.ending, Ending::Done);
+    }
+
+    #[test]
+    fn what_the_protocol_says_of_a_result_is_not_handed_on_and_all_else_is() {
+        let own = "io.modelcontextprotocol/serverInfo";
+        let all = json!({ own: 1, "dev.mcp/x": 2, "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
+        let result = json!({ "content": [], "_meta": all });
+        let output = output(&result).expect("a result");
+        let expected = json!({ "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
+        assert_eq!(Value::Object(output.meta), expected);
     }
 
     #[test]

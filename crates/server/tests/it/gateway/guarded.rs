@@ -109,6 +109,39 @@ fn a_server_that_says_that_it_has_what_it_knows_nothing_of_has_its_tools_all_the
 }
 
 #[test]
+fn what_another_server_says_for_whoever_shows_it_is_handed_on_as_it_is() {
+    let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
+    let mut client = stdio(&workspace);
+    let tools = client.tools();
+    let say = tools.iter().find(|tool| tool["name"] == "odd_say").unwrap();
+    assert_eq!(say["_meta"], json!({ "ui": { "resourceUri": "ui://say/page" } }));
+    assert!(tools.iter().all(|tool| tool["name"] == "odd_say" || tool.get("_meta").is_none()));
+    let listed = client.ask("resources/list", json!({}));
+    let resources = listed["result"]["resources"].as_array().unwrap();
+    let odd = resources.iter().find(|one| one["uri"] == "odd://1").unwrap();
+    assert_eq!(odd["_meta"], json!({ "place": 0 }));
+    let read = client.ask("resources/read", json!({ "uri": "odd://1" }));
+    assert_eq!(read["result"]["contents"][0]["_meta"], json!({ "within": "odd://1" }));
+    let said = json!({
+        "view": { "at": [1] }, "io.modelcontextprotocol/serverInfo": { "name": "x", "version": "1" },
+    });
+    let answer = client.call("odd_say", json!({ "content": [], "_meta": said }));
+    let meta = &answer["result"]["_meta"];
+    assert_eq!(meta["view"], json!({ "at": [1] }), "{answer}");
+    assert_eq!(meta["io.modelcontextprotocol/serverInfo"]["name"], "toolgate", "{answer}");
+}
+
+#[test]
+fn tools_whose_names_have_no_letters_that_ids_have_are_served() {
+    let workspace = with_odds(&[("odd", "ODD_TOOLS = \"天気 地図\",", "")]);
+    let mut client = stdio(&workspace);
+    let names = names(&mut client);
+    let odd = names.iter().filter(|name| name.starts_with("odd___"));
+    let said: Vec<_> = odd.map(|name| text(&client.call(name, json!({}))).to_owned()).collect();
+    assert!(said.len() == 2 && said.iter().all(|name| "天気 地図".contains(name)), "{said:?}");
+}
+
+#[test]
 fn what_a_tool_of_another_server_says_of_the_world_beyond_is_said_of_it_here() {
     let mut client = stdio(&ruled("", "", ""));
     let tools = client.tools();

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::exposition::Exposition;
 use crate::support::{
-    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, accepted, call, modern, sleeps,
-    wait_until,
+    Launch, Marker, Post, REVISIONS, Response, Served, Workspace, accepted, binary, call, modern,
+    sleeps, wait_until,
 };
 
 fn launch() -> Launch {
@@ -135,4 +135,20 @@ fn nothing_is_counted_for_who_did_not_ask_for_it_and_nothing_is_said_to_who_may_
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn of_each_upstream_it_is_said_whether_it_is_connected_and_whether_it_fails() {
+    let itself = format!("[upstream.itself]\ncommand = [{:?}, \"stdio\"]\n", binary());
+    let settings = format!("{itself}[upstream.dead]\ncommand = [\"false\"]\n");
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let launch = Launch::over(&workspace).env("XDG_CACHE_HOME", workspace.path(".cache"));
+    let served = launch.set("telemetry_metrics", "true").served();
+    let of = |what: &str, upstream: &str| {
+        let name = format!("toolgate_upstream_{what}{{upstream=\"{upstream}\"}}");
+        metrics(&served).value(&name)
+    };
+    let is = |upstream| (of("connected", upstream), of("failing", upstream));
+    served.ask(&modern(1, "tools/list", json!({})));
+    assert_eq!((is("itself"), is("dead")), ((1.0, 0.0), (0.0, 1.0)));
 }

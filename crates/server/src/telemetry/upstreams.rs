@@ -1,0 +1,39 @@
+//! How upstreams are, looked up when the numbers are asked for.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use toolgate_upstream::{State, Upstreams};
+
+/// The upstreams that there are when somebody asks.
+pub(super) struct OfUpstreams(pub(super) Upstreams);
+
+impl fmt::Debug for OfUpstreams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfUpstreams")
+    }
+}
+
+impl Collector for OfUpstreams {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let states = self.0.states();
+        if states.is_empty() {
+            return Ok(());
+        }
+        for (name, about, state) in [
+            ("upstream_connected", "Whether there is a connection to it", State::Connected),
+            ("upstream_failing", "Whether it could not be reached when last tried", State::Failing),
+        ] {
+            let mut all = encoder.encode_descriptor(name, about, None, MetricType::Gauge)?;
+            for (upstream, is) in &states {
+                let of = [("upstream", upstream.as_str())];
+                let gauge = ConstGauge::new(i64::from(*is == state));
+                gauge.encode(all.encode_family(&of)?)?;
+            }
+        }
+        Ok(())
+    }
+}
