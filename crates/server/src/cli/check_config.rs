@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use toolgate::config;
+use toolgate::config::{self, Config};
 use toolgate::wiring::Workspace;
+use toolgate_host::{REDACTED, Secrets};
 
 use super::{Folder, as_toml, complain, print};
 
@@ -42,6 +43,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => "there is no toolgate.toml here, and none is needed; the settings are:".to_owned(),
     };
     complain(&from);
-    print(&as_toml(&loaded.config)?)?;
+    print(&as_toml(&without_secrets(loaded.config))?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `config` without the secrets of upstreams that stand in it in so many words: what is printed goes
+/// into logs.
+fn without_secrets(mut config: Config) -> Config {
+    let secrets = Secrets::default();
+    for upstream in config.upstream.values_mut() {
+        for (name, value) in upstream.headers.iter_mut().chain(&mut upstream.env) {
+            let said = format!("{name}={value}");
+            if !value.contains("${") && secrets.redacted(&said) != said {
+                REDACTED.clone_into(value);
+            }
+        }
+        let secret = upstream.oauth.as_mut().and_then(|oauth| oauth.client_secret.as_mut());
+        if let Some(secret) = secret.filter(|secret| !secret.contains("${")) {
+            REDACTED.clone_into(secret);
+        }
+    }
+    config
 }

@@ -141,6 +141,13 @@ impl Folder {
                 "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
             );
         }
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        if home.is_some_and(|home| wiring::real(&home) == wiring::real(root)) {
+            tracing::warn!(
+                "this serves your whole home folder: what lies in it (keys, mail, profiles) can be \
+                 read through it; serve the folder that you work in"
+            );
+        }
         Ok(loaded)
     }
 

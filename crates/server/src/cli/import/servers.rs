@@ -201,6 +201,9 @@ impl Upstream {
         let url = text("url").or(text("serverUrl")).or(text("httpUrl"));
         match (text("command"), url) {
             (Some(command), _) => {
+                if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
+                    return Err("it is toolgate itself".to_owned());
+                }
                 if let Some(cwd) = text("cwd") {
                     let filled = this.filled(cwd);
                     // From any other folder it is somewhere else.
@@ -293,7 +296,11 @@ impl Upstream {
             };
             let is_secret = match value.contains("${") {
                 true => secrets::looks_so(&secrets::without_variables(&value)),
-                false => secrets::is_name(name) || !secrets::in_word(&value, "").is_empty(),
+                false => {
+                    secrets::is_name(name)
+                        || secrets::is_chosen_by_nobody(&value)
+                        || !secrets::in_word(&value, "").is_empty()
+                }
             };
             let value = match is_secret && !value.is_empty() {
                 true => {
@@ -485,9 +492,10 @@ mod tests {
     fn a_secret_in_an_argument_an_address_or_a_variable_of_any_name_is_not_copied() {
         check(
             &json!({ "command": "x", "args": ["--api-key", "s3cret", "-e", "B_TOKEN=s3cret"],
-                    "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug" } }),
+                    "env": { "DATABASE_URL": "postgres://ann:s3cret@db/x", "LEVEL": "debug",
+                             "OF_GH": "0123456789abcdef0123456789abcdef" } }),
             "command = ['x', '--api-key', '${GIT_HUB_API_KEY}', '-e', 'B_TOKEN=${B_TOKEN}']\n\
-             env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug' }",
+             env = { DATABASE_URL = '${DATABASE_URL}', LEVEL = 'debug', OF_GH = '${OF_GH}' }",
             &[
                 "set the variable `GIT_HUB_API_KEY` where toolgate starts: the value of `api-key` \
                  was not copied",
@@ -495,6 +503,8 @@ mod tests {
                  copied",
                 "set the variable `DATABASE_URL` where toolgate starts: the value of \
                  `DATABASE_URL` was not copied",
+                "set the variable `OF_GH` where toolgate starts: the value of `OF_GH` was not \
+                 copied",
             ],
         );
         check(
@@ -521,7 +531,10 @@ mod tests {
 
     #[test]
     fn what_is_no_server_is_told() {
-        for (odd, expected) in [(json!({}), "neither"), (json!("npx x"), "no table")] {
+        let itself = json!({ "command": "/usr/bin/toolgate", "args": ["stdio"] });
+        for (odd, expected) in
+            [(json!({}), "neither"), (json!("npx x"), "no table"), (itself, "toolgate itself")]
+        {
             let why = Upstream::of("x", &odd, Path::new("/"), &Secrets::new()).err();
             assert!(why.unwrap().contains(expected));
         }

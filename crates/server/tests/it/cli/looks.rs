@@ -67,6 +67,22 @@ fn a_sound_configuration_is_printed_so_that_it_can_be_read_again() {
 }
 
 #[test]
+fn no_secret_of_an_upstream_is_printed_that_stands_in_the_configuration() {
+    let settings = "[upstream.a]\nurl = \"https://a.example/mcp\"\n\
+                    headers = { Authorization = \"Bearer s3cret-of-a\", X-Team = \"tea\" }\n\
+                    [upstream.b]\ncommand = [\"b\"]\n\
+                    env = { API_KEY = \"s3cret-of-b\", B_TOKEN = \"${TOKEN}\" }\n\
+                    [upstream.c]\nurl = \"https://c.example/mcp\"\n\
+                    [upstream.c.oauth]\nissuer = \"https://c.example\"\nclient_id = \"me\"\n\
+                    client_secret = \"s3cret-of-c\"\n";
+    let workspace = Workspace::new().file("toolgate.toml", settings);
+    let done = run(workspace.root(), &["check-config"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(!done.out.contains("s3cret"), "{done:?}");
+    assert!(done.out.contains("tea") && done.out.contains("${TOKEN}"), "{done:?}");
+}
+
+#[test]
 fn a_setting_is_taken_from_the_environment_else_from_the_file() {
     let workspace = Workspace::new().file("toolgate.toml", "[limits]\ncalls = 3\nprograms = 4\n");
     let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_LIMITS_CALLS", "9");

@@ -69,3 +69,14 @@ fn the_help_example_of_stdio_is_answered() {
     let done = Line::new(Workspace::new().root(), &["stdio"]).input(&format!("{ping}\n")).run();
     assert_eq!((done.code, done.out.trim()), (0, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
 }
+
+#[test]
+fn who_serves_their_whole_home_folder_is_told_so() {
+    let workspace = Workspace::new().file("sub/a.txt", "a");
+    let said = |folder: &str| {
+        let line = Line::new(workspace.root(), &["stdio", folder]);
+        line.env("HOME", workspace.root()).run().err
+    };
+    assert!(said(".").contains("whole home folder"), "{}", said("."));
+    assert!(!said("sub").contains("whole home folder"), "{}", said("sub"));
+}

@@ -34,7 +34,7 @@ const OF_FLAGS: [&str; 13] = [
     "auth",
     "cookie",
 ];
-/// How many characters a part of an address has at least that nobody would choose by hand, and how
+/// How many characters a part of an address or a value has at least that nobody would choose by hand, and how
 /// many digits.
 const CHOSEN_BY_NOBODY: (usize, usize) = (32, 4);
 
@@ -143,7 +143,8 @@ fn in_address(text: &str) -> Vec<Found> {
     found
 }
 
-fn is_chosen_by_nobody(text: &str) -> bool {
+/// Whether `text` is so long and so mixed that nobody would choose it by hand.
+pub(super) fn is_chosen_by_nobody(text: &str) -> bool {
     let (length, digits) = CHOSEN_BY_NOBODY;
     text.len() >= length
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-=".contains(&b))
