@@ -141,8 +141,10 @@ impl Folder {
                 "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
             );
         }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
-        if home.is_some_and(|home| wiring::real(&home) == wiring::real(root)) {
+        let is_home = |(name, value): (OsString, OsString)| {
+            name == "HOME" && wiring::real(Path::new(&value)) == wiring::real(root)
+        };
+        if config::environment().into_iter().any(is_home) {
             tracing::warn!(
                 "this serves your whole home folder: what lies in it (keys, mail, profiles) can be \
                  read through it; serve the folder that you work in"

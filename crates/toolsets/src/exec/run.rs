@@ -65,7 +65,8 @@ impl Tool for Run {
         only for pipes, redirections or globs. There is no terminal and nobody to answer \
         questions. When it ends or its time is over everything it started is ended too, so \
         nothing can be left running in the background. Long output is cut in the middle; read \
-        the rest with exec_output. Programs read `.git` and do not write it: use the git tools.";
+        the rest with exec_output. Programs read `.git` and do not write it: use the git tools. \
+        They reach no network unless the server is set otherwise.";
     const EFFECTS: Effects = Effects::Runs;
     /// Longer than the longest timeout, so that a program is stopped by its own.
     const DEADLINE: Option<Duration> = Some(Duration::from_secs(610));

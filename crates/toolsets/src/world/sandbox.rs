@@ -52,8 +52,8 @@ use super::Root;
 use super::processes::HELPER;
 use guards::Guards;
 use outside::Outside;
-pub(super) use reserved::Leavings;
 use reserved::Reserved;
+pub(super) use reserved::{Leavings, is_reserved};
 use standby::Idle;
 use ways::Ways;
 

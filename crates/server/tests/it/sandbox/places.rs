@@ -7,6 +7,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
+use crate::support::{Marker, Wire, sleeps};
 
 /// A home with something in it that nobody else is to know.
 fn home() -> TempDir {
@@ -130,4 +131,26 @@ fn what_is_there_outside_of_the_view_is_not_told() {
     let answer = writes.call("exec_run", json!({ "command": written.path().join("link") }));
     assert!(crate::support::text(&answer).contains("does not exist"), "{answer}");
     assert!(told("./README.md").contains("not executable"));
+}
+
+#[test]
+fn what_stands_there_for_programs_alone_is_in_no_list() {
+    let workspace = Workspace::new().file(".github/a.yml", "a");
+    let mut client = confined(&workspace, "workspace");
+    let marker = Marker::new();
+    let request =
+        client.request("tools/call", json!({ "name": "exec_run", "arguments": sleeps(&marker) }));
+    let Wire::Stdio(stdio) = &mut client.wire else { unreachable!() };
+    stdio.send(&request);
+    marker.started();
+    let stands = |name: &str| workspace.path(name).exists();
+    if !stands(".vscode") {
+        return assert!(!holds(&mut client, "view"), "nothing stands at .vscode");
+    }
+    for tool in ["files_list", "files_tree"] {
+        let listed = client.call(tool, json!({ "path": "." })).to_string();
+        assert!(listed.contains(".github"), "{tool}: {listed}");
+        assert!(!listed.contains(".vscode") && !listed.contains(".claude"), "{tool}: {listed}");
+    }
+    assert!(stands(".vscode"));
 }

@@ -14,6 +14,7 @@ use super::meta::{Kind, Meta};
 use super::refusal::Stopped;
 use super::temp::is_temp;
 use super::work::Watch;
+use crate::world::sandbox::is_reserved;
 
 /// One page of a directory, in order of name.
 pub(crate) struct Page {
@@ -66,13 +67,18 @@ impl Root {
     }
 }
 
-/// Gives each entry of `dir` to `take`, files half written aside.
+/// Gives each entry of `dir` to `take`, files half written and what stands there for programs alone
+/// aside.
 pub(super) fn each(
     dir: BorrowedFd<'_>,
     watch: &Watch,
     mut take: impl FnMut(&OsStr, Kind) -> Result<(), Stopped>,
 ) -> Result<(), Stopped> {
-    each_of_all(dir, watch, |name, kind| if is_temp(name) { Ok(()) } else { take(name, kind) })
+    each_of_all(dir, watch, |name, kind| {
+        let may_be_reserved = kind == Kind::Dir && name.as_bytes().starts_with(b".");
+        let is_ours = is_temp(name) || (may_be_reserved && is_reserved(dir, name));
+        if is_ours { Ok(()) } else { take(name, kind) }
+    })
 }
 
 /// Gives each entry of `dir` to `take`.

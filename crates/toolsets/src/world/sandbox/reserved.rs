@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{Timespec, poll};
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, mkdirat,
     openat, statat, unlinkat,
 };
 use rustix::io::Errno;
@@ -148,6 +148,18 @@ fn is_placeholder(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
         && Mode::from_raw_mode(stat.st_mode) == MODE
         && stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether what is called `name` in `folder` stands there for programs alone. It is nobody's, and so
+/// in no list.
+pub(in crate::world) fn is_reserved(folder: BorrowedFd<'_>, name: &OsStr) -> bool {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    stat.is_ok_and(|stat| is_placeholder(&stat))
+        && open(folder, name).and_then(Dir::new).is_ok_and(|mut entries| {
+            entries.all(|entry| {
+                entry.is_ok_and(|it| matches!(it.file_name().to_bytes(), b"." | b".."))
+            })
+        })
 }
 
 /// Takes `folder`, which stands at `name`, away unless another server needs it.
