@@ -13,7 +13,7 @@ use std::time::Duration;
 use toolgate_contract::{
     Ahead, Answer, AnyPrompt, Arguments, COMPLETIONS_MAX, Call, CallError, Changes, Claim,
     Completing, CompletingOf, Completion, Hold, Problem, PromptPage, Prompts, ResourceMark,
-    ResourcePage, Resources, Skills,
+    ResourcePage, Resources, Skills, ToolSpec,
 };
 
 use crate::pipeline::{Stand, looked};
@@ -143,6 +143,11 @@ impl<'g> Reader<'g> {
         sources.filter(move |source| gate.policy.shows(&caller, source.guard()))
     }
 
+    /// Whether the caller is told what there is of that which `guard` guards.
+    fn tells(&self, guard: &ToolSpec) -> bool {
+        self.gate.policy.tells(&self.call.caller, guard)
+    }
+
     /// The source that `uri` belongs to.
     async fn source(&self, uri: &str) -> Result<Arc<dyn Resources>, CallError> {
         if uri.len() > URI_BYTES_MAX {
@@ -208,6 +213,9 @@ impl<'g> Reader<'g> {
         let mut heard = Heard::default();
         let mut end = None;
         for (at, source) in sources.iter().enumerate().skip(start) {
+            if !self.tells(source.guard()) {
+                continue;
+            }
             let name = source.guard().id.as_str();
             let room = size - page.resources.len();
             let (stand, after) = (self.looking_as_one_of(sources.len()), from.take());
@@ -242,6 +250,7 @@ impl<'g> Reader<'g> {
         let mut seen = BTreeSet::new();
         // Of several that say the same the first is asked.
         all.retain(|template| seen.insert(template.uri.clone()));
+        self.gate.secrets.clear(&mut all);
         Answer::Templates(all)
     }
 
@@ -374,7 +383,12 @@ impl<'g> Reader<'g> {
                     let message = format!("the prompt `{name}` has no `{argument}`");
                     return Err(CallError::NotFound { message });
                 }
-                let all = async { prompt.complete(&stand.ctx, asked).await };
+                let all = async {
+                    match prompt.guard().is_none_or(|guard| self.tells(guard)) {
+                        true => prompt.complete(&stand.ctx, asked).await,
+                        false => Ok(Vec::new()),
+                    }
+                };
                 (looked(gate, &stand, all).await?, prompt.completes_in_order())
             }
             CompletingOf::Template(uri) => {
@@ -384,7 +398,12 @@ impl<'g> Reader<'g> {
                 let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
                     message: format!("no resource template is `{}`", shortened(uri)),
                 })?;
-                let all = async { source.complete(&stand.ctx, asked).await };
+                let all = async {
+                    match self.tells(source.guard()) {
+                        true => source.complete(&stand.ctx, asked).await,
+                        false => Ok(Vec::new()),
+                    }
+                };
                 (looked(gate, &stand, all).await?, source.completes_in_order())
             }
         };

@@ -263,6 +263,12 @@ impl Policy {
         self.shows_some(&Of { caller, spec, input: &Value::Null, what: What::Words })
     }
 
+    /// Whether `caller`, who sees it, is told what there is of that which `spec` guards: not without a
+    /// token that is given for it.
+    pub(crate) fn tells(&self, caller: &Caller, spec: &ToolSpec) -> bool {
+        self.scopes.needed(caller, spec) == Needs::Nothing
+    }
+
     /// Whether some input of what is asked for is allowed, as far as that can be told without one.
     fn shows_some(&self, asked: &Of<'_>) -> bool {
         for at in self.about(asked.spec) {

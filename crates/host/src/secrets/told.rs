@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use toolgate_contract::{
     Blob, Content, Contents, Held, Output, PromptArgument, PromptSpec, PromptText, ResourceSpec,
-    Shape, Skill,
+    ResourceTemplate, Shape, Skill,
 };
 
 use super::REDACTED;
@@ -136,6 +136,18 @@ impl Told for ResourceSpec {
         self.title.rid(of);
         self.about.rid(of);
         self.meta.rid(of);
+    }
+}
+
+/// Not how it is written: what it leads to could not be asked for any more.
+impl Told for Vec<ResourceTemplate> {
+    fn rid(&mut self, of: &Values) {
+        for ResourceTemplate { name, title, about, meta, .. } in self {
+            Told::rid(name, of);
+            title.rid(of);
+            about.rid(of);
+            meta.rid(of);
+        }
     }
 }
 

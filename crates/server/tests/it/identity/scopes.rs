@@ -165,3 +165,35 @@ fn without_an_issuer_nothing_is_said_of_tokens() {
     let bare = served.send(&Post::mcp(&initialize(0, "2025-06-18")));
     assert_eq!(bare.header("www-authenticate"), Some("Bearer"));
 }
+
+#[test]
+fn who_may_not_read_files_is_not_told_which_there_are() {
+    let provider = Provider::start();
+    let served = provider.served(SCOPES);
+    let complete = json!({
+        "ref": { "type": "ref/resource", "uri": template(&served, &provider) },
+        "argument": { "name": "path", "value": "READ" },
+    });
+    for (scope, told) in [("files:read", true), ("run", false)] {
+        let token = provider.granted("ada", scope);
+        let listed = sent(&served, &token, &modern(1, "resources/list", json!({})));
+        assert_eq!(listed.status, 200, "{listed:?}");
+        assert_eq!(listed.text().contains("README.md"), told, "{scope}: {listed:?}");
+        let typed = sent(&served, &token, &modern(2, "completion/complete", complete.clone()));
+        assert_eq!(typed.status, 200, "{typed:?}");
+        assert_eq!(typed.text().contains("README.md"), told, "{scope}: {typed:?}");
+        let uri = format!("file://{}/README.md", served.root().display());
+        let read = modern(3, "resources/read", json!({ "uri": uri }));
+        let status = sent(&served, &token, &read).status;
+        assert_eq!(status, if told { 200 } else { 403 }, "{scope}");
+    }
+}
+
+/// How a file is written as a resource.
+fn template(served: &Served, provider: &Provider) -> String {
+    let token = provider.granted("ada", "run");
+    let all = sent(served, &token, &modern(1, "resources/templates/list", json!({}))).json();
+    let all = all["result"]["resourceTemplates"].as_array().unwrap().iter();
+    let file = all.filter_map(|one| one["uriTemplate"].as_str());
+    file.clone().find(|uri| uri.starts_with("file:")).unwrap().to_owned()
+}
