@@ -156,6 +156,9 @@ impl Media {
     }
 }
 
+/// What is said of a thing for whoever shows it, by names that they know; nobody here looks into it.
+pub type MetaFields = serde_json::Map<String, serde_json::Value>;
+
 /// A picture that stands for a tool, a prompt, a resource or the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Icon {
@@ -168,9 +171,6 @@ pub struct Icon {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
 }
-
-/// What is said of a thing for whoever shows it, by names that they know; nobody here looks into it.
-pub type MetaFields = serde_json::Map<String, serde_json::Value>;
 
 impl Icon {
     /// A picture written in SVG.

@@ -47,7 +47,7 @@ use rounds::Rounds;
 
 pub use audit::{
     Audit, Broken as BrokenAudit, Destination as AuditDestination, Key as AuditKey,
-    ToFile as AuditFile, Whole as WholeAudit, verify as verify_audit,
+    ToFile as AuditFile, Whole as WholeAudit, audit_guard, verify as verify_audit,
 };
 pub use catalog::{Catalog, CatalogError, Listed, NotOffered};
 pub use envelopes::{EnvelopeLog, EnvelopeSettings, Envelopes};

@@ -6,6 +6,7 @@
 pub mod config;
 pub mod wiring;
 mod upstreams;
+pub mod asked;
 pub mod pins;
 pub mod entry;
 pub mod telemetry;

@@ -6,15 +6,12 @@ use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
-use toolgate_contract::Changes;
-use toolgate_toolsets::world::Root;
+use anyhow::{Context, anyhow};
 use toolgate_upstream::pins::{Change, Definition, Lock, changes};
 
+use crate::asked;
 use crate::config::Config;
-use crate::ground::Ground;
 use crate::trusted::{self, Links};
-use crate::upstreams;
 
 /// The file's name, in the folder that is served.
 pub const FILE_NAME: &str = "toolgate.lock";
@@ -51,25 +48,10 @@ impl Compared {
     /// # Errors
     /// When one is wanted that there is not, or what was agreed to cannot be read.
     pub async fn of(root: &Path, config: &Config, wanted: &[String]) -> anyhow::Result<Self> {
-        let there = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
-        let there: Vec<_> = there.map(|(name, _)| name.as_str()).collect();
-        if let Some(unknown) = wanted.iter().find(|name| !there.contains(&name.as_str())) {
-            if config.upstream.contains_key(unknown) {
-                bail!("the upstream `{unknown}` is not enabled, as toolgate.toml says");
-            }
-            match there.is_empty() {
-                true => bail!("there is no upstream: none is in toolgate.toml"),
-                false => bail!("there is no upstream `{unknown}`; there are {}", there.join(", ")),
-            }
-        }
         let file = root.join(FILE_NAME);
         let lock = read(&file).map_err(|why| anyhow!(why))?.unwrap_or_default();
-        let processes = Ground::of(root, config)?.processes;
-        let opened = upstreams::open(&Root::open(root)?, &processes, config, &Changes::default());
-        let (upstreams, _) = opened?;
-        let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
         let (mut now, mut silent, mut twice) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for (name, listing) in upstreams.ask(is_wanted).await {
+        for (name, listing) in asked::ask(root, config, wanted).await? {
             match listing {
                 Ok(listing) => {
                     let mut tools: Vec<_> =
@@ -82,8 +64,6 @@ impl Compared {
                 Err(why) => silent.push((name, why)),
             }
         }
-        upstreams.close();
-        processes.close().await;
         Ok(Self { file, lock, now, silent, twice })
     }
 

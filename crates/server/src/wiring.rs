@@ -197,7 +197,9 @@ pub(crate) fn gate(
         library.resources.extend(audit.resources());
     }
     let guards = library.resources.iter().map(|source| source.guard().id.clone());
-    let tools: Vec<_> = catalog.ids().into_iter().chain(guards).collect();
+    // Where nothing is recorded, as where one only looks, a rule over the records is none too many.
+    let records = config.resources.audit.then(toolgate_host::audit_guard);
+    let tools: Vec<_> = catalog.ids().into_iter().chain(guards).chain(records).collect();
     // What others offer is known once they said so; of one that is not enabled there may be rules.
     let prefixes = config.upstream.values().filter_map(|upstream| upstream.prefix.clone());
     // What reads on in their long answers is there with them.

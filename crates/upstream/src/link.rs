@@ -1,6 +1,6 @@
 //! A connection over which a revision is agreed on.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,6 +31,8 @@ pub(crate) struct Link {
     ids: AtomicU64,
     /// How many requests are in flight that it is used for.
     busy: AtomicUsize,
+    /// Whether the last one did not get there, was lost or was not let in.
+    trouble: AtomicBool,
     /// When the last one ended, in milliseconds after it began.
     used: AtomicU64,
     /// The least level of a line that it was told to log.
@@ -89,6 +91,7 @@ impl Link {
             hears: hears.clone(),
             ids: AtomicU64::new(10),
             busy: AtomicUsize::new(0),
+            trouble: AtomicBool::new(false),
             used: AtomicU64::new(0),
             logs: Mutex::default(),
             agreed: Agreed::default(),
@@ -197,8 +200,21 @@ impl Link {
         let params = request(params, &beside, self.revision);
         let message = Sent { mirrored, ..sent(Some(id), method, name, &params) };
         let _busy = uses.then(|| Busy::of(self));
-        let result = self.wire.request(message, hears).await?;
+        let answered = self.wire.request(message, hears).await;
+        let trouble = matches!(
+            answered,
+            Err(Trouble::NotSent(_) | Trouble::Lost(_) | Trouble::Unauthorized(_))
+        );
+        if self.trouble.load(Ordering::Relaxed) != trouble {
+            self.trouble.store(trouble, Ordering::Relaxed);
+        }
+        let result = answered?;
         serde_json::from_str(result.get()).map_err(|err| Trouble::Lost(err.to_string()))
+    }
+
+    /// Whether what was asked last did not get there, was lost or was not let in.
+    pub(crate) fn is_in_trouble(&self) -> bool {
+        self.trouble.load(Ordering::Relaxed)
     }
 
     /// For how long it has had nothing to do; `None` while it has.

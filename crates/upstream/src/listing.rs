@@ -1,5 +1,6 @@
 //! What an upstream has, as it said: kept, so that a list need not wait for it.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::Duration;
 
@@ -218,17 +219,23 @@ async fn pages(
         let mut page = link.ask(asks, link.hears.clone()).await?;
         let ttl_ms = page.get("ttlMs").and_then(Value::as_u64);
         room.ttl_ms = room.ttl_ms.into_iter().chain(ttl_ms).min();
-        if let Some(Value::Array(items)) = page.get_mut(of).map(Value::take)
-            && !room.take(&mut all, items, of)
-        {
-            return Ok(all);
-        }
         let next = page.get_mut("nextCursor").map(Value::take);
         let next = next.filter(|next| next.as_str().is_some_and(|next| !next.is_empty()));
+        let is_again = next.is_some() && next == before;
+        if let Some(Value::Array(mut items)) = page.get_mut(of).map(Value::take) {
+            if is_again {
+                // Whoever does not look at the cursor lists the same once more.
+                let known: HashSet<_> = all.iter().map(Value::to_string).collect();
+                items.retain(|item| !known.contains(&item.to_string()));
+            }
+            if !room.take(&mut all, items, of) {
+                return Ok(all);
+            }
+        }
         if next.is_none() {
             return Ok(all);
         }
-        if next == before {
+        if is_again {
             room.is_full(&all, of, &format!("`{method}` leads to the same page again"));
             return Ok(all);
         }

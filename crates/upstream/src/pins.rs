@@ -20,6 +20,7 @@ pub use differences::{Change, Class, Difference, changes};
 pub(crate) use judged::Judged;
 pub use judged::{OnChange, Pinned, Pins};
 pub use shown::shown;
+pub use unseen::line as one_line;
 
 /// The version of the file that is written here.
 const VERSION: i64 = 1;

@@ -66,14 +66,14 @@ pub trait Keeps: Send + Sync + 'static {
 }
 
 /// How an upstream is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
+    /// Nobody needs it.
+    Idle,
+    /// It could not be reached when that was last tried, or ended by itself.
+    Failing,
     /// There is a connection to it, or its program runs.
     Connected,
-    /// There is none, since nobody needs one.
-    Idle,
-    /// There is none, since it could not be connected to or ended by itself.
-    Failing,
 }
 
 /// What of an upstream outlives a change of its settings.

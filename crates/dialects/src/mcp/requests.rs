@@ -130,3 +130,23 @@ pub(crate) fn accepts(head: &Head, revision: &Revision) -> Accepts {
         (Head::Http { .. }, _) => Accepts::Message,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_wanted_where_it_is_named_and_not_weighed_with_nothing() {
+        for (range, wanted) in [
+            ("text/event-stream", true),
+            (" text/event-stream ;q=0.5", true),
+            ("text/event-stream;charset=utf-8; q=1", true),
+            ("text/event-stream;q=0", false),
+            ("text/event-stream; q=0.000", false),
+            ("text/event-stream-ish", false),
+            ("*/*", false),
+        ] {
+            assert_eq!(is_stream(range.trim()), wanted, "{range}");
+        }
+    }
+}

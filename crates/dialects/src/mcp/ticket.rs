@@ -433,8 +433,9 @@ impl CallResult<'_> {
 impl CallResult<'_> {
     /// The same, saying which task it is the result of.
     pub(crate) fn of_task(mut self, task: JobId) -> Self {
-        let Stamp { meta, .. } = &mut self.stamp;
-        *meta = Some(ResultMeta::of(meta.take(), related(task)));
+        let said = self.stamp.meta.take().and_then(|meta| serde_json::to_value(meta).ok());
+        let ours = Some(ResultMeta::All(related(task)));
+        self.stamp.meta = Some(ResultMeta::of(ours, said.unwrap_or_default()));
         self
     }
 }
@@ -473,7 +474,8 @@ impl ResultMeta<'_> {
                 all.extend(first);
                 Self::All(Value::Object(all))
             }
-            (_, more) => Self::All(more),
+            (Some(first), _) => Self::All(first),
+            (None, more) => Self::All(more),
         }
     }
 }

@@ -32,6 +32,7 @@ pub use chain::Key;
 pub(crate) use fuzzing::log;
 pub(crate) use measured::Measured;
 pub(crate) use record::{Laid, OpenRecord, outcome};
+pub use tail::guard as audit_guard;
 pub use verify::{Broken, Whole, verify};
 
 /// How many calls may have a record open or unwritten.

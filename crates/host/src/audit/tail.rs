@@ -39,13 +39,17 @@ const PIECE: usize = 64 << 10;
 /// How long what was written waits for more to be told with.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// What reading it is known by, as an id.
+pub fn guard() -> ToolId {
+    ToolId::new(ID).expect("an id")
+}
+
 /// The last records of `queue` as a resource; `None` where they are in no file.
 pub(super) fn of(queue: &Arc<Queue>) -> Option<Arc<dyn Resources>> {
     queue.file.as_ref()?;
-    let id = ToolId::new(ID).expect("an id");
     let about =
         "The last hundred records of your calls: when, what, how it ended, how long it took.";
-    let guard = ToolSpec::new(id, "Audit tail", about, Effects::Reads);
+    let guard = ToolSpec::new(guard(), "Audit tail", about, Effects::Reads);
     Some(Arc::new(Tail { guard, queue: queue.clone() }))
 }
 

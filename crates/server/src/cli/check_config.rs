@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use toolgate::config::{self, Config};
 use toolgate::wiring::Workspace;
-use toolgate_host::{REDACTED, Secrets};
+use toolgate_host::REDACTED;
 
-use super::{Folder, as_toml, complain, print};
+use super::{Folder, as_toml, complain, print, secrets};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -50,18 +50,34 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// `config` without the secrets of upstreams that stand in it in so many words: what is printed goes
 /// into logs.
 fn without_secrets(mut config: Config) -> Config {
-    let secrets = Secrets::default();
     for upstream in config.upstream.values_mut() {
         for (name, value) in upstream.headers.iter_mut().chain(&mut upstream.env) {
-            let said = format!("{name}={value}");
-            if !value.contains("${") && secrets.redacted(&said) != said {
+            if secrets::is_in(name, value) {
                 REDACTED.clone_into(value);
             }
         }
-        let secret = upstream.oauth.as_mut().and_then(|oauth| oauth.client_secret.as_mut());
-        if let Some(secret) = secret.filter(|secret| !secret.contains("${")) {
-            REDACTED.clone_into(secret);
+        if let Some(oauth) = &mut upstream.oauth {
+            let both = [&mut oauth.client_secret, &mut oauth.client_key];
+            for secret in both.into_iter().flatten() {
+                if secrets::is_in("secret", secret) {
+                    REDACTED.clone_into(secret);
+                }
+            }
+        }
+        let mut before = String::new();
+        for word in upstream.url.iter_mut().chain(&mut upstream.command) {
+            let clean = without_parts(word, &before);
+            before = std::mem::replace(word, clean);
         }
     }
     config
+}
+
+/// `word`, an argument after `before` or an address, without the secrets in it.
+fn without_parts(word: &str, before: &str) -> String {
+    let mut clean = word.to_owned();
+    for found in secrets::in_word(word, before).into_iter().rev() {
+        clean.replace_range(found.at, REDACTED);
+    }
+    clean
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use serde_json::json;
 use toolgate::config::environment;
 use toolgate_toolsets::world::sandbox::{
     Beside, Held, Layer, Profile, Reach, Require, confine_server,
 };
 use toolgate_toolsets::world::{Root, Sandbox};
+use toolgate_upstream::Listing;
 
 use super::login::At;
 use super::{Folder, print, run_to_end};
@@ -23,6 +24,7 @@ use super::{Folder, print, run_to_end};
 Examples:
   toolgate doctor                 what the sandbox of this folder's programs holds here
   toolgate doctor ~/src/app --json
+  toolgate doctor upstreams       whether each upstream of this folder answers
   toolgate doctor oauth linear    how [upstream.linear] lets us in, step by step
 
 Each layer is tried by doing it, in a process of its own. The exit code is 1 where the profile that
@@ -47,11 +49,32 @@ enum What {
     #[command(after_help = "\
 A line a step; no token and no secret is in any. The exit code is 1 where one does not go.")]
     Oauth(At),
+    /// Ask each upstream what it has, and say how that goes
+    #[command(after_help = "\
+Examples:
+  toolgate doctor upstreams
+  toolgate doctor upstreams github linear
+
+A line an upstream. The exit code is 1 where one does not answer.")]
+    Upstreams(Upstreams),
+}
+
+#[derive(clap::Args)]
+struct Upstreams {
+    /// Which upstreams; by default all
+    names: Vec<String>,
+    /// The folder whose upstreams they are
+    #[arg(long, value_name = "PATH", default_value = ".", env = "TOOLGATE_ROOT")]
+    root: PathBuf,
+    #[command(flatten)]
+    folder: Folder,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(What::Oauth(at)) = &args.what {
-        return oauth(at);
+    match &args.what {
+        Some(What::Oauth(at)) => return oauth(at),
+        Some(What::Upstreams(of)) => return upstreams(of),
+        None => {}
     }
     let config = args.folder.load(&args.root)?.config;
     let sandbox = Sandbox::new(&config.sandbox, Beside::default()).map_err(|why| anyhow!(why))?;
@@ -108,6 +131,34 @@ fn oauth(at: &At) -> anyhow::Result<ExitCode> {
         anyhow::Ok(is_in)
     })?;
     Ok(if is_in { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Asks each upstream what it has.
+fn upstreams(of: &Upstreams) -> anyhow::Result<ExitCode> {
+    let config = of.folder.load(&of.root)?.config;
+    let said =
+        run_to_end(super::small_runtime()?, toolgate::asked::ask(&of.root, &config, &of.names))?;
+    if said.is_empty() {
+        bail!("there is no upstream that is enabled in toolgate.toml");
+    }
+    let mut all_answer = true;
+    for (name, listing) in said {
+        let line = match listing {
+            Ok(Listing { revision, tools, resources, prompts, .. }) => {
+                let (tools, resources, prompts) = (tools.len(), resources.len(), prompts.len());
+                format!(
+                    "ok      {name}: it speaks {revision} (tools: {tools}, resources: {resources}, \
+                     prompts: {prompts})\n"
+                )
+            }
+            Err(why) => {
+                all_answer = false;
+                format!("FAILED  {name}: {}\n", why.trim())
+            }
+        };
+        print(&line)?;
+    }
+    Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn told(

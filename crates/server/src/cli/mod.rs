@@ -25,6 +25,7 @@ mod login;
 mod pins;
 mod reference;
 mod shape;
+mod secrets;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ enum Command {
     CheckConfig(check_config::Args),
     /// Vouch for the configuration in a folder
     Trust(trust::Args),
-    /// Say what of the sandbox this system holds, or how an upstream lets us in
+    /// Say what of the sandbox this system holds, or whether upstreams answer and let us in
     Doctor(doctor::Args),
     /// Go through the envelope contract once and say whether it holds
     Check(check::Args),
@@ -141,10 +142,10 @@ impl Folder {
                 "server.tls_key is {file}, which lies in the folder that is served: tools could read it"
             );
         }
-        let is_home = |(name, value): (OsString, OsString)| {
-            name == "HOME" && wiring::real(Path::new(&value)) == wiring::real(root)
+        let holds_home = |(name, value): (OsString, OsString)| {
+            name == "HOME" && wiring::real(Path::new(&value)).starts_with(wiring::real(root))
         };
-        if config::environment().into_iter().any(is_home) {
+        if config::environment().into_iter().any(holds_home) {
             tracing::warn!(
                 "this serves your whole home folder: what lies in it (keys, mail, profiles) can be \
                  read through it; serve the folder that you work in"

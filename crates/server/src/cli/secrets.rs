@@ -1,5 +1,5 @@
-//! Which parts of what clients write down are secrets, by what they are called and what they look
-//! like.
+//! Which parts of what people write down for servers are secrets, by what they are called and what
+//! they look like.
 
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ const OF_FLAGS: [&str; 13] = [
     "auth",
     "cookie",
 ];
-/// How many characters a part of an address or a value has at least that nobody would choose by hand, and how
-/// many digits.
+/// How many characters a part of an address or a value has at least that nobody would choose by
+/// hand, and how many digits.
 const CHOSEN_BY_NOBODY: (usize, usize) = (32, 4);
 
 /// What no secret begins with, whatever stands before it.
@@ -49,8 +49,26 @@ pub(super) struct Found {
     pub(super) name: String,
 }
 
+/// Whether `value`, of a variable or a header called `name`, has a secret in so many words: beside
+/// the variables that it names.
+pub(super) fn is_in(name: &str, value: &str) -> bool {
+    let mut beside = value.to_owned();
+    while let Some((before, after)) = beside.split_once("${")
+        && let Some((_, more)) = after.split_once('}')
+    {
+        beside = format!("{before}{more}");
+    }
+    let scheme = ["Bearer", "Basic"].into_iter().find_map(|scheme| beside.strip_prefix(scheme));
+    let says_something = scheme.unwrap_or(&beside).chars().any(char::is_alphanumeric);
+    let looks_so = match value.contains("${") {
+        true => looks_so(&without_variables(value)),
+        false => is_chosen_by_nobody(value) || !in_word(value, "").is_empty(),
+    };
+    looks_so || (is_name(name) && says_something)
+}
+
 /// Whether the value of a variable, a header or a parameter called `name` is a secret.
-pub(super) fn is_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     let name = name.to_lowercase();
     // Short words stand in others: `path`, `compass`.
     let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
@@ -65,7 +83,7 @@ fn is_flag(name: &str) -> bool {
 }
 
 /// Whether there is something in `text` that looks like a secret.
-pub(super) fn looks_so(text: &str) -> bool {
+fn looks_so(text: &str) -> bool {
     // A package or an image with its version, in which nobody is named with a password.
     let is_package = text.contains("@sha256:") || text.starts_with("npm:");
     let text = if is_package { text.replace('@', " ") } else { text.to_owned() };
@@ -144,7 +162,7 @@ fn in_address(text: &str) -> Vec<Found> {
 }
 
 /// Whether `text` is so long and so mixed that nobody would choose it by hand.
-pub(super) fn is_chosen_by_nobody(text: &str) -> bool {
+fn is_chosen_by_nobody(text: &str) -> bool {
     let (length, digits) = CHOSEN_BY_NOBODY;
     text.len() >= length
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-=".contains(&b))
@@ -152,7 +170,7 @@ pub(super) fn is_chosen_by_nobody(text: &str) -> bool {
 }
 
 /// `text` with nothing that looks like a secret in place of each `${…}`.
-pub(super) fn without_variables(text: &str) -> String {
+fn without_variables(text: &str) -> String {
     let mut rest = text;
     let mut left = String::new();
     while let Some((before, after)) = rest.split_once("${") {
@@ -191,6 +209,25 @@ mod tests {
             let found = in_word(word, before);
             let [Found { at, name: called }] = &found[..] else { panic!("{word}: {found:?}") };
             assert_eq!((&word[at.clone()], &**called), (secret, name), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_a_secret_by_its_name_or_by_its_looks_and_not_where_it_names_a_variable() {
+        for (name, value, is) in [
+            ("Authorization", "Bearer s3cret", true),
+            ("Authorization", "Bearer ${TOKEN}", false),
+            ("Authorization", "Basic ${USER}:${PASS}", false),
+            ("API_KEY", "s3cret-${X}", true),
+            ("API_KEY", "${X}", false),
+            ("API_KEY", "", false),
+            ("Cookie", "sid=1", true),
+            ("OF_GH", "0123456789abcdef0123456789abcdef", true),
+            ("DATABASE_URL", "postgres://ann:s3cret@db.example/x", true),
+            ("LEVEL", "debug", false),
+            ("HOME", "/home/ann", false),
+        ] {
+            assert_eq!(is_in(name, value), is, "{name}={value}");
         }
     }
 

@@ -4,6 +4,7 @@ mod as_jobs;
 mod by_rmcp;
 mod clashes;
 mod credentials;
+mod doctor;
 mod hanging;
 mod guarded;
 mod importing;

@@ -33,7 +33,7 @@ fn is_emoji(c: char) -> bool {
 }
 
 /// `text` on one line, with what would do something else than be read as `\u{…}`.
-pub(crate) fn line(text: &str) -> String {
+pub fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

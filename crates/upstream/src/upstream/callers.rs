@@ -8,7 +8,7 @@ use std::time::Duration;
 use blake3::{Hash, Hasher};
 use toolgate_contract::{AnyTool, Bearer, Caller, Ctx, Fault, ToolError};
 
-use super::{Keeps, Upstream};
+use super::{Keeps, State, Upstream};
 use crate::listing::Listing;
 use crate::oauth::Grant;
 use crate::pins::{OnChange, Pinned};
@@ -58,6 +58,12 @@ impl Callers {
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut *self.all());
         all.iter().for_each(|theirs| theirs.upstream.close());
+    }
+
+    /// How it is to each.
+    pub(super) fn states(&self) -> impl Iterator<Item = State> {
+        let all: Vec<_> = self.all().iter().map(|theirs| theirs.upstream.clone()).collect();
+        all.into_iter().map(|upstream| upstream.state())
     }
 
     fn all(&self) -> MutexGuard<'_, VecDeque<Theirs>> {

@@ -71,13 +71,15 @@ impl Upstream {
         now.clone().filter(|link| !link.wire.gone().is_cancelled())
     }
 
-    /// How it is.
+    /// How it is: the best of how it is to each who has it for themselves, if any does.
     pub(crate) fn state(&self) -> State {
-        match self.live() {
+        let own = match self.live() {
+            Some(link) if link.is_in_trouble() => State::Failing,
             Some(_) => State::Connected,
             None if self.failing.load(Ordering::Acquire) => State::Failing,
             None => State::Idle,
-        }
+        };
+        self.callers.states().fold(own, State::max)
     }
 
     /// A connection to it: the one there is, or a new one.

@@ -1,5 +1,6 @@
 //! Upstreams that are listened to, idle, or slow of understanding.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -82,6 +83,22 @@ async fn lists_that_nobody_tells_the_changes_of_are_looked_at_again_once_they_ar
         tokio::time::sleep(Duration::from_secs(88)).await;
         assert_eq!(server.times("tools/list"), times);
     }
+}
+
+#[tokio::test]
+async fn a_server_that_lists_the_same_for_ever_has_it_once() {
+    let server = Scripted::new(|_, request| match request.body["method"].as_str() {
+        Some("tools/list") => {
+            let said = json!({ "tools": [{ "name": "a" }], "nextCursor": "again" });
+            Answer::Whole(200, result(request, &said).to_string())
+        }
+        _ => stateless(request),
+    });
+    let upstream = upstream(&server, |_| {});
+    let listing = upstream.ask_all().await.expect("a list");
+    assert_eq!(listing.tools.len(), 1);
+    // Twice each time that it is looked at.
+    assert!(server.times("tools/list") <= 4);
 }
 
 #[tokio::test]
@@ -170,4 +187,24 @@ async fn a_server_that_answers_what_it_does_not_know_in_whatever_way_is_asked_wh
         let link = upstream(&server, |_| {}).link().await.map_err(|why| why.message);
         assert_eq!(link.expect("a connection").revision.name, "2025-06-18");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_answers_no_more_is_failing_and_is_not_once_it_does() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = is_down.clone();
+    let server = Scripted::new(move |_, request| match down.load(Ordering::Relaxed) {
+        true => Answer::Whole(503, String::new()),
+        false => stateless(request),
+    });
+    let upstream = upstream(&server, |_| {});
+    assert_eq!(upstream.state(), State::Idle);
+    upstream.ask_all().await.expect("it answers");
+    assert_eq!(upstream.state(), State::Connected);
+    is_down.store(true, Ordering::Relaxed);
+    upstream.ask_all().await.expect_err("it is down");
+    assert_eq!(upstream.state(), State::Failing);
+    is_down.store(false, Ordering::Relaxed);
+    upstream.ask_all().await.expect("it answers again");
+    assert_eq!(upstream.state(), State::Connected);
 }

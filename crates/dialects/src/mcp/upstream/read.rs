@@ -216,11 +216,15 @@ fn meta_of_result(result: &Value) -> MetaFields {
     meta
 }
 
-/// Whether MCP keeps names like `name` for itself: those whose prefix is its own by its second part.
+/// Whether MCP keeps names like `name` for itself: those whose prefix is its own by its second part
+/// or, as revisions before 2025-11-25 have it, by any but the last.
 fn is_reserved(name: &str) -> bool {
-    let prefix = name.split_once('/').map(|(prefix, _)| prefix);
-    let second = prefix.and_then(|prefix| prefix.split('.').nth(1));
-    matches!(second, Some("modelcontextprotocol" | "mcp"))
+    let Some((prefix, _)) = name.split_once('/') else { return false };
+    let parts: Vec<_> = prefix.split('.').collect();
+    let is_own = |(at, part): (usize, &&str)| {
+        matches!(*part, "modelcontextprotocol" | "mcp") && (at == 1 || at + 1 < parts.len())
+    };
+    parts.iter().enumerate().any(is_own)
 }
 
 #[cfg(test)]
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn what_the_protocol_says_of_a_result_is_not_handed_on_and_all_else_is() {
         let own = "io.modelcontextprotocol/serverInfo";
-        let all = json!({ own: 1, "dev.mcp/x": 2, "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
+        let all = json!({ own: 1, "dev.mcp/x": 2, "mcp.dev/x": 2, "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });
         let result = json!({ "content": [], "_meta": all });
         let output = output(&result).expect("a result");
         let expected = json!({ "ui": 3, "com.example.mcp/y": 4, "mcp/z": 5 });

@@ -1,7 +1,5 @@
 //! Upstreams, from the files in which clients name MCP servers.
 
-mod secrets;
-
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,7 +11,7 @@ use serde_json::{Map, Value};
 use toml::Table;
 use toolgate::config::FILE_NAME;
 
-use crate::cli::{complain, print};
+use crate::cli::{complain, print, secrets};
 
 /// The clients whose files are known: a new one is a line here. `~` is the user's home, and what
 /// begins with neither it nor `/` lies in the folder that is served.
@@ -202,7 +200,11 @@ impl Upstream {
         match (text("command"), url) {
             (Some(command), _) => {
                 if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
-                    return Err("it is toolgate itself".to_owned());
+                    return Err(
+                        "it is toolgate itself, which could start itself for ever; write the \
+                                table by hand if it serves another folder"
+                            .to_owned(),
+                    );
                 }
                 if let Some(cwd) = text("cwd") {
                     let filled = this.filled(cwd);
@@ -294,15 +296,7 @@ impl Upstream {
                 Value::Null => continue,
                 other => other.to_string(),
             };
-            let is_secret = match value.contains("${") {
-                true => secrets::looks_so(&secrets::without_variables(&value)),
-                false => {
-                    secrets::is_name(name)
-                        || secrets::is_chosen_by_nobody(&value)
-                        || !secrets::in_word(&value, "").is_empty()
-                }
-            };
-            let value = match is_secret && !value.is_empty() {
+            let value = match secrets::is_in(name, &value) {
                 true => {
                     let variable = self.instead(variable(name, &value), &value, name);
                     let scheme = ["Bearer ", "Basic "].into_iter().find(|it| value.starts_with(it));

@@ -68,18 +68,27 @@ fn a_sound_configuration_is_printed_so_that_it_can_be_read_again() {
 
 #[test]
 fn no_secret_of_an_upstream_is_printed_that_stands_in_the_configuration() {
-    let settings = "[upstream.a]\nurl = \"https://a.example/mcp\"\n\
-                    headers = { Authorization = \"Bearer s3cret-of-a\", X-Team = \"tea\" }\n\
-                    [upstream.b]\ncommand = [\"b\"]\n\
-                    env = { API_KEY = \"s3cret-of-b\", B_TOKEN = \"${TOKEN}\" }\n\
-                    [upstream.c]\nurl = \"https://c.example/mcp\"\n\
-                    [upstream.c.oauth]\nissuer = \"https://c.example\"\nclient_id = \"me\"\n\
-                    client_secret = \"s3cret-of-c\"\n";
+    let settings = r#"
+        [upstream.a]
+        url = "https://ann:s3cret-1@a.example/mcp?token=s3cret-2&v=1"
+        headers = { Authorization = "Bearer s3cret-3", Cookie = "s3cret-4", X-Team = "tea" }
+        [upstream.b]
+        command = ["b", "--api-key", "s3cret-5", "--level", "debug"]
+        env = { API_KEY = "s3cret-6-${X}", B_TOKEN = "${TOKEN}" }
+        [upstream.c]
+        url = "https://c.example/mcp"
+        oauth = { issuer = "https://c.example", client_id = "me", client_secret = "s3cret-7" }
+        [upstream.d]
+        url = "https://d.example/mcp"
+        oauth = { issuer = "https://d.example", client_id = "me", client_key = "s3cret-8" }
+    "#;
     let workspace = Workspace::new().file("toolgate.toml", settings);
     let done = run(workspace.root(), &["check-config"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(!done.out.contains("s3cret"), "{done:?}");
-    assert!(done.out.contains("tea") && done.out.contains("${TOKEN}"), "{done:?}");
+    for kept in ["tea", "${TOKEN}", "v=1", "debug", "https://ann:[redacted]@a.example/mcp"] {
+        assert!(done.out.contains(kept), "{kept}: {done:?}");
+    }
 }
 
 #[test]
@@ -114,11 +123,51 @@ fn a_rule_over_tools_holds_in_either_spelling_and_is_refused_if_it_matches_none(
         let done = line.run();
         assert!(done.code == 0 && !done.out.contains("exec"), "{rule}: {done:?}");
     }
-    for (rule, meant) in [("exce.*", "exec"), ("fils_read", "files.read")] {
+    for rule in ["audit.read", "audit.*"] {
+        let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
+        let done = line.run();
+        assert_eq!(done.code, 0, "it guards the resource `audit://tail`: {rule}: {done:?}");
+    }
+    for (rule, meant) in [("exce.*", "exec"), ("fils_read", "files.read"), ("audit_raed", "audit")]
+    {
         let line = Line::new(workspace.root(), &["check-config"]).env("TOOLGATE_TOOLS_DENY", rule);
         let done = line.run();
         assert!(done.code == 2 && done.err.contains(rule) && done.err.contains(meant), "{done:?}");
     }
+}
+
+#[test]
+fn a_sandbox_for_tools_that_there_are_not_is_refused() {
+    let rule =
+        |tools: &str| format!("[[sandbox.for]]\ntools = \"{tools}\"\nprofile = \"read-only\"\n");
+    let workspace = Workspace::new().file("toolgate.toml", rule("exec.*"));
+    assert_eq!(run(workspace.root(), &["check-config"]).code, 0);
+    let workspace = workspace.file("toolgate.toml", rule("exce.*"));
+    let done = run(workspace.root(), &["check-config"]);
+    assert!(done.code == 2 && done.err.contains("sandbox.for"), "{done:?}");
+    assert!(done.err.contains("exce.*"), "{done:?}");
+}
+
+#[test]
+fn what_policy_decides_about_a_caller_is_said_with_an_exit_code() {
+    let rules = "[[policy.rules]]\nname = \"token-reads\"\neffect = \"deny\"\n\
+                 callers = [\"okta:*\"]\neffects = [\"runs\"]\n\
+                 [[policy.rules]]\nname = \"no-keys\"\neffect = \"confirm\"\n\
+                 when = \"caller.kind == 'key'\"\n";
+    let workspace = Workspace::new().file("toolgate.toml", rules);
+    for (caller, tool, code, said) in [
+        ("okta:ada", "exec_run", 3, "denied by token-reads"),
+        ("okta:ada", "files_read", 0, "allowed"),
+        ("ada", "files_read", 4, "a person is asked by no-keys"),
+        ("local", "exec_run", 0, "allowed"),
+    ] {
+        let input = if tool == "exec_run" { r#"{"command":"ls"}"# } else { r#"{"path":"a"}"# };
+        let done = run(workspace.root(), &["policy", "explain", caller, tool, input]);
+        assert_eq!(done.code, code, "{caller} {tool}: {done:?}");
+        assert!(done.out.contains(said), "{caller} {tool}: {done:?}");
+    }
+    let unknown = run(workspace.root(), &["policy", "explain", "ada", "files_raed"]);
+    assert!(unknown.code == 2 && unknown.err.contains("files_raed"), "{unknown:?}");
 }
 
 #[test]

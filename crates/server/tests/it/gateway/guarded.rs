@@ -132,6 +132,49 @@ fn what_another_server_says_for_whoever_shows_it_is_handed_on_as_it_is() {
 }
 
 #[test]
+fn a_client_of_before_2025_06_18_is_told_nothing_that_its_revision_has_no_place_for() {
+    let workspace = with_odds(&[("odd", "ODD_RESOURCES = \"odd://1\",", "")]);
+    let mut client = Client::stdio(launch(&workspace), "2025-03-26");
+    let tools = client.tools();
+    assert!(tools.iter().any(|tool| tool["name"] == "odd_say"));
+    assert!(tools.iter().all(|tool| tool.get("_meta").is_none()), "{tools:?}");
+    for (method, params) in
+        [("resources/list", json!({})), ("resources/read", json!({ "uri": "odd://1" }))]
+    {
+        let answer = client.ask(method, params).to_string();
+        assert!(answer.contains("odd://1") && !answer.contains("_meta"), "{answer}");
+    }
+    // A result has had one from the first revision on.
+    let answer = client.call("odd_say", json!({ "content": [], "_meta": { "view": 1 } }));
+    assert_eq!(answer["result"]["_meta"], json!({ "view": 1 }), "{answer}");
+}
+
+#[test]
+fn what_a_result_says_for_whoever_shows_it_is_there_once_it_was_a_task_and_has_no_secret() {
+    let workspace = ruled("", "", "[secrets]\nvalues_from = [\"OWN_TOKEN\"]\n");
+    let launch = launch(&workspace).env("OWN_TOKEN", "hunter2-and-more");
+    let mut client = Client::stdio(launch, "2025-11-25");
+    client.tools();
+    let meta = json!({
+        "view": "hunter2-and-more",
+        "of hunter2-and-more": 1,
+        "io.modelcontextprotocol/related-task": { "taskId": "another" },
+    });
+    let arguments = json!({ "content": [], "_meta": meta });
+    let asked = json!({ "name": "odd_say", "arguments": arguments, "task": {} });
+    let created = client.ask("tools/call", asked);
+    let id = &created["result"]["task"]["taskId"];
+    assert!(id.is_string(), "{created}");
+    let result = client.ask("tasks/result", json!({ "taskId": id }));
+    let expected = json!({
+        "view": "[redacted]",
+        "of [redacted]": 1,
+        "io.modelcontextprotocol/related-task": { "taskId": id },
+    });
+    assert_eq!(result["result"]["_meta"], expected, "{result}");
+}
+
+#[test]
 fn tools_whose_names_have_no_letters_that_ids_have_are_served() {
     let workspace = with_odds(&[("odd", "ODD_TOOLS = \"天気 地図\",", "")]);
     let mut client = stdio(&workspace);

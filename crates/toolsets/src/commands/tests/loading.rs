@@ -71,6 +71,7 @@ fn what_is_wrong_is_said_with_its_place() {
     check(&y("deadline_ms = 0"), "5:15", "may be 1 to 86400000");
     check(&y("deadline_ms = -1"), "5:15", "");
     check(&y("at_once = 0"), "5:11", "deny the tool");
+    check(&y("at_once = 1000001"), "5:11", "may be 1 to 1000000");
     check(&y("effects = 'writes'"), "5:11", "expected one of");
     check(&y("env = { LD_PRELOAD = 'x' }"), "5:9", "`LD_PRELOAD` may not be set");
     check(&y("env = { PATH = 'x' }"), "5:9", "`PATH` may not be set");

@@ -1,0 +1,47 @@
+//! What the upstreams of a folder have now: each is asked, by a process that serves nothing.
+
+use std::path::Path;
+
+use anyhow::bail;
+use toolgate_contract::Changes;
+use toolgate_toolsets::world::Root;
+use toolgate_upstream::Listing;
+use toolgate_upstream::pins::one_line;
+
+use crate::config::Config;
+use crate::ground::Ground;
+use crate::{telemetry, upstreams};
+
+/// What each of the upstreams of `config` says that it has, or why it does not, by its name; of
+/// those in `wanted`, all if that is empty.
+///
+/// # Errors
+/// When one is wanted that there is not.
+pub async fn ask(
+    root: &Path,
+    config: &Config,
+    wanted: &[String],
+) -> anyhow::Result<Vec<(String, Result<Listing, String>)>> {
+    let there = config.upstream.iter().filter(|(_, upstream)| upstream.enabled);
+    let there: Vec<_> = there.map(|(name, _)| name.as_str()).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !there.contains(&name.as_str())) {
+        if config.upstream.contains_key(unknown) {
+            bail!("the upstream `{unknown}` is not enabled, as toolgate.toml says");
+        }
+        match there.is_empty() {
+            true => bail!("there is no upstream: none is in toolgate.toml"),
+            false => bail!("there is no upstream `{unknown}`; there are {}", there.join(", ")),
+        }
+    }
+    let secrets = telemetry::secrets(config)?;
+    let processes = Ground::of(root, config)?.processes;
+    let opened = upstreams::open(&Root::open(root)?, &processes, config, &Changes::default());
+    let (upstreams, _) = opened?;
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
+    let said = upstreams.ask(is_wanted).await;
+    upstreams.close();
+    processes.close().await;
+    // What a program said last may be anything.
+    let clean = |why: String| one_line(&secrets.redacted(&why));
+    Ok(said.into_iter().map(|(name, listing)| (name, listing.map_err(clean))).collect())
+}
