@@ -50,12 +50,15 @@ enum What {
 A line a step; no token and no secret is in any. The exit code is 1 where one does not go.")]
     Oauth(At),
     /// Ask each upstream what it has, and say how that goes
-    #[command(after_help = "\
+    #[command(
+        alias = "upstream",
+        after_help = "\
 Examples:
   toolgate doctor upstreams
   toolgate doctor upstreams github linear
 
-A line an upstream. The exit code is 1 where one does not answer.")]
+A line an upstream. The exit code is 1 where one does not answer."
+    )]
     Upstreams(Upstreams),
 }
 

@@ -1,7 +1,7 @@
 //! Numbers for whoever watches many servers, in the text that Prometheus and its kin read.
 //!
-//! Which labels there are is bounded by the tools, dialects, outcomes and upstreams
-//! that there are: nothing that a caller writes is one, and no caller is.
+//! Which labels there are is bounded by the tools, dialects, outcomes and upstreams that there are:
+//! nothing that a caller writes is one, and no caller is.
 
 use std::fmt::{Error, Write};
 use std::sync::atomic::Ordering;

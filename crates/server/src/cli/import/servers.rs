@@ -39,6 +39,10 @@ const CLIENTS: [(&str, &[&str]); 5] = [
 /// Where in such a file servers stand.
 const PLACES: [&str; 4] = ["/mcpServers", "/servers", "/context_servers", "/mcp/servers"];
 
+/// Why toolgate is not taken over.
+const ITSELF: &str = "it is toolgate itself, which could start itself for ever; write the table by \
+                      hand if it serves another folder";
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -200,11 +204,7 @@ impl Upstream {
         match (text("command"), url) {
             (Some(command), _) => {
                 if Path::new(command).file_stem().is_some_and(|name| name == "toolgate") {
-                    return Err(
-                        "it is toolgate itself, which could start itself for ever; write the \
-                                table by hand if it serves another folder"
-                            .to_owned(),
-                    );
+                    return Err(ITSELF.to_owned());
                 }
                 if let Some(cwd) = text("cwd") {
                     let filled = this.filled(cwd);
