@@ -1,6 +1,6 @@
 """An MCP server on its standard input and output that does what servers should not do.
 
-What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, which it may show on a page of its own, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. ODD_TOOLS names more tools that answer with their names. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
+What ODD_SAYS says is what `echo` says it does, what ODD_TWICE says is what a second tool of that name does that is listed before it, and what ODD_RESOURCES names is what can be read, which holds what ODD_SAYS says. `where` asks its client for its folders and answers with what it is told. `say` answers with its arguments, which it may show on a page of its own, and so does `promise`, which promises that they have `structuredContent` with `rows`. `pair` has a schema of draft 7, `echo` says it does what a file says that is called as its log, with `.says`, and `late` says that its tools have changed once there is a file that is called as its log, with `.go`. ODD_TOOLS names more tools that answer with their names. With ODD_CLAIMS it says that it has prompts, and knows nothing of them. `mumble` says what ODD_MUMBLES says where errors go, and refuses with it. `shout` says that it reaches nothing beyond, and writes that it has no output schema as null. What ODD_INSTRUCTS says are its instructions. With ODD_TASKS `wait` says that it may become a task, and does not. With ODD_LATE it lists nothing before there is a file that is called as its log, with `.go`. Each call and each cancellation it hears of is a line in the file that ODD_LOG names.
 """
 
 import json
@@ -229,7 +229,8 @@ def main():
             send({"jsonrpc": "2.0", "id": request["id"], "result": {
                 "protocolVersion": "2025-06-18",
                 "capabilities": {"tools": {"listChanged": True}, "logging": {}, **({"resources": {}} if RESOURCES else {}), **({"prompts": {}} if "ODD_CLAIMS" in os.environ else {})},
-                "serverInfo": {"name": "odd", "version": "1"}}})
+                "serverInfo": {"name": "odd", "version": "1"},
+                **({"instructions": os.environ["ODD_INSTRUCTS"]} if "ODD_INSTRUCTS" in os.environ else {})}})
         elif method == "tools/list":
             threading.Thread(target=list_tools, args=(request,), daemon=True).start()
         elif method == "resources/list":

@@ -219,7 +219,7 @@ fn facts() -> Facts {
         title: "Bench".to_owned(),
         version: "0".to_owned(),
         about: String::new(),
-        instructions: String::new(),
+        instructions: String::new().into(),
         jobs: false,
         resources: false,
         prompts: false,

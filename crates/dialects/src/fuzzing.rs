@@ -200,7 +200,7 @@ fn facts() -> Arc<Facts> {
         title: "Toolgate".to_owned(),
         version: "1.0.0".to_owned(),
         about: "Serves tools.".to_owned(),
-        instructions: "Call them.".to_owned(),
+        instructions: "Call them.".into(),
         jobs: true,
         resources: true,
         prompts: true,

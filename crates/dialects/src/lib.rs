@@ -22,10 +22,13 @@ pub mod envelope;
 
 mod confined;
 mod enveloped;
+mod instructions;
 mod json;
 mod rpc;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+
+pub use instructions::Instructions;
 
 /// Every dialect, by name: a new one is a file and a line here.
 pub fn all(facts: &Arc<Facts>) -> Vec<Arc<dyn Dialect>> {
@@ -426,7 +429,7 @@ pub struct Facts {
     /// What it is, in a sentence.
     pub about: String,
     /// How to use it well, for the agent.
-    pub instructions: String,
+    pub instructions: Instructions,
     /// Whether it keeps jobs.
     pub jobs: bool,
     /// Whether it has resources.

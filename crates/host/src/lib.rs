@@ -444,6 +444,15 @@ impl Host {
         refused
     }
 
+    /// What sources that come and go say of how they are used well, by their names; without named
+    /// secrets.
+    pub fn instructions(&self) -> Vec<(String, String)> {
+        let others = self.gate.library.others.as_ref();
+        let mut said = others.map(|others| others.instructions()).unwrap_or_default();
+        said.iter_mut().for_each(|(_, said)| self.gate.secrets.clear(said));
+        said
+    }
+
     /// Lets go of what was had for `session` alone, which is over.
     pub fn left(&self, session: &str) {
         if let Some(others) = &self.gate.library.others {

@@ -48,6 +48,8 @@ pub trait Sources: Send + Sync + 'static {
     fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
     /// Those of skills now.
     fn skills(&self) -> Vec<Arc<dyn Skills>>;
+    /// What each says, by its name, of how it is used well, if it says anything.
+    fn instructions(&self) -> Vec<(String, String)>;
     /// The session that calls said they were of is over: what was had for it alone is let go.
     fn left(&self, session: &str);
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use toolgate_contract::{
     AnyPrompt, AnyTool, Changes, Prompt, Prompts, Resources, Skills, Tool, erase, erase_prompt,
 };
-use toolgate_dialects::{Dialect, Facts};
+use toolgate_dialects::{Dialect, Facts, Instructions};
 use toolgate_host::{Catalog, Host, JobsHandle, Library, SchemaRegistry, job_resources, job_tools};
 
 use crate::config::Config;
@@ -45,7 +45,7 @@ impl Offer {
             name,
             version: version.into(),
             about: String::new(),
-            instructions: String::new(),
+            instructions: Instructions::default(),
             jobs: false,
             resources: false,
             prompts: false,
@@ -73,7 +73,7 @@ impl Offer {
     }
 
     /// How to use it well, for the agent.
-    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+    pub fn instructions(mut self, instructions: impl Into<Instructions>) -> Self {
         self.facts.instructions = instructions.into();
         self
     }
@@ -158,6 +158,14 @@ impl Offer {
     }
 }
 
+/// What upstreams say of how they are used well, as agents are told it.
+fn instructions_of_others(host: &Host) -> String {
+    let said = host.instructions().into_iter().map(|(name, said)| {
+        format!("The tools of the server `{name}` are served here, too. It says of them:\n{said}")
+    });
+    said.collect::<Vec<_>>().join("\n\n")
+}
+
 impl Served {
     /// A server of `host` that says `facts` of itself; what it has is looked up.
     pub(crate) fn new(host: Arc<Host>, facts: Facts, told: Told) -> Self {
@@ -167,6 +175,10 @@ impl Served {
             resources: library.has_resources(),
             prompts: library.has_prompts(),
             skills: library.has_skills(),
+            instructions: facts.instructions.and({
+                let host = Arc::downgrade(&host);
+                move || host.upgrade().map(|host| instructions_of_others(&host)).unwrap_or_default()
+            }),
             ..facts
         });
         Self { host, facts, told }

@@ -1,13 +1,14 @@
-//! The tools of upstreams as someone agreed to them: `toolgate.lock`, in the folder that is served.
+//! Upstreams as someone agreed to them: `toolgate.lock`, in the folder that is served.
 #![allow(clippy::disallowed_methods, reason = "the owner's file, which tools may not change")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use toolgate_upstream::pins::{Change, Definition, Lock, changes};
+use toolgate_upstream::Listing;
+use toolgate_upstream::pins::{Accepted, Became, Definition, Lock};
 
 use crate::asked;
 use crate::config::Config;
@@ -34,8 +35,8 @@ pub fn read(file: &Path) -> Result<Option<Lock>, String> {
 pub struct Compared {
     file: PathBuf,
     lock: Lock,
-    /// The tools of each upstream that answered.
-    now: BTreeMap<String, Vec<Definition>>,
+    /// What each upstream has that answered.
+    now: BTreeMap<String, Accepted>,
     /// The upstreams that did not, and why.
     pub silent: Vec<(String, String)>,
     /// The tools that an upstream lists twice, so that neither is served or agreed to.
@@ -54,12 +55,9 @@ impl Compared {
         for (name, listing) in asked::ask(root, config, wanted).await? {
             match listing {
                 Ok(listing) => {
-                    let mut tools: Vec<_> =
-                        listing.tools.iter().filter_map(Definition::of).collect();
-                    let doubles = doubles(&tools);
-                    tools.retain(|tool| !doubles.contains(&tool.name));
+                    let (has, doubles) = all(listing);
                     twice.extend(doubles.into_iter().map(|tool| (name.clone(), tool)));
-                    now.insert(name, tools);
+                    now.insert(name, has);
                 }
                 Err(why) => silent.push((name, why)),
             }
@@ -67,14 +65,13 @@ impl Compared {
         Ok(Self { file, lock, now, silent, twice })
     }
 
-    /// What became of the tools of each upstream, of those where anything did.
-    pub fn changes(&self) -> impl Iterator<Item = (&str, BTreeMap<String, Change>)> {
-        let none = BTreeMap::new();
-        let all = self.now.iter().map(move |(name, now)| {
+    /// What became of each upstream, of those of which anything did.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, Became)> {
+        let none = Accepted::default();
+        self.now.iter().filter_map(move |(name, now)| {
             let before = self.lock.upstreams.get(name).unwrap_or(&none);
-            (name.as_str(), changes(before, now))
-        });
-        all.filter(|(_, changes)| !changes.is_empty())
+            Some((name.as_str(), Became::of(before, now)?))
+        })
     }
 
     /// The upstreams that nobody agreed to anything of.
@@ -88,10 +85,8 @@ impl Compared {
     /// # Errors
     /// When it cannot be written.
     pub fn accept(&mut self) -> anyhow::Result<&Path> {
-        for (name, tools) in &self.now {
-            let tools = tools.iter().map(|tool| (tool.name.clone(), tool.clone())).collect();
-            self.lock.upstreams.insert(name.clone(), tools);
-        }
+        let now = self.now.iter().map(|(name, now)| (name.clone(), now.clone()));
+        self.lock.upstreams.extend(now);
         let write = || -> anyhow::Result<()> {
             let folder = self.file.parent().unwrap_or(Path::new("."));
             // A server may read it meanwhile.
@@ -107,9 +102,17 @@ impl Compared {
     }
 }
 
-/// The names that more than one of `tools` has.
-fn doubles(tools: &[Definition]) -> BTreeSet<String> {
-    let mut seen = BTreeSet::new();
-    let again = tools.iter().filter(|tool| !seen.insert(tool.name.as_str()));
-    again.map(|tool| tool.name.clone()).collect()
+/// What there is to agree to of `listing`, and the names that more than one tool has, so that none
+/// of these is.
+fn all(listing: Listing) -> (Accepted, Vec<String>) {
+    let mut tools = BTreeMap::new();
+    let mut doubles = Vec::new();
+    for tool in listing.tools.iter().filter_map(Definition::of) {
+        let name = tool.name.clone();
+        if tools.insert(name.clone(), tool).is_some() && !doubles.contains(&name) {
+            doubles.push(name);
+        }
+    }
+    tools.retain(|name, _| !doubles.contains(name));
+    (Accepted { instructions: listing.instructions, tools }, doubles)
 }

@@ -148,6 +148,10 @@ impl Sources for Readable {
         self.0.skills()
     }
 
+    fn instructions(&self) -> Vec<(String, String)> {
+        self.0.instructions()
+    }
+
     fn left(&self, session: &str) {
         self.0.left(session);
     }

@@ -132,7 +132,8 @@ impl Workspace {
                  are cut say how to go on. Read a file before you edit it and pass its etag as \
                  `if_match` to be sure that it has not changed. For looking around, prefer \
                  {looking} to running programs."
-            ),
+            )
+            .into(),
             jobs: false,
             resources: false,
             prompts: false,

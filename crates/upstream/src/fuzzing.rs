@@ -1,8 +1,6 @@
 //! What fuzzing calls: what upstreams and whoever lets us in say, and the file of what was agreed
 //! to of them.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 use toolgate_dialects::mcp::upstream::{
     completion, contents, icons, output, prompt_spec, prompt_text, question, resource, template,
@@ -10,7 +8,7 @@ use toolgate_dialects::mcp::upstream::{
 
 use crate::message::{self, Message};
 use crate::oauth::Challenge;
-use crate::pins::{Definition, Lock, changes, shown};
+use crate::pins::{Accepted, Became, Definition, Lock, shown};
 use crate::wires::events::Events;
 use crate::{hearing, names};
 
@@ -36,7 +34,9 @@ fn results(result: &Value) {
         let Some(definition) = Definition::of(entry) else { continue };
         let name = names::tool("it", &definition.name);
         assert!(name.to_string().len() <= 64 && name == names::tool("it", &definition.name));
-        agreed(&Lock { upstreams: [("it".into(), [definition].map(named).into())].into() });
+        let instructions = entry["description"].as_str().map(str::to_owned);
+        let accepted = Accepted { instructions, tools: [definition].map(named).into() };
+        agreed(&Lock { upstreams: [("it".into(), accepted)].into() });
     }
 }
 
@@ -64,10 +64,11 @@ pub fn pins(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (before, after) = text.split_once('\u{1f}').unwrap_or((text, ""));
     let (Ok(before), Ok(after)) = (Lock::read(before), Lock::read(after)) else { return };
-    for (name, tools) in &after.upstreams {
-        let none = BTreeMap::new();
+    for (name, after) in &after.upstreams {
+        let none = Accepted::default();
         let before = before.upstreams.get(name).unwrap_or(&none);
-        let told = shown("it", &changes(before, tools.values()));
+        let Some(became) = Became::of(before, after) else { continue };
+        let told = shown("it", &became);
         assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
     }
 }

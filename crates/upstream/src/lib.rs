@@ -213,6 +213,13 @@ impl Upstreams {
         self.now().iter().filter_map(|one| one.skills.clone()).collect()
     }
 
+    /// What each says of how it is used well, by its name, of those that say anything.
+    pub fn instructions(&self) -> Vec<(String, String)> {
+        let now = self.now();
+        let said = now.iter().map(|one| &one.upstream);
+        said.filter_map(|one| Some((one.name.clone(), one.instructions()?))).collect()
+    }
+
     /// What each of those `wanted` by name has now, or why it does not say.
     pub async fn ask(
         &self,

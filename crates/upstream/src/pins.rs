@@ -1,4 +1,5 @@
-//! The tools of upstreams as they were when someone agreed to them, and what differs since.
+//! The tools of upstreams and their instructions as they were when someone agreed to them, and what
+//! differs since.
 //!
 //! It reads and writes the text of `toolgate.lock` and knows no file. What follows from a
 //! difference is decided elsewhere.
@@ -16,7 +17,7 @@ mod schemas;
 mod shown;
 pub(crate) mod unseen;
 
-pub use differences::{Change, Class, Difference, changes};
+pub use differences::{Became, Change, Class, Difference};
 pub(crate) use judged::Judged;
 pub use judged::{OnChange, Pinned, Pins};
 pub use shown::shown;
@@ -24,11 +25,14 @@ pub use unseen::line as one_line;
 
 /// The version of the file that is written here.
 const VERSION: i64 = 1;
-const HEAD: &str = "# Written by toolgate: the tools of its upstreams as someone agreed to them. \
-                    Pin a tool again to change it; what is changed here by hand is refused.";
+const HEAD: &str = "# Written by toolgate: its upstreams as someone agreed to them. \
+                    Pin one again to change it; what is changed here by hand is refused.";
 /// What to do about a file that cannot be believed.
 const AGAIN: &str =
     "take the file from version control, or remove it, look at the tools and pin them again";
+
+const BY_HAND: &str = "its hash does not fit, so it was changed by hand";
+const TWICE: &str = "it stands there twice";
 
 /// What an upstream says of one of its tools, as far as a model or a caller goes by it.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,15 +103,24 @@ impl Definition {
         part("input_schema", Some(self.input_schema.clone()));
         part("output_schema", self.output_schema.clone());
         part("meta", self.meta.clone());
-        blake3::hash(sorted(&Value::Object(parts)).to_string().as_bytes()).to_hex().to_string()
+        hash_of(&sorted(&Value::Object(parts)).to_string())
     }
 }
 
 /// What `toolgate.lock` holds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Lock {
-    /// The tools, each under its own name, by the names of their upstreams.
-    pub upstreams: BTreeMap<String, BTreeMap<String, Definition>>,
+    /// What was agreed to of each upstream, by its name.
+    pub upstreams: BTreeMap<String, Accepted>,
+}
+
+/// What was agreed to of an upstream.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Accepted {
+    /// What it says of how it is used well.
+    pub instructions: Option<String>,
+    /// Its tools, each under its own name.
+    pub tools: BTreeMap<String, Definition>,
 }
 
 impl Lock {
@@ -130,8 +143,22 @@ impl Lock {
             Some(None) | None => return Err(unread("it does not say `version = 1`")),
         }
         let file: File = table.try_into().map_err(|err: toml::de::Error| unread(err.message()))?;
-        let bare = file.upstreams_without_tools.into_iter().map(|name| (name, BTreeMap::new()));
+        let bare = file.upstreams_without_tools.into_iter().map(|name| (name, Accepted::default()));
         let mut lock = Self { upstreams: bare.collect() };
+        for entry in file.instructions {
+            let Said { upstream, hash, text } = entry;
+            let wrong = |why: &str| {
+                let whose = format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
+                unseen::line(&format!("{whose}: {why}; {AGAIN}"))
+            };
+            if hash != hash_of(&text) {
+                return Err(wrong(BY_HAND));
+            }
+            let accepted = lock.upstreams.entry(upstream.clone()).or_default();
+            if accepted.instructions.replace(text).is_some() {
+                return Err(wrong(TWICE));
+            }
+        }
         for (at, entry) in file.tool.into_iter().enumerate() {
             let whose = match ["upstream", "name"].map(|key| entry.get(key)?.as_str()) {
                 [Some(upstream), Some(name)] => format!("`{name}` of upstream `{upstream}`"),
@@ -140,9 +167,10 @@ impl Lock {
             let told =
                 |why: String| unseen::line(&format!("{whose} in `toolgate.lock`: {why}; {AGAIN}"));
             let (upstream, definition) = read(entry).map_err(told)?;
-            match lock.upstreams.entry(upstream).or_default().entry(definition.name.clone()) {
+            let accepted = lock.upstreams.entry(upstream).or_default();
+            match accepted.tools.entry(definition.name.clone()) {
                 btree_map::Entry::Vacant(place) => _ = place.insert(definition),
-                btree_map::Entry::Occupied(_) => return Err(told("it stands there twice".into())),
+                btree_map::Entry::Occupied(_) => return Err(told(TWICE.into())),
             }
         }
         Ok(lock)
@@ -151,12 +179,18 @@ impl Lock {
     /// Its text, which is the same for the same tools.
     pub fn write(&self) -> String {
         let mut text = format!("{HEAD}\nversion = {VERSION}\n");
-        let bare = self.upstreams.iter().filter(|(_, tools)| tools.is_empty());
+        let bare = self.upstreams.iter().filter(|(_, accepted)| accepted.tools.is_empty());
         let bare: Vec<_> = bare.map(|(name, _)| quoted(name)).collect();
         if !bare.is_empty() {
             _ = writeln!(text, "upstreams_without_tools = [{}]", bare.join(", "));
         }
-        for (upstream, tools) in &self.upstreams {
+        for (upstream, Accepted { instructions, tools }) in &self.upstreams {
+            if let Some(said) = instructions {
+                text.push_str("\n[[instructions]]\n");
+                _ = writeln!(text, "upstream = {}", quoted(upstream));
+                _ = writeln!(text, "hash = {}", quoted(&hash_of(said)));
+                _ = writeln!(text, "text = {}", quoted(said));
+            }
             for definition in tools.values() {
                 write(&mut text, upstream, definition);
             }
@@ -173,7 +207,17 @@ struct File {
     #[serde(default)]
     upstreams_without_tools: Vec<String>,
     #[serde(default)]
+    instructions: Vec<Said>,
+    #[serde(default)]
     tool: Vec<toml::Table>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Said {
+    upstream: String,
+    hash: String,
+    text: String,
 }
 
 #[derive(Deserialize)]
@@ -188,6 +232,11 @@ struct Entry {
     input_schema: String,
     output_schema: Option<String>,
     meta: Option<String>,
+}
+
+/// The BLAKE3 of `text` in hex.
+fn hash_of(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 fn unread(why: &str) -> String {
@@ -210,7 +259,7 @@ fn read(entry: toml::Table) -> Result<(String, Definition), String> {
         meta: entry.meta.map(|text| value("meta", &text)).transpose()?,
     };
     if definition.hash() != entry.hash {
-        return Err("its hash does not fit, so it was changed by hand".to_owned());
+        return Err(BY_HAND.to_owned());
     }
     Ok((entry.upstream, definition))
 }

@@ -55,6 +55,8 @@ pub struct Settings {
     pub resources: bool,
     /// Whether its prompts are served.
     pub prompts: bool,
+    /// Whether clients are told its `instructions`, after this server's own, up to 4 KiB of them.
+    pub instructions: bool,
     /// The folders it is told that it works in, as absolute paths, in place of those of whoever calls. Without it a client's own are told to an upstream that asks for them while it works for that client.
     pub roots: Vec<String>,
     /// How long it may take to begin, in milliseconds.
@@ -154,6 +156,7 @@ impl Default for Settings {
             without: Vec::new(),
             resources: true,
             prompts: true,
+            instructions: true,
             roots: Vec::new(),
             start_ms: 30_000,
             shared_by: SharedBy::default(),

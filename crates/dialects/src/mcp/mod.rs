@@ -463,7 +463,7 @@ impl McpConversation {
             "protocolVersion": revision.name,
             "capabilities": capabilities(revision, &self.facts),
             "serverInfo": server_info(revision, &self.facts),
-            "instructions": self.facts.instructions,
+            "instructions": self.facts.instructions.now(),
         });
         Ok(Reading::Opened(success(id, &result)))
     }
@@ -481,7 +481,7 @@ impl McpConversation {
         let result = Discovered {
             supported_versions: Revision::names(Era::Stateless),
             capabilities: capabilities(revision, &self.facts),
-            instructions: &self.facts.instructions,
+            instructions: &self.facts.instructions.now(),
             stamp: Stamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
         };
         success(id, &result)

@@ -1,4 +1,4 @@
-//! `toolgate pins`: which tools of upstreams were agreed to, and what is otherwise since.
+//! `toolgate pins`: what was agreed to of upstreams, and what is otherwise since.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,8 @@ Examples:
   toolgate pins accept            agree to it, in toolgate.lock
   toolgate pins accept github     of one upstream
 
-A tool that is not as it was pinned is not called until someone has agreed to it (pins.on_change).
+A tool that is not as it was pinned is not called until someone has agreed to it (pins.on_change),
+and of an upstream's instructions clients are told those that were pinned.
 Differences are cosmetic, widening (what went before goes still), breaking, or instruction-like: a
 text that speaks to the model rather than of the tool. `diff` ends with 1 where there is any.")]
 pub(super) struct Args {
@@ -27,7 +28,7 @@ pub(super) struct Args {
 enum What {
     /// Show in what upstreams differ from what was agreed to
     Diff(Which),
-    /// Agree to the tools of upstreams as they are now
+    /// Agree to the tools and instructions of upstreams as they are now
     Accept(Which),
 }
 
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = super::small_runtime()?;
     let compared = Compared::of(&which.root, &loaded.config, &which.upstreams);
     let mut compared = run_to_end(runtime, compared)?;
-    let text: String = compared.changes().map(|(name, changes)| shown(name, &changes)).collect();
+    let text: String = compared.changes().map(|(name, became)| shown(name, &became)).collect();
     print(&text)?;
     for (name, why) in &compared.silent {
         complain(&format!("{name} does not say what it has: {why}"));

@@ -11,6 +11,7 @@ mod importing;
 mod long_answers;
 mod oauth;
 mod pins;
+mod instructions;
 mod real;
 mod reloading;
 mod sharing;

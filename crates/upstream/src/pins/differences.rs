@@ -1,10 +1,10 @@
-//! What differs between the tools that someone agreed to and those there are, and how bad that is.
+//! What differs between what someone agreed to of upstreams and what there is, and how bad that is.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Definition, instructions, schemas, unseen};
+use super::{Accepted, Definition, instructions, schemas, unseen};
 
 /// How a difference is to be taken, from the mildest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,8 +85,29 @@ impl Change {
     }
 }
 
+/// What became of an upstream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Became {
+    /// What it said of how it is used well, and what it says now, if that is another thing.
+    pub instructions: Option<[Option<String>; 2]>,
+    /// What became of its tools, by their names, of those of which anything did.
+    pub tools: BTreeMap<String, Change>,
+}
+
+impl Became {
+    /// What became of an upstream that was as `before` and is as `now`; nothing if it is the same.
+    pub fn of(before: &Accepted, now: &Accepted) -> Option<Self> {
+        let both = [before, now].map(|it| it.instructions.clone());
+        let became = Self {
+            instructions: (both[0] != both[1]).then_some(both),
+            tools: changes(&before.tools, now.tools.values()),
+        };
+        (became.instructions.is_some() || !became.tools.is_empty()).then_some(became)
+    }
+}
+
 /// What became of each tool of an upstream since it had those of `before`, by their names.
-pub fn changes<'d>(
+pub(super) fn changes<'d>(
     before: &BTreeMap<String, Definition>,
     now: impl IntoIterator<Item = &'d Definition>,
 ) -> BTreeMap<String, Change> {

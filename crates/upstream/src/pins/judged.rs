@@ -1,4 +1,4 @@
-//! What of an upstream's tools is served, by what was agreed to.
+//! What of an upstream is served, by what was agreed to.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Change, Definition, Lock};
+use super::{Accepted, Change, Definition, Lock};
 
 /// What follows where an upstream's tool is not as it was agreed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -25,7 +25,7 @@ pub enum OnChange {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pins {
-    /// What follows where a tool of an upstream that has pins is another: `allow`, `shadow` or `block`. One without pins is served as it is.
+    /// What follows where a tool of an upstream that has pins, or its instructions, are others: `allow`, `shadow` or `block`. One without pins is served as it is.
     pub on_change: OnChange,
 }
 
@@ -78,7 +78,39 @@ impl Pinned {
             }
         };
         let Some(pinned) = lock else { return tools.iter().map(as_it_is).collect() };
-        tools.iter().filter_map(|entry| self.judged(name, entry, pinned)).collect()
+        tools.iter().filter_map(|entry| self.judged(name, entry, &pinned.tools)).collect()
+    }
+
+    /// The instructions of the upstream `name` that somebody agreed to, where that is what counts.
+    pub(crate) fn agreed_instructions(&self, name: &str) -> Option<String> {
+        match (&self.lock, self.on_change) {
+            (Ok(Some(lock)), OnChange::Block) => lock.upstreams.get(name)?.instructions.clone(),
+            _ => None,
+        }
+    }
+
+    /// What of `now`, which the upstream `name` says of how it is used well, clients are told.
+    pub(crate) fn instructions(&self, name: &str, now: Option<&str>) -> Option<String> {
+        let as_it_is = now.map(str::to_owned);
+        let accepted = match (&self.lock, self.on_change) {
+            (_, OnChange::Allow) | (Ok(None), _) | (Err(_), OnChange::Shadow) => return as_it_is,
+            (Err(_), OnChange::Block) => return None,
+            (Ok(Some(lock)), OnChange::Shadow | OnChange::Block) => lock.upstreams.get(name),
+        };
+        let Some(Accepted { instructions: pinned, .. }) = accepted else { return as_it_is };
+        if *pinned == as_it_is {
+            return as_it_is;
+        }
+        let why = format!(
+            "the instructions of the upstream `{name}` are not as they were pinned: `toolgate pins \
+             diff {name}` shows them, `toolgate pins accept {name}` agrees to them"
+        );
+        if self.on_change == OnChange::Shadow {
+            tracing::warn!("{why}");
+            return as_it_is;
+        }
+        tracing::warn!("{why}; until then clients are told those that were pinned, if any");
+        pinned.clone()
     }
 
     fn judged(

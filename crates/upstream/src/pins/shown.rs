@@ -1,22 +1,30 @@
 //! Differences as people read them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use similar::{ChangeTag, TextDiff};
 
-use super::differences::Change;
+use super::differences::{Became, Change, Class};
 use super::{Definition, pretty, unseen};
 
 /// How many lines are shown around one that differs.
 const AROUND: usize = 2;
 
-/// What became of the tools of `upstream`, worst first: for each its differences, and below them the
-/// texts that differ, line by line. What a terminal acts on is written out.
-pub fn shown(upstream: &str, changes: &BTreeMap<String, Change>) -> String {
-    let mut all: Vec<_> = changes.iter().collect();
+/// What became of `upstream`: of its instructions, and of its tools, worst first, for each its
+/// differences, and below them the texts that differ, line by line. What a terminal acts on is
+/// written out.
+pub fn shown(upstream: &str, became: &Became) -> String {
+    let mut all: Vec<_> = became.tools.iter().collect();
     all.sort_by_key(|(_, change)| std::cmp::Reverse(change.class()));
     let mut text = String::new();
+    if let Some([was, is]) = &became.instructions {
+        // Whatever they say, they say it to the model.
+        let class = if is.is_some() { Class::InstructionLike } else { Class::Cosmetic };
+        _ = writeln!(text, "{upstream}: {}", class.word());
+        let [was, is] = [was, is].map(|said| said.as_deref().unwrap_or_default());
+        lines(&mut text, "instructions", was, is);
+        text.push('\n');
+    }
     for (name, change) in all {
         let (name, worst) = (unseen::line(name), change.class().word());
         _ = writeln!(text, "{upstream}.{name}: {worst}");
@@ -46,21 +54,25 @@ fn parts(text: &mut String, before: Option<&Definition>, now: &Definition) {
     ];
     for (name, part) in all {
         let [was, is] = [before.and_then(part), part(now)].map(Option::unwrap_or_default);
-        if was == is {
-            continue;
+        if was != is {
+            lines(text, name, &was, &is);
         }
-        _ = writeln!(text, "  {name}");
-        let diff = TextDiff::from_lines(&was, &is);
-        for group in diff.grouped_ops(AROUND) {
-            for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
-                let sign = match change.tag() {
-                    ChangeTag::Equal => ' ',
-                    ChangeTag::Delete => '-',
-                    ChangeTag::Insert => '+',
-                };
-                let line = unseen::line(change.value().trim_end_matches(['\n', '\r']));
-                _ = writeln!(text, "    {sign} {line}");
-            }
+    }
+}
+
+/// In which lines `name` is another.
+fn lines(text: &mut String, name: &str, was: &str, is: &str) {
+    _ = writeln!(text, "  {name}");
+    let diff = TextDiff::from_lines(was, is);
+    for group in diff.grouped_ops(AROUND) {
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let sign = match change.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+            };
+            let line = unseen::line(change.value().trim_end_matches(['\n', '\r']));
+            _ = writeln!(text, "    {sign} {line}");
         }
     }
 }

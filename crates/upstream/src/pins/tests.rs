@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::differences::changes;
 use super::*;
 
 fn definition(more: impl Into<Value>) -> Definition {
@@ -17,7 +18,14 @@ fn definition(more: impl Into<Value>) -> Definition {
 
 fn lock(definition: Definition) -> Lock {
     let tools = BTreeMap::from([(definition.name.clone(), definition)]);
-    Lock { upstreams: BTreeMap::from([("up".to_owned(), tools)]) }
+    let instructions = None;
+    Lock { upstreams: BTreeMap::from([("up".to_owned(), Accepted { instructions, tools })]) }
+}
+
+/// What became of the upstream of `before`, as it is shown.
+fn shown_of(before: &Lock, now: &Lock) -> String {
+    let [before, now] = [before, now].map(|lock| &lock.upstreams["up"]);
+    shown("up", &Became::of(before, now).expect("it differs"))
 }
 
 /// The differences of a tool with `before` and then `now`, as `class at: what`.
@@ -62,8 +70,70 @@ fn what_was_changed_by_hand_is_refused_with_its_tool() {
 
 #[test]
 fn an_upstream_without_tools_is_pinned_too() {
-    let lock = Lock { upstreams: BTreeMap::from([("none".to_owned(), BTreeMap::new())]) };
+    let lock = Lock { upstreams: BTreeMap::from([("none".to_owned(), Accepted::default())]) };
     assert_eq!(Lock::read(&lock.write()).unwrap(), lock);
+}
+
+#[test]
+fn instructions_are_pinned_beside_tools_and_for_themselves() {
+    let odd = "Call `add`.\n\"\"\" \u{1b}[31m \u{200b} ";
+    for tools in [BTreeMap::new(), lock(definition(json!({}))).upstreams["up"].tools.clone()] {
+        let accepted = Accepted { instructions: Some(odd.to_owned()), tools };
+        let lock = Lock { upstreams: BTreeMap::from([("up".to_owned(), accepted)]) };
+        let text = lock.write();
+        assert_eq!(Lock::read(&text).as_ref(), Ok(&lock), "{text}");
+        let why = Lock::read(&text.replace("Call", "Never call")).unwrap_err();
+        assert!(why.contains("instructions of upstream `up`") && why.contains("by hand"), "{why}");
+        let from = text.find("\n[[instructions]]").unwrap();
+        let to = text.find("\n[[tool]]").unwrap_or(text.len());
+        let why = Lock::read(&format!("{text}{}", &text[from..to])).unwrap_err();
+        assert!(why.contains("instructions of upstream `up`") && why.contains("twice"), "{why}");
+    }
+}
+
+#[test]
+fn clients_are_told_the_instructions_that_somebody_agreed_to() {
+    let says = |said: &str| Some(said.to_owned());
+    let lock_of = |instructions: Option<String>| {
+        let accepted = Accepted { instructions, tools: BTreeMap::new() };
+        Lock { upstreams: BTreeMap::from([("up".to_owned(), accepted)]) }
+    };
+    let told = |on_change, lock: Result<Option<Lock>, String>, name: &str, now: Option<&str>| {
+        Pinned { lock, on_change }.instructions(name, now)
+    };
+    let (old, new) = (says("Old."), says("New."));
+    let pinned = |said: &Option<String>| Ok(Some(lock_of(said.clone())));
+    for (on_change, lock, name, expected) in [
+        (OnChange::Block, Ok(None), "up", &new),
+        (OnChange::Block, pinned(&old), "other", &new),
+        (OnChange::Block, pinned(&new), "up", &new),
+        (OnChange::Block, pinned(&old), "up", &old),
+        (OnChange::Block, pinned(&None), "up", &None),
+        (OnChange::Block, Err("unread".to_owned()), "up", &None),
+        (OnChange::Shadow, pinned(&old), "up", &new),
+        (OnChange::Shadow, Err("unread".to_owned()), "up", &new),
+        (OnChange::Allow, pinned(&old), "up", &new),
+    ] {
+        assert_eq!(told(on_change, lock, name, Some("New.")), *expected, "{on_change:?} {name}");
+    }
+    // What was agreed to is told until somebody has agreed that nothing is said any more.
+    assert_eq!(told(OnChange::Block, pinned(&old), "up", None), old);
+}
+
+#[test]
+fn other_instructions_are_shown_line_by_line_and_speak_to_the_model() {
+    let says = |said: Option<&str>| {
+        let mut lock = lock(definition(json!({})));
+        lock.upstreams.get_mut("up").unwrap().instructions = said.map(str::to_owned);
+        lock
+    };
+    let shown = shown_of(&says(Some("One.\nTwo.")), &says(Some("One.\nThree\u{1b}[2J.")));
+    assert_eq!(
+        shown,
+        "up: instruction-like\n  instructions\n      One.\n    - Two.\n    + Three\\u{1b}[2J.\n\n"
+    );
+    assert!(shown_of(&says(None), &says(Some("One."))).starts_with("up: instruction-like\n"));
+    assert!(shown_of(&says(Some("One.")), &says(None)).starts_with("up: cosmetic\n"));
 }
 
 #[test]
@@ -155,8 +225,7 @@ fn another_page_to_show_breaks_what_was_agreed_to() {
     assert_eq!(told(page("ui://a"), page("ui://b")), ["breaking meta: is another"]);
     assert_eq!(told(json!({}), page("ui://b")), ["breaking meta: is another"]);
     let now = definition(page("ui://b"));
-    let before = lock(definition(page("ui://a"))).upstreams.remove("up").unwrap();
-    let shown = shown("up", &changes(&before, [&now]));
+    let shown = shown_of(&lock(definition(page("ui://a"))), &lock(now));
     assert!(shown.contains("-     \"resourceUri\": \"ui://a\"\n"), "{shown}");
 }
 
@@ -174,8 +243,7 @@ fn a_text_for_the_model_is_told_before_all_else_wherever_it_stands() {
 #[test]
 fn differences_are_shown_line_by_line_and_do_nothing_to_a_terminal() {
     let now = definition(json!({ "description": "Adds two\u{1b}[2J numbers." }));
-    let before = lock(definition(json!({}))).upstreams.remove("up").unwrap();
-    let shown = shown("up", &changes(&before, [&now]));
+    let shown = shown_of(&lock(definition(json!({}))), &lock(now));
     assert!(shown.starts_with("up.add: instruction-like\n"), "{shown}");
     assert!(shown.contains("    - Adds two numbers.\n"), "{shown}");
     assert!(shown.contains("    + Adds two\\u{1b}[2J numbers.\n"), "{shown}");

@@ -99,10 +99,18 @@ impl Upstream {
     /// What it has now.
     pub(crate) async fn ask_all(&self) -> Result<Listing, String> {
         let link = self.link().await.map_err(|why| why.message)?;
+        let listed = self.listed_over(&link).await;
+        listed.map(|(listing, _)| listing).map_err(|trouble| told(&trouble))
+    }
+
+    /// What it says over `link` that it has, and for how long that is good.
+    async fn listed_over(&self, link: &Link) -> Result<(Listing, Option<Duration>), Trouble> {
         let within = Duration::from_millis(self.settings.start_ms);
-        let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
-        let listing = listing.map_err(|_| "it does not answer".to_owned())?;
-        listing.map(|(listing, _)| listing).map_err(|trouble| told(&trouble))
+        let listed = tokio::time::timeout(within, Listing::of(&self.name, link)).await;
+        let late = |_| Err(Trouble::Lost("it does not answer".to_owned()));
+        let (mut listing, good_for) = listed.unwrap_or_else(late)?;
+        listing.instructions = listing.instructions.filter(|_| self.settings.instructions);
+        Ok((listing, good_for))
     }
 
     /// Whether a tool of it may be called `name`.
@@ -138,10 +146,7 @@ impl Upstream {
                 }
                 let Some(link) = this.live() else { break };
                 let said = this.said.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
-                let within = Duration::from_millis(this.settings.start_ms);
-                let listing = tokio::time::timeout(within, Listing::of(&this.name, &link)).await;
-                let late = || Trouble::Lost("it does not answer".to_owned());
-                match listing.unwrap_or_else(|_| Err(late())) {
+                match this.listed_over(&link).await {
                     Ok((listing, good_for)) => {
                         let is_other = this.has(listing, said);
                         in_vain = if is_other { 0 } else { in_vain + 1 };
@@ -208,6 +213,7 @@ impl Upstream {
             before.prompts != listing.prompts,
         );
         let is_other = *before != listing;
+        let instructs = before.instructions != listing.instructions;
         if tools {
             self.may_be_another();
         }
@@ -229,6 +235,8 @@ impl Upstream {
             // Which tells that there are others.
             self.offer();
             said.retain(|change| *change != Change::Tools);
+        } else if instructs {
+            self.offer();
         }
         for (changed, change) in [(resources, Change::Resources), (prompts, Change::Prompts)] {
             if changed && !said.contains(&change) {
@@ -275,12 +283,10 @@ impl Upstream {
 
     /// Asks what it has now, and offers that.
     pub(crate) async fn look(&self) {
-        if let Ok(link) = self.link().await {
-            let within = Duration::from_millis(self.settings.start_ms);
-            let listing = tokio::time::timeout(within, Listing::of(&self.name, &link)).await;
-            if let Ok(Ok((listing, _))) = listing {
-                self.has(listing, Vec::new());
-            }
+        if let Ok(link) = self.link().await
+            && let Ok((listing, _)) = self.listed_over(&link).await
+        {
+            self.has(listing, Vec::new());
         }
         self.offer();
     }
@@ -299,7 +305,8 @@ impl Upstream {
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
-    /// Offers its tools as it listed them last. One that is as it was stays the same.
+    /// Offers its tools and tells its instructions as they were last listed. A tool that is as it
+    /// was stays the same.
     pub(crate) fn offer(&self) {
         // Held until they are offered: of two that offer the later one has the later list.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -309,7 +316,15 @@ impl Upstream {
         let listing = self.listing();
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
         let served = listing.tools.iter().filter(serves);
-        let judged = self.keeps.pinned().judge(&self.name, served);
+        let pinned = self.keeps.pinned();
+        let judged = pinned.judge(&self.name, served);
+        let told = match (self.settings.instructions, self.has_listed.load(Ordering::Acquire)) {
+            (false, _) => None,
+            // Of one that was never asked it is known what somebody agreed to.
+            (true, false) => pinned.agreed_instructions(&self.name),
+            (true, true) => pinned.instructions(&self.name, listing.instructions.as_deref()),
+        };
+        *self.instructions.write().unwrap_or_else(PoisonError::into_inner) = told;
         let tools: Vec<_> = self
             .told_apart(judged)
             .filter_map(|judged| {

@@ -9,7 +9,7 @@ use super::{launch, names, stdio, text, with_odd};
 use crate::support::{Client, Workspace, binary, path, vouch, wait_until};
 
 /// `toolgate pins WORDS` for `workspace`.
-fn pins(workspace: &Workspace, words: &[&str]) -> Output {
+pub(super) fn pins(workspace: &Workspace, words: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.arg("pins").args(words).current_dir(workspace.root()).env_clear();
     command.env("PATH", path()).env("HOME", workspace.path(".home"));
@@ -19,7 +19,7 @@ fn pins(workspace: &Workspace, words: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn ends(ran: &Output, code: i32) -> String {
+pub(super) fn ends(ran: &Output, code: i32) -> String {
     assert_eq!(ran.status.code(), Some(code), "{ran:?}");
     String::from_utf8(ran.stdout.clone()).unwrap()
 }

@@ -164,6 +164,9 @@ fn a_server_over_http_and_sse_and_one_over_streamable_http_with_sessions_are_ask
         let mut client = stdio(&workspace);
         answers(&mut client, "every_get-sum", json!({ "a": 2, "b": 40 }), "42");
         answers(&mut client, "every_echo", json!({ "message": "hello" }), "hello");
+        let discovered = client.ask("server/discover", json!({}));
+        let told = discovered["result"]["instructions"].as_str().unwrap();
+        assert!(told.contains("of the server `every`") && told.contains("Everything Server"));
     }
 }
 
