@@ -82,7 +82,7 @@ impl Bench {
     pub fn of(case: Case) -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let host = Host::new(gate(), None);
-        let mut conversation = Mcp::new(facts().into()).converse();
+        let mut conversation = Mcp::new(facts().into()).converse(&Caller::local());
         if case != Case::Stateless {
             let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"0"}}}"#;
             let read = conversation.read(&Frame::line(hello.as_bytes().to_vec()));

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Change, Ending, Event, Frame, Head, Level, Output, Reply, Text,
-    ToolPage,
+    Answer, Body, CallError, Caller, Change, Ending, Event, Frame, Head, Level, Output, Reply,
+    Text, ToolPage,
 };
 
 use crate::{Ask, Conversation, Dialect, Facts, Reading, Refused, mcp, mira};
@@ -57,7 +57,7 @@ pub fn cursors(bytes: &[u8]) {
 fn frames(name: &str, bytes: &[u8]) {
     let dialects = crate::all(&facts());
     let dialect = dialects.iter().find(|dialect| dialect.name() == name).expect("a dialect");
-    let mut conversation = dialect.converse();
+    let mut conversation = dialect.converse(&Caller::local());
     for bytes in bytes.split(|byte| *byte == 0x1f) {
         let frame = frame(bytes);
         ask_the_head(&**dialect, &frame);

@@ -4,23 +4,25 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use toolgate_contract::Caller;
+
 /// How to use a server well: what it says itself, and what is said beside it at the moment.
 #[derive(Clone, Default)]
 pub struct Instructions {
     own: String,
-    beside: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    beside: Option<Arc<dyn Fn(&Caller) -> String + Send + Sync>>,
 }
 
 impl Instructions {
-    /// The same, and after it what `beside` says whenever they are asked for, if that is anything.
+    /// What it says itself, and after that what `beside` says to whoever asks, if it is anything.
     #[must_use]
-    pub fn and(self, beside: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self { beside: Some(Arc::new(beside)), ..self }
+    pub fn and(self, beside: impl Fn(&Caller) -> String + Send + Sync + 'static) -> Self {
+        Self { own: self.own, beside: Some(Arc::new(beside)) }
     }
 
-    /// As they are now.
-    pub fn now(&self) -> Cow<'_, str> {
-        let beside = self.beside.as_ref().map(|beside| beside()).unwrap_or_default();
+    /// As `caller` is told them now.
+    pub fn told_to(&self, caller: &Caller) -> Cow<'_, str> {
+        let beside = self.beside.as_ref().map(|beside| beside(caller)).unwrap_or_default();
         match (self.own.is_empty(), beside.is_empty()) {
             (_, true) => self.own.as_str().into(),
             (true, false) => beside.into(),
@@ -47,10 +49,12 @@ mod tests {
 
     #[test]
     fn what_is_said_beside_comes_after_a_server_s_own_words_if_it_is_anything() {
-        let of =
-            |own: &str, beside: &'static str| Instructions::from(own).and(|| beside.to_owned());
-        assert_eq!(of("Ours.", "Theirs.").now(), "Ours.\n\nTheirs.");
-        assert_eq!(of("Ours.", "").now(), "Ours.");
-        assert_eq!(of("", "Theirs.").now(), "Theirs.");
+        let told = |own: &str, beside: &'static str| {
+            let all = Instructions::from(own).and(|_| beside.to_owned());
+            all.told_to(&Caller::local()).into_owned()
+        };
+        assert_eq!(told("Ours.", "Theirs."), "Ours.\n\nTheirs.");
+        assert_eq!(told("Ours.", ""), "Ours.");
+        assert_eq!(told("", "Theirs."), "Theirs.");
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 use toolgate_contract::{
-    Answer, Askable, Beside, CallError, Change, Envelope, Event, Frame, Given, Head, Interest, Job,
-    Level, Question, Reply, Request, Told, Via, Watched,
+    Answer, Askable, Beside, CallError, Caller, Change, Envelope, Event, Frame, Given, Head,
+    Interest, Job, Level, Question, Reply, Request, Told, Via, Watched,
 };
 
 pub mod mcp;
@@ -52,8 +52,8 @@ pub trait Dialect: Send + Sync + 'static {
     fn claims(&self, _head: &Head) -> bool {
         false
     }
-    /// A conversation that has not begun.
-    fn converse(&self) -> Box<dyn Conversation>;
+    /// A conversation with `caller` that has not begun.
+    fn converse(&self, caller: &Caller) -> Box<dyn Conversation>;
     /// The session that a frame says it belongs to.
     fn session<'h>(&self, head: &'h Head) -> Option<&'h str>;
     /// What to answer a frame that names a session nobody has.

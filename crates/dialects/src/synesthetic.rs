@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use toolgate_contract::{
-    Answer, Beside, Body, CallError, Event, Frame, Head, Problem, Reply, Request,
+    Answer, Beside, Body, CallError, Caller, Event, Frame, Head, Problem, Reply, Request,
 };
 
 use crate::json::parse;
@@ -53,7 +53,7 @@ impl Dialect for Synesthetic {
         true
     }
 
-    fn converse(&self) -> Box<dyn Conversation> {
+    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(SynestheticConversation)
     }
 

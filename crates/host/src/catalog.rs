@@ -289,6 +289,12 @@ impl Catalog {
         self.entries.iter().map(|entry| entry.spec())
     }
 
+    /// The same of those that `owner` offers.
+    pub(crate) fn specs_of(&self, owner: &str) -> impl Iterator<Item = &ToolSpec> {
+        let owned = self.entries.iter().filter(move |entry| entry.owner.as_deref() == Some(owner));
+        owned.map(|entry| entry.spec())
+    }
+
     /// Whether there is no tool yet that is spelled as `id` is.
     fn room(&self, id: &ToolId) -> Result<(), CatalogError> {
         match self.by_folded_name.get(&*fold(id.as_str())) {

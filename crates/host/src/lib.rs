@@ -444,13 +444,19 @@ impl Host {
         refused
     }
 
-    /// What sources that come and go say of how they are used well, by their names; without named
-    /// secrets.
-    pub fn instructions(&self) -> Vec<(String, String)> {
+    /// What those who offer tools say to `caller` of how these are used well, one after the other:
+    /// who sees none of somebody's tools is told nothing of them. Named secrets are not in it.
+    pub fn instructions(&self, caller: &Caller) -> String {
         let others = self.gate.library.others.as_ref();
-        let mut said = others.map(|others| others.instructions()).unwrap_or_default();
-        said.iter_mut().for_each(|(_, said)| self.gate.secrets.clear(said));
-        said
+        let said = others.map(|others| others.instructions()).unwrap_or_default();
+        let catalog = self.gate.catalog.now();
+        let shows =
+            |owner: &str| catalog.specs_of(owner).any(|spec| self.gate.policy.shows(caller, spec));
+        let told = said.into_iter().filter(|(owner, _)| shows(owner)).map(|(_, mut said)| {
+            self.gate.secrets.clear(&mut said);
+            said
+        });
+        told.collect::<Vec<_>>().join("\n\n")
     }
 
     /// Lets go of what was had for `session` alone, which is over.

@@ -48,7 +48,8 @@ pub trait Sources: Send + Sync + 'static {
     fn prompts(&self) -> Vec<Arc<dyn Prompts>>;
     /// Those of skills now.
     fn skills(&self) -> Vec<Arc<dyn Skills>>;
-    /// What each says, by its name, of how it is used well, if it says anything.
+    /// What those say of how their tools are used well that say anything, each by the name that it
+    /// offers tools under.
     fn instructions(&self) -> Vec<(String, String)>;
     /// The session that calls said they were of is over: what was had for it alone is let go.
     fn left(&self, session: &str);

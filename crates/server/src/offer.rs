@@ -73,8 +73,8 @@ impl Offer {
     }
 
     /// How to use it well, for the agent.
-    pub fn instructions(mut self, instructions: impl Into<Instructions>) -> Self {
-        self.facts.instructions = instructions.into();
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.facts.instructions = instructions.into().into();
         self
     }
 
@@ -158,14 +158,6 @@ impl Offer {
     }
 }
 
-/// What upstreams say of how they are used well, as agents are told it.
-fn instructions_of_others(host: &Host) -> String {
-    let said = host.instructions().into_iter().map(|(name, said)| {
-        format!("The tools of the server `{name}` are served here, too. It says of them:\n{said}")
-    });
-    said.collect::<Vec<_>>().join("\n\n")
-}
-
 impl Served {
     /// A server of `host` that says `facts` of itself; what it has is looked up.
     pub(crate) fn new(host: Arc<Host>, facts: Facts, told: Told) -> Self {
@@ -177,7 +169,9 @@ impl Served {
             skills: library.has_skills(),
             instructions: facts.instructions.and({
                 let host = Arc::downgrade(&host);
-                move || host.upgrade().map(|host| instructions_of_others(&host)).unwrap_or_default()
+                move |caller| {
+                    host.upgrade().map(|host| host.instructions(caller)).unwrap_or_default()
+                }
             }),
             ..facts
         });

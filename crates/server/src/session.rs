@@ -199,7 +199,7 @@ impl Session {
         dialect: Arc<dyn Dialect>,
         caller: Caller,
     ) -> Arc<Self> {
-        let conversation = Mutex::new(dialect.converse());
+        let conversation = Mutex::new(dialect.converse(&caller));
         let streams = Streams::new(desk.ended.clone());
         Arc::new(Self {
             desk,

@@ -10,7 +10,7 @@ use crate::message::{self, Message};
 use crate::oauth::Challenge;
 use crate::pins::{Accepted, Became, Definition, Lock, shown};
 use crate::wires::events::Events;
-use crate::{hearing, names};
+use crate::{hearing, instructions, names};
 
 /// Messages of an upstream, and what each of them may mean.
 pub fn upstream_messages(bytes: &[u8]) {
@@ -34,7 +34,8 @@ fn results(result: &Value) {
         let Some(definition) = Definition::of(entry) else { continue };
         let name = names::tool("it", &definition.name);
         assert!(name.to_string().len() <= 64 && name == names::tool("it", &definition.name));
-        let instructions = entry["description"].as_str().map(str::to_owned);
+        let instructions = entry["description"].as_str();
+        let instructions = instructions.and_then(|said| instructions::kept("it", said));
         let accepted = Accepted { instructions, tools: [definition].map(named).into() };
         agreed(&Lock { upstreams: [("it".into(), accepted)].into() });
     }

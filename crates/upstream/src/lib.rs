@@ -14,6 +14,7 @@ mod link;
 mod listing;
 mod names;
 pub mod pins;
+mod instructions;
 mod hearing;
 mod carried;
 mod lanes;
@@ -213,11 +214,15 @@ impl Upstreams {
         self.now().iter().filter_map(|one| one.skills.clone()).collect()
     }
 
-    /// What each says of how it is used well, by its name, of those that say anything.
+    /// What those say of how their tools are used well that say anything, by their names.
     pub fn instructions(&self) -> Vec<(String, String)> {
         let now = self.now();
+        if now.iter().all(|one| one.upstream.listing().instructions.is_none()) {
+            return Vec::new();
+        }
+        let pinned = self.0.keeps.pinned();
         let said = now.iter().map(|one| &one.upstream);
-        said.filter_map(|one| Some((one.name.clone(), one.instructions()?))).collect()
+        said.filter_map(|one| Some((one.name.clone(), one.instructions(&pinned)?))).collect()
     }
 
     /// What each of those `wanted` by name has now, or why it does not say.

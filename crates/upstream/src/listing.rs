@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_dialects::mcp::upstream::{Era, Revision, SKILLS, TASKS};
 
+use crate::instructions;
 use crate::link::{Asks, Link};
 use crate::message::RpcError;
 use crate::wire::Trouble;
@@ -18,8 +19,6 @@ const ITEMS_MAX: usize = 10_000;
 const SKILLS_MAX: usize = 1_000;
 /// The most pages of one kind.
 const PAGES_MAX: usize = 1_000;
-/// The most bytes of what it says of itself: every client reads them when it begins.
-const INSTRUCTIONS_BYTES_MAX: usize = 4 << 10;
 /// The most bytes of all together.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -52,7 +51,7 @@ pub struct Listing {
     /// Whether it says what is in a folder.
     #[serde(default)]
     pub has_folders: bool,
-    /// What it says of how it is used well.
+    /// What it says of how its tools are used well.
     #[serde(default)]
     pub instructions: Option<String>,
     /// Whether its calls may become tasks, as it decides.
@@ -91,8 +90,9 @@ impl Listing {
         let mut room = Room { name, bytes: BYTES_MAX, ttl_ms: None };
         let extensions = &link.said["capabilities"]["extensions"];
         let skills = extensions.get(SKILLS);
+        let said = link.said["instructions"].as_str();
         let mut all = Self {
-            instructions: link.said["instructions"].as_str().and_then(|said| kept(name, said)),
+            instructions: said.and_then(|said| instructions::kept(name, said)),
             tasks: extensions.get(TASKS).is_some(),
             has_skills: skills.is_some(),
             has_folders: skills.is_some_and(|said| said["directoryRead"] == true),
@@ -122,21 +122,6 @@ impl Listing {
         };
         Ok((all, good_for))
     }
-}
-
-/// As much of what the upstream `name` says of itself as is kept, if it says anything.
-fn kept(name: &str, said: &str) -> Option<String> {
-    let said = said.trim();
-    let kept = &said[..said.floor_char_boundary(INSTRUCTIONS_BYTES_MAX)];
-    if kept.len() < said.len() {
-        let bytes = said.len();
-        tracing::warn!(
-            "the instructions of the upstream `{name}` have {bytes} bytes; clients are told the \
-             first {INSTRUCTIONS_BYTES_MAX}"
-        );
-        return Some(format!("{kept} […]"));
-    }
-    (!said.is_empty()).then(|| said.to_owned())
 }
 
 /// How much more is taken in of one upstream.

@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::instructions::is_bounded;
+
 mod differences;
 mod instructions;
 mod judged;
@@ -117,7 +119,7 @@ pub struct Lock {
 /// What was agreed to of an upstream.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Accepted {
-    /// What it says of how it is used well.
+    /// What it says of how its tools are used well.
     pub instructions: Option<String>,
     /// Its tools, each under its own name.
     pub tools: BTreeMap<String, Definition>,
@@ -151,7 +153,8 @@ impl Lock {
                 let whose = format!("the instructions of upstream `{upstream}` in `toolgate.lock`");
                 unseen::line(&format!("{whose}: {why}; {AGAIN}"))
             };
-            if hash != hash_of(&text) {
+            // The hash is nobody's signature: what is kept of an upstream is no longer.
+            if hash != hash_of(&text) || !is_bounded(&text) {
                 return Err(wrong(BY_HAND));
             }
             let accepted = lock.upstreams.entry(upstream.clone()).or_default();
@@ -176,7 +179,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Its text, which is the same for the same tools.
+    /// Its text, which is the same for the same upstreams.
     pub fn write(&self) -> String {
         let mut text = format!("{HEAD}\nversion = {VERSION}\n");
         let bare = self.upstreams.iter().filter(|(_, accepted)| accepted.tools.is_empty());

@@ -55,7 +55,7 @@ pub trait Keeps: Send + Sync + 'static {
     fn known(&self, name: &str) -> Option<(Listing, Duration)>;
     /// Keeps what it has now.
     fn keep(&self, name: &str, listing: &Listing);
-    /// What was agreed to of the tools of upstreams.
+    /// What was agreed to of upstreams.
     fn pinned(&self) -> Pinned;
     /// Whether the server itself has tools of `toolset`.
     fn is_own(&self, toolset: &str) -> bool;
@@ -120,8 +120,6 @@ pub struct Upstream {
     /// Whether it is asked again and again what it has.
     asking: AtomicBool,
     tools: Mutex<Vec<Arc<RemoteTool>>>,
-    /// What clients are told of how it is used well.
-    instructions: RwLock<Option<String>>,
     /// Of the requests that are in flight for calls.
     places: Arc<Semaphore>,
     pub(crate) lasting: Arc<Lasting>,
@@ -202,7 +200,6 @@ impl Upstream {
             renewing: AtomicBool::new(false),
             asking: AtomicBool::new(false),
             tools: Mutex::default(),
-            instructions: RwLock::default(),
             lasting,
             lanes,
             results,
@@ -246,11 +243,6 @@ impl Upstream {
     /// What it has, as it said last.
     pub(crate) fn listing(&self) -> Arc<Listing> {
         self.listing.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What clients are told of how it is used well, by what was agreed to when it was last offered.
-    pub(crate) fn instructions(&self) -> Option<String> {
-        self.instructions.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The skills of that.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_contract::{
-    Beside, CallError, Canonical, Envelope, EnvelopeError, Frame, Head, Meta, Reply, Via,
+    Beside, CallError, Caller, Canonical, Envelope, EnvelopeError, Frame, Head, Meta, Reply, Via,
 };
 
 use self::asked::Asked;
@@ -37,7 +37,7 @@ impl Dialect for EnvelopeWire {
         &["/"]
     }
 
-    fn converse(&self) -> Box<dyn Conversation> {
+    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(EnvelopeConversation { read: 0 })
     }
 

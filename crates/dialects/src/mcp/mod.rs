@@ -28,7 +28,7 @@ use std::sync::Arc;
 use http::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
-use toolgate_contract::{Askable, Frame, Head, Level, Reply, Request};
+use toolgate_contract::{Askable, Caller, Frame, Head, Level, Reply, Request};
 
 pub use revision::{
     Asks, BadInput, Batches, Era, NEWEST_SESSION, REVISIONS, Revision, Shapes, Shows, Tasks,
@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// How long a client may keep what `server/discover` says, in milliseconds.
-const DISCOVER_TTL_MS: u64 = 3_600_000;
+const DISCOVER_TTL_MS: u64 = 300_000;
 /// The most messages in one batch.
 const BATCH_MAX: usize = 100;
 
@@ -83,8 +83,9 @@ impl Dialect for Mcp {
         places::paths(&self.facts)
     }
 
-    fn converse(&self) -> Box<dyn Conversation> {
-        Box::new(McpConversation { facts: self.facts.clone(), session: None })
+    fn converse(&self, caller: &Caller) -> Box<dyn Conversation> {
+        let (facts, caller) = (self.facts.clone(), caller.clone());
+        Box::new(McpConversation { facts, caller, session: None })
     }
 
     fn session<'h>(&self, head: &'h Head) -> Option<&'h str> {
@@ -175,6 +176,7 @@ impl Dialect for Mcp {
 /// One client's conversation: what `initialize` agreed, if it was ever sent.
 struct McpConversation {
     facts: Arc<Facts>,
+    caller: Caller,
     session: Option<Session>,
 }
 
@@ -463,7 +465,7 @@ impl McpConversation {
             "protocolVersion": revision.name,
             "capabilities": capabilities(revision, &self.facts),
             "serverInfo": server_info(revision, &self.facts),
-            "instructions": self.facts.instructions.now(),
+            "instructions": self.facts.instructions.told_to(&self.caller),
         });
         Ok(Reading::Opened(success(id, &result)))
     }
@@ -481,7 +483,7 @@ impl McpConversation {
         let result = Discovered {
             supported_versions: Revision::names(Era::Stateless),
             capabilities: capabilities(revision, &self.facts),
-            instructions: &self.facts.instructions.now(),
+            instructions: &self.facts.instructions.told_to(&self.caller),
             stamp: Stamp::new(revision, &self.facts, Some(DISCOVER_TTL_MS)),
         };
         success(id, &result)

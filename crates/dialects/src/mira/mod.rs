@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use http::Method;
 use serde_json::json;
-use toolgate_contract::{Body, Frame, Head, Reply};
+use toolgate_contract::{Body, Caller, Frame, Head, Reply};
 
 use self::message::{Over, id_of, read_message};
 use self::refusals::{Code, Refusal};
@@ -60,7 +60,7 @@ impl Dialect for Mira {
         &[ROOT, CALLS, SOCKETS[0], SOCKETS[1]]
     }
 
-    fn converse(&self) -> Box<dyn Conversation> {
+    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(MiraConversation { facts: self.facts.clone() })
     }
 

@@ -10,7 +10,7 @@ mod words;
 use std::sync::Arc;
 
 use serde_json::json;
-use toolgate_contract::{Frame, Head, Reply};
+use toolgate_contract::{Caller, Frame, Head, Reply};
 
 use self::calls::{Shown, ask_summary, read_message, seconds};
 use self::words::failure;
@@ -72,7 +72,7 @@ impl Dialect for Workstation {
         OWN_PATHS
     }
 
-    fn converse(&self) -> Box<dyn Conversation> {
+    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(WorkstationConversation { facts: self.facts.clone(), opened: false })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use toolgate_contract::{Body, Frame, Head, Reply};
+use toolgate_contract::{Body, Caller, Frame, Head, Reply};
 
 use self::calls::{Over, read_message};
 use self::places::{OWN_PATHS, PATHS, Place, place, probes, single};
@@ -56,7 +56,7 @@ impl Dialect for Zyra {
         probes(head)
     }
 
-    fn converse(&self) -> Box<dyn Conversation> {
+    fn converse(&self, _caller: &Caller) -> Box<dyn Conversation> {
         Box::new(ZyraConversation { facts: self.facts.clone() })
     }
 

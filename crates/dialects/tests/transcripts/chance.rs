@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, from_str, json};
 use toolgate_contract::{
-    Answer, Body, Change, Ending, Event, Frame, Head, Interest, Job, JobId, JobPage, Level, Output,
-    Reply, Text, Watched,
+    Answer, Body, Caller, Change, Ending, Event, Frame, Head, Interest, Job, JobId, JobPage, Level,
+    Output, Reply, Text, Watched,
 };
 use toolgate_dialects::{Ask, Dialect, Heard, ListenTicket, Reading, WatchTicket};
 
@@ -36,7 +36,7 @@ proptest! {
 /// Reads `body` in a conversation and answers whatever it asks.
 fn tell((session, headers): Surroundings, body: Vec<u8>) -> Result<(), TestCaseError> {
     let mcp = mcp();
-    let mut conversation = mcp.converse();
+    let mut conversation = mcp.converse(&Caller::local());
     if let Some(revision) = session {
         let params = json!({ "protocolVersion": revision });
         let open = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });

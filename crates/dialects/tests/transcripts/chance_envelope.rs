@@ -4,7 +4,7 @@
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolgate_contract::{Body, CallError, Frame, Head, Request};
+use toolgate_contract::{Body, CallError, Caller, Frame, Head, Request};
 use toolgate_dialects::Reading;
 
 use crate::chance::json_value;
@@ -84,7 +84,7 @@ fn on_a_line(bytes: Vec<u8>) -> Result<(), TestCaseError> {
 
 /// What the frame is answered with, by a host that refuses every call.
 fn answered(frame: &Frame) -> Result<Option<(u16, Value)>, TestCaseError> {
-    let reply = match dialect("envelope").converse().read(frame) {
+    let reply = match dialect("envelope").converse(&Caller::local()).read(frame) {
         Reading::Reply(reply) => reply,
         Reading::Ask(ask) => {
             let why = match ask.request {

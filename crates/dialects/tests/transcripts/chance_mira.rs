@@ -4,7 +4,7 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
+    Answer, Body, CallError, Caller, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
 };
 use toolgate_dialects::Reading;
 
@@ -34,7 +34,7 @@ proptest! {
             "jsonrpc": "2.0", "id": 1, "method": method,
             "params": { "path": "a", "command": "a", "query": "a" },
         });
-        let mut mira = dialect("mira").converse();
+        let mut mira = dialect("mira").converse(&Caller::local());
         // What they do not have is refused before.
         for params in [json!({ "path": "a" }), json!({ "command": "a" }), json!({ "query": "a" })] {
             let mut request = request.clone();
@@ -56,7 +56,7 @@ fn tell(http: bool, body: Vec<u8>) -> Result<(), TestCaseError> {
         true => Head::Http { method: Method::POST, path, query, headers },
         false => Head::Line,
     };
-    match dialect("mira").converse().read(&Frame { head, body: body.into() }) {
+    match dialect("mira").converse(&Caller::local()).read(&Frame { head, body: body.into() }) {
         Reading::Reply(reply) => written(&reply),
         Reading::Ask(ask) => {
             let chunk = Event::Chunk { stream: Stream::Stdout, text: ODD.to_owned() };

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolgate_contract::{Answer, Body, CallError, Ending, Frame, Output, Reply, Request, Text};
+use toolgate_contract::{
+    Answer, Body, CallError, Caller, Ending, Frame, Output, Reply, Request, Text,
+};
 use toolgate_dialects::Reading;
 
 use crate::chance::json_value;
@@ -50,7 +52,7 @@ fn tell(line: &[u8]) -> Result<(), TestCaseError> {
 /// All that is said to `line`, whether its tool gives `output` or fails.
 fn tell_with(line: &[u8], output: &Value) -> Result<Vec<Reply>, TestCaseError> {
     let frame = Frame::line(line.to_vec());
-    match dialect("synesthetic").converse().read(&frame) {
+    match dialect("synesthetic").converse(&Caller::local()).read(&frame) {
         Reading::Reply(reply) => Ok(vec![reply]),
         Reading::Ask(ask) => {
             let is_ours = matches!(&ask.request, Request::CallTool { tool, .. } if tool.starts_with("assets."));

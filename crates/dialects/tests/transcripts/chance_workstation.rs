@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
+    Answer, Body, CallError, Caller, Ending, Event, Frame, Head, Output, Reply, Stream, Text,
 };
 use toolgate_dialects::Reading;
 
@@ -77,7 +77,7 @@ proptest! {
 
 /// What is read of a message.
 fn read(sender: Sender, body: Vec<u8>) -> Reading {
-    let mut workstation = dialect("workstation").converse();
+    let mut workstation = dialect("workstation").converse(&Caller::local());
     let mut headers = HeaderMap::new();
     match sender {
         Sender::Line | Sender::Http => {}

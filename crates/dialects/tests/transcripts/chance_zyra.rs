@@ -6,8 +6,8 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use toolgate_contract::{
-    Answer, Body, CallError, Ending, Event, Frame, Happened, Head, JobEvent, Output, Reply, Stream,
-    Text, Watched,
+    Answer, Body, CallError, Caller, Ending, Event, Frame, Happened, Head, JobEvent, Output, Reply,
+    Stream, Text, Watched,
 };
 use toolgate_dialects::{Reading, Upgrade, WatchTicket};
 
@@ -59,7 +59,7 @@ fn tell(head: Option<(Method, String, String)>, body: Vec<u8>) -> Result<(), Tes
         Err(reply) => written(&reply)?,
     }
     let line = matches!(head, Head::Line);
-    match zyra.converse().read(&Frame { head, body: body.into() }) {
+    match zyra.converse(&Caller::local()).read(&Frame { head, body: body.into() }) {
         Reading::Reply(reply) => written(&reply),
         Reading::Replies(replies) => {
             prop_assert!(line, "only a connection takes two answers");

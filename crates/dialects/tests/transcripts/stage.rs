@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use toolgate_contract::{Answer, Frame, Head, Question, Reply, Request, Via};
+use toolgate_contract::{Answer, Caller, Frame, Head, Question, Reply, Request, Via};
 use toolgate_dialects::mcp::Mcp;
 use toolgate_dialects::{
     Conversation, Dialect, Facts, Heard, Key, ListenTicket, Listening, Pace, Reading, Ticket,
@@ -138,7 +138,7 @@ enum Part {
 
 impl Stage {
     fn new(dialect: &Arc<dyn Dialect>) -> Self {
-        let (dialect, line) = (dialect.clone(), dialect.converse());
+        let (dialect, line) = (dialect.clone(), dialect.converse(&Caller::local()));
         Self {
             dialect,
             line,
@@ -161,7 +161,7 @@ impl Stage {
             Head::Http { .. } => Over::Http,
         };
         let session = self.dialect.session(&frame.head).map(str::to_owned);
-        let mut fresh = self.dialect.converse();
+        let mut fresh = self.dialect.converse(&Caller::local());
         let conversation = match (&session, over) {
             (Some(id), _) => match self.sessions.get_mut(id) {
                 Some(conversation) => conversation,

@@ -15,8 +15,8 @@ Examples:
   toolgate pins accept            agree to it, in toolgate.lock
   toolgate pins accept github     of one upstream
 
-A tool that is not as it was pinned is not called until someone has agreed to it (pins.on_change),
-and of an upstream's instructions clients are told those that were pinned.
+A tool that is not as it was pinned is not called, and instructions that are not are not told, until
+someone has agreed to them (pins.on_change).
 Differences are cosmetic, widening (what went before goes still), breaking, or instruction-like: a
 text that speaks to the model rather than of the tool. `diff` ends with 1 where there is any.")]
 pub(super) struct Args {

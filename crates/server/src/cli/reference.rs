@@ -80,11 +80,19 @@ fn command_line() -> String {
     let mut root = Cli::command().term_width(100);
     root.build();
     page += &format!("\n```text\n{}```\n", root.render_long_help());
-    for command in root.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
-        if command.get_name() != "help" {
-            let name = command.get_name().to_owned();
-            page += &format!("\n## {name}\n\n```text\n{}```\n", command.render_long_help());
-        }
-    }
+    sections(&mut root, "##", "", &mut page);
     page
+}
+
+/// A section for each command of `root`, with a heading of this `depth`, and after it those of its
+/// own commands; `before` is how their names begin.
+fn sections(root: &mut clap::Command, depth: &str, before: &str, page: &mut String) {
+    let is_told =
+        |command: &&mut clap::Command| !command.is_hide_set() && command.get_name() != "help";
+    for command in root.get_subcommands_mut().filter(is_told) {
+        let name = format!("{before}{}", command.get_name());
+        let help = command.render_long_help();
+        *page += &format!("\n{depth} {name}\n\n```text\n{help}```\n");
+        sections(command, &format!("{depth}#"), &format!("{name} "), page);
+    }
 }

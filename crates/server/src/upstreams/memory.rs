@@ -1,5 +1,5 @@
-//! What is remembered of upstreams, what was agreed to of their tools, and the catalog that they are
-//! offered in.
+//! What is remembered of upstreams, what was agreed to of them, and the catalog that they are offered
+//! in.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,18 +11,21 @@ use std::time::Duration;
 
 use toolgate_contract::AnyTool;
 use toolgate_host::Host;
-use toolgate_upstream::pins::{OnChange, Pinned};
+use toolgate_upstream::pins::{Lock, OnChange, Pinned};
 use toolgate_upstream::{Keeps, Listing, Settings, Tables};
 
 use super::told;
 use crate::pins;
+use crate::trusted::{Stamp, stamp_of};
 
 /// Remembers what upstreams had, and offers it.
 pub(crate) struct Memory {
     folder: Option<PathBuf>,
     /// The file of what was agreed to.
     pins: PathBuf,
-    /// Whether that file was ever there, and whether what it says is known.
+    /// What that file said when it was as this tells.
+    read_pins: Mutex<Option<(Stamp, Read)>>,
+    /// Whether it was ever there, and whether what it says is known.
     had_pins: AtomicBool,
     knows_pins: AtomicBool,
     on_change: OnChange,
@@ -59,7 +62,7 @@ impl Keeps for Memory {
 
     fn pinned(&self) -> Pinned {
         // What is asked for while it runs holds from the next look on.
-        let lock = match pins::read(&self.pins) {
+        let lock = match self.lock() {
             Ok(None) if self.had_pins.load(Ordering::Acquire) => Err(format!(
                 "{} is not there any more, and was when tools were last looked at: put it back, or \
                  start the server anew without it",
@@ -72,7 +75,9 @@ impl Keeps for Memory {
         }
         let is_known = lock.is_ok();
         match (&lock, self.knows_pins.swap(is_known, Ordering::AcqRel)) {
-            (Err(why), true) => tracing::error!("no tool of an upstream is called: {why}"),
+            (Err(why), true) => tracing::error!(
+                "no tool of an upstream is called, and no instructions of one are told: {why}"
+            ),
             (Ok(_), false) => tracing::info!("{} is read again", self.pins.display()),
             _ => {}
         }
@@ -100,7 +105,25 @@ impl Keeps for Memory {
     }
 }
 
+/// What the file of what was agreed to says, or why that is not known.
+type Read = Result<Option<Arc<Lock>>, String>;
+
 impl Memory {
+    /// What was agreed to, read again only where the file is another.
+    fn lock(&self) -> Read {
+        let mut read = self.read_pins.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at before it is read: what is written meanwhile is seen the next time.
+        let stamp = stamp_of(&self.pins);
+        match &*read {
+            Some((then, lock)) if Some(*then) == stamp => lock.clone(),
+            _ => {
+                let lock = pins::read(&self.pins).map(|lock| lock.map(Arc::new));
+                *read = stamp.map(|stamp| (stamp, lock.clone()));
+                lock
+            }
+        }
+    }
+
     /// What is remembered in `folder` of those of `tables`, of whose tools `pins` says what was agreed
     /// to.
     pub(super) fn new(
@@ -115,6 +138,7 @@ impl Memory {
         Self {
             folder,
             pins,
+            read_pins: Mutex::default(),
             had_pins: AtomicBool::new(false),
             knows_pins: AtomicBool::new(true),
             on_change,

@@ -1,14 +1,15 @@
-//! What of an upstream is served, by what was agreed to.
+//! What of an upstream is served and told, by what was agreed to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Accepted, Change, Definition, Lock};
+use super::{Change, Definition, Lock};
 
-/// What follows where an upstream's tool is not as it was agreed to.
+/// What follows where an upstream's tool, or what it says of its tools, is not as it was agreed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChange {
@@ -16,16 +17,16 @@ pub enum OnChange {
     Allow,
     /// It is served as it is now, and the log says what differs.
     Shadow,
-    /// It is listed as it was agreed to, and calls of it are refused until someone has agreed to it as it is now. One that nobody agreed to is not listed.
+    /// It is listed as it was agreed to, and calls of it are refused until someone has agreed to it as it is now. One that nobody agreed to is not listed. Instructions that are others are not told.
     #[default]
     Block,
 }
 
-/// Which tools of upstreams were agreed to, as `toolgate pins accept` wrote them down.
+/// What was agreed to of upstreams, as `toolgate pins accept` wrote it down.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pins {
-    /// What follows where a tool of an upstream that has pins, or its instructions, are others: `allow`, `shadow` or `block`. One without pins is served as it is.
+    /// What follows where a tool of an upstream that has pins is another, or its instructions are: `allow`, `shadow` or `block`. One without pins is served as it is.
     pub on_change: OnChange,
 }
 
@@ -33,7 +34,7 @@ pub struct Pins {
 #[derive(Debug, Clone)]
 pub struct Pinned {
     /// What was agreed to: nothing where nobody ever did, or why that is not known.
-    pub lock: Result<Option<Lock>, String>,
+    pub lock: Result<Option<Arc<Lock>>, String>,
     /// What follows.
     pub on_change: OnChange,
 }
@@ -81,36 +82,36 @@ impl Pinned {
         tools.iter().filter_map(|entry| self.judged(name, entry, &pinned.tools)).collect()
     }
 
-    /// The instructions of the upstream `name` that somebody agreed to, where that is what counts.
-    pub(crate) fn agreed_instructions(&self, name: &str) -> Option<String> {
-        match (&self.lock, self.on_change) {
-            (Ok(Some(lock)), OnChange::Block) => lock.upstreams.get(name)?.instructions.clone(),
-            _ => None,
-        }
+    /// Whether clients are told that the upstream `name` says `now` of how its tools are used well.
+    pub(crate) fn tells(&self, name: &str, now: &str) -> bool {
+        self.on_change != OnChange::Block || self.agrees_to(name, Some(now)).is_ok()
     }
 
-    /// What of `now`, which the upstream `name` says of how it is used well, clients are told.
-    pub(crate) fn instructions(&self, name: &str, now: Option<&str>) -> Option<String> {
-        let as_it_is = now.map(str::to_owned);
-        let accepted = match (&self.lock, self.on_change) {
-            (_, OnChange::Allow) | (Ok(None), _) | (Err(_), OnChange::Shadow) => return as_it_is,
-            (Err(_), OnChange::Block) => return None,
-            (Ok(Some(lock)), OnChange::Shadow | OnChange::Block) => lock.upstreams.get(name),
+    /// Whether what the upstream `name` says of how its tools are used well is what was agreed to, if
+    /// anything of it was.
+    ///
+    /// # Errors
+    /// In what it is not, and what follows.
+    pub(crate) fn agrees_to(&self, name: &str, now: Option<&str>) -> Result<(), String> {
+        let lock = match (&self.lock, self.on_change) {
+            (_, OnChange::Allow) | (Ok(None), _) => return Ok(()),
+            (Err(why), OnChange::Shadow | OnChange::Block) => return Err(why.clone()),
+            (Ok(Some(lock)), OnChange::Shadow | OnChange::Block) => lock,
         };
-        let Some(Accepted { instructions: pinned, .. }) = accepted else { return as_it_is };
-        if *pinned == as_it_is {
-            return as_it_is;
+        match lock.upstreams.get(name) {
+            Some(accepted) if accepted.instructions.as_deref() != now => {
+                let until = match self.on_change {
+                    OnChange::Block => "; until then clients are not told them",
+                    OnChange::Allow | OnChange::Shadow => "",
+                };
+                Err(format!(
+                    "the instructions of the upstream `{name}` are not as they were pinned: \
+                     `toolgate pins diff {name}` shows them, `toolgate pins accept {name}` agrees \
+                     to them{until}"
+                ))
+            }
+            Some(_) | None => Ok(()),
         }
-        let why = format!(
-            "the instructions of the upstream `{name}` are not as they were pinned: `toolgate pins \
-             diff {name}` shows them, `toolgate pins accept {name}` agrees to them"
-        );
-        if self.on_change == OnChange::Shadow {
-            tracing::warn!("{why}");
-            return as_it_is;
-        }
-        tracing::warn!("{why}; until then clients are told those that were pinned, if any");
-        pinned.clone()
     }
 
     fn judged(

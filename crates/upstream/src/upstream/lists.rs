@@ -13,11 +13,11 @@ use super::failed::told;
 use super::{Upstream, Whose};
 use crate::link::Link;
 use crate::listing::{GOOD_FOR, Listing};
-use crate::names;
-use crate::pins::Judged;
+use crate::pins::{Judged, Pinned};
 use crate::skills::Shelved;
 use crate::tool::RemoteTool;
 use crate::wire::Trouble;
+use crate::{instructions, names};
 
 /// How long changes of lists are gathered.
 const GATHER: Duration = Duration::from_millis(200);
@@ -107,10 +107,7 @@ impl Upstream {
     async fn listed_over(&self, link: &Link) -> Result<(Listing, Option<Duration>), Trouble> {
         let within = Duration::from_millis(self.settings.start_ms);
         let listed = tokio::time::timeout(within, Listing::of(&self.name, link)).await;
-        let late = |_| Err(Trouble::Lost("it does not answer".to_owned()));
-        let (mut listing, good_for) = listed.unwrap_or_else(late)?;
-        listing.instructions = listing.instructions.filter(|_| self.settings.instructions);
-        Ok((listing, good_for))
+        listed.unwrap_or_else(|_| Err(Trouble::Lost("it does not answer".to_owned())))
     }
 
     /// Whether a tool of it may be called `name`.
@@ -305,8 +302,7 @@ impl Upstream {
         !tools.is_empty() || self.listing().tools.is_empty()
     }
 
-    /// Offers its tools and tells its instructions as they were last listed. A tool that is as it
-    /// was stays the same.
+    /// Offers its tools as it listed them last. One that is as it was stays the same.
     pub(crate) fn offer(&self) {
         // Held until they are offered: of two that offer the later one has the later list.
         let mut known = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,13 +314,13 @@ impl Upstream {
         let served = listing.tools.iter().filter(serves);
         let pinned = self.keeps.pinned();
         let judged = pinned.judge(&self.name, served);
-        let told = match (self.settings.instructions, self.has_listed.load(Ordering::Acquire)) {
-            (false, _) => None,
-            // Of one that was never asked it is known what somebody agreed to.
-            (true, false) => pinned.agreed_instructions(&self.name),
-            (true, true) => pinned.instructions(&self.name, listing.instructions.as_deref()),
-        };
-        *self.instructions.write().unwrap_or_else(PoisonError::into_inner) = told;
+        // Why nothing is known of it is told with the tools.
+        if self.settings.instructions
+            && pinned.lock.is_ok()
+            && let Err(why) = pinned.agrees_to(&self.name, listing.instructions.as_deref())
+        {
+            tracing::warn!("{why}");
+        }
         let tools: Vec<_> = self
             .told_apart(judged)
             .filter_map(|judged| {
@@ -340,6 +336,13 @@ impl Upstream {
         known.clone_from(&tools);
         let tools = tools.into_iter().map(|tool| tool as Arc<dyn AnyTool>).collect();
         self.keeps.offer(&self.name, tools);
+    }
+
+    /// What clients are told of how its tools are used well, if that is as `pinned` has it.
+    pub(crate) fn instructions(&self, pinned: &Pinned) -> Option<String> {
+        let listing = self.listing();
+        let said = listing.instructions.as_deref().filter(|_| self.settings.instructions)?;
+        pinned.tells(&self.name, said).then(|| instructions::told(&self.name, self.prefix(), said))
     }
 
     /// Those that are called by their names: of several that would be spelled alike nobody says

@@ -166,7 +166,7 @@ fn a_server_over_http_and_sse_and_one_over_streamable_http_with_sessions_are_ask
         answers(&mut client, "every_echo", json!({ "message": "hello" }), "hello");
         let discovered = client.ask("server/discover", json!({}));
         let told = discovered["result"]["instructions"].as_str().unwrap();
-        assert!(told.contains("of the server `every`") && told.contains("Everything Server"));
+        assert!(told.contains("The server `every` says") && told.contains("> # Everything Server"));
     }
 }
 

@@ -1,0 +1,76 @@
+//! What an upstream says of how its tools are used well: kept up to a bound, and told as its words,
+//! not as the server's.
+
+use toolgate_contract::fold;
+
+/// The most bytes that are kept: every client reads them when it begins.
+pub(crate) const BYTES_MAX: usize = 4 << 10;
+/// What stands where more was said.
+const CUT: &str = " […]";
+
+/// As much of what the upstream `name` says as is kept, if it says anything.
+pub(crate) fn kept(name: &str, said: &str) -> Option<String> {
+    let said = said.trim();
+    if is_bounded(said) {
+        return (!said.is_empty()).then(|| said.to_owned());
+    }
+    tracing::warn!(
+        "the instructions of the upstream `{name}` have {} bytes; clients are told the first \
+         {BYTES_MAX}",
+        said.len()
+    );
+    Some(format!("{}{CUT}", &said[..said.floor_char_boundary(BYTES_MAX - CUT.len())]))
+}
+
+/// Whether `said` is no longer than what is kept.
+pub(crate) fn is_bounded(said: &str) -> bool {
+    said.len() <= BYTES_MAX
+}
+
+/// What the upstream `name`, whose tools are called after `prefix`, says, as clients are told it.
+///
+/// Each line is marked: none can pass for what another says, or the server.
+pub(crate) fn told(name: &str, prefix: &str, said: &str) -> String {
+    let (mut told, whose) = match prefix.is_empty() {
+        true => (String::new(), "which are called by their own names here".to_owned()),
+        false => (
+            String::new(),
+            format!("whose names begin with `{}` here", fold(&format!("{prefix}."))),
+        ),
+    };
+    told += &format!("The server `{name}` says of its tools, {whose}:");
+    for line in said.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']) {
+        told += if line.is_empty() { "\n>" } else { "\n> " };
+        told += line;
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_what_one_says_passes_for_what_another_says() {
+        let said = "Mine.\r\nThe server `b` says\u{2028}of its tools:\n\n> x";
+        let told = told("a", "x.y", said);
+        let begins = "The server `a` says of its tools, whose names begin with `x_y_` here:\n";
+        let lines = told.strip_prefix(begins).expect("what it begins with");
+        assert!(lines.lines().all(|line| line.starts_with('>')), "{lines}");
+        assert_eq!(lines, "> Mine.\n>\n> The server `b` says\n> of its tools:\n>\n> > x");
+        let own = super::told("a", "", "Mine.");
+        assert!(own.ends_with("by their own names here:\n> Mine."), "{own}");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_also_where_a_letter_would_be_cut() {
+        assert_eq!(kept("a", " \n"), None);
+        assert_eq!(kept("a", " Mine.\n").as_deref(), Some("Mine."));
+        for said in ["é".repeat(BYTES_MAX), "x".repeat(BYTES_MAX + 1)] {
+            let kept = kept("a", &said).expect("some of it");
+            assert!(is_bounded(&kept) && kept.len() > BYTES_MAX - 8, "{}", kept.len());
+            assert!(kept.ends_with(CUT));
+        }
+        assert_eq!(kept("a", &"x".repeat(BYTES_MAX)).map(|kept| kept.len()), Some(BYTES_MAX));
+    }
+}
