@@ -10,8 +10,11 @@ use toolgate_contract::Caller;
 #[derive(Clone, Default)]
 pub struct Instructions {
     own: String,
-    beside: Option<Arc<dyn Fn(&Caller) -> String + Send + Sync>>,
+    beside: Option<Arc<Beside>>,
 }
+
+/// What says to a caller what is said beside.
+type Beside = dyn Fn(&Caller) -> String + Send + Sync;
 
 impl Instructions {
     /// What it says itself, and after that what `beside` says to whoever asks, if it is anything.

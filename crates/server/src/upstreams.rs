@@ -220,10 +220,17 @@ impl World for Outside {
             // A program that is named by its place is one of the workspace, if it is of any.
             let path = self.processes.unwritten(&self.path, &self.root);
             let found = processes::Program::find(name, workspace.as_fd(), &path);
-            let found = found.map_err(|_| self.missing(name))?;
+            let mut found = found.map_err(|_| self.missing(name))?;
+            // Wherever it starts.
+            found.path = self.root.path().join(found.path);
             let mut variables = self.processes.environment(keep_env, &path);
             let own = env.iter().map(|(name, value)| (name.into(), value.into()));
             variables.extend(own.collect::<BTreeMap<OsString, OsString>>());
+            let mut inside = self.processes.sandbox().held_by(profile(sandbox)?, &self.root);
+            if let (Some(inside), Some(empty)) = (&mut inside, &empty) {
+                let seen = empty.path().canonicalize();
+                inside.seen.push(seen.map_err(|err| format!("a folder of its own: {err}"))?);
+            }
             let start = Start {
                 program: found,
                 args: args.iter().map(OsString::from).collect(),
@@ -236,7 +243,7 @@ impl World for Outside {
                     held_bytes_max: 0,
                     spool_bytes_max: 0,
                 },
-                inside: self.processes.sandbox().held_by(profile(sandbox)?, &self.root),
+                inside,
             };
             let spoken = self.processes.open(start).await;
             let Spoken { stdin, stdout, stderr, ended, runs } =

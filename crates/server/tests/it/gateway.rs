@@ -12,6 +12,7 @@ mod long_answers;
 mod oauth;
 mod pins;
 mod instructions;
+mod starting;
 mod real;
 mod reloading;
 mod sharing;

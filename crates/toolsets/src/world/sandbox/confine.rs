@@ -112,7 +112,7 @@ impl Sandbox {
         if self.0.settings.require == Require::Strict && !held.is_whole() {
             return Err(io::Error::other(Unheld(held)));
         }
-        let folder = Folder::of(&inside.workspace, start.cwd.as_fd())?;
+        let folder = Folder::of(&inside.workspace, start.cwd.as_fd(), &inside.seen)?;
         let (birth, their_birth) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, their_end) = Ending::line()?;
         let workspace = folder.workspace.try_clone()?;

@@ -40,7 +40,7 @@ pub(super) struct Plan {
 pub(super) struct Errand {
     /// `None` only tries whether all around it can be had.
     pub(super) program: Option<Becoming>,
-    /// Where it starts, beneath the workspace.
+    /// Where it starts, beneath the workspace, or absolute.
     pub(super) cwd: Bytes,
     pub(super) cwd_identity: Identity,
     /// What all its processes are to bear.

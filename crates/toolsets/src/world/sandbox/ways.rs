@@ -70,7 +70,8 @@ impl Ways {
             filters(Sockets { internet: false, unix })?,
         ];
         let layers = layers.try_out(|layers| {
-            let folder = Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd())?;
+            let folder =
+                Folder::of(workspace, workspace.open_dir(".").map_err(told)?.as_fd(), &[])?;
             let handle = folder.workspace.try_clone()?;
             let errand = folder.errand();
             let plan = ways.plan(layers, &Wanted::ALL, folder);
@@ -116,17 +117,17 @@ impl Ways {
     }
 }
 
-/// Where a program starts: the workspace, and a folder in it.
+/// Where a program starts: the workspace, and a folder in it, or one of those that it sees beside.
 pub(super) struct Folder {
     pub(super) workspace: OwnedFd,
     path: PathBuf,
     pub(super) workspace_identity: Identity,
-    beneath: Bytes,
+    cwd: Bytes,
     cwd_identity: Identity,
 }
 
 impl Folder {
-    pub(super) fn of(workspace: &Root, cwd: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(super) fn of(workspace: &Root, cwd: BorrowedFd<'_>, seen: &[PathBuf]) -> io::Result<Self> {
         let workspace = workspace.open_dir(".").map_err(told)?;
         let (path, at) = (whereabouts(&workspace)?, whereabouts(cwd)?);
         if path == Path::new("/") {
@@ -134,20 +135,27 @@ impl Folder {
                 "a workspace that is the whole machine hides nothing of it",
             ));
         }
-        let beneath = at.strip_prefix(&path).map_err(|_| {
-            io::Error::other("the folder that the program is to start in has been moved away")
-        })?;
-        let beneath = if beneath.as_os_str().is_empty() { Path::new(".") } else { beneath };
-        let beneath = beneath.into();
+        let cwd_at: Bytes = match at.strip_prefix(&path) {
+            Ok(beneath) if beneath.as_os_str().is_empty() => Path::new(".").into(),
+            Ok(beneath) => beneath.into(),
+            Err(_) if seen.contains(&at) => at.into(),
+            Err(_) => {
+                return Err(io::Error::other(format!(
+                    "the folder that the program is to start in, {}, is not in the workspace, so it \
+                     is not seen from within the sandbox",
+                    at.display()
+                )));
+            }
+        };
         let [workspace_identity, cwd_identity] = [identity(&workspace)?, identity(cwd)?];
-        Ok(Self { workspace, path, workspace_identity, beneath, cwd_identity })
+        Ok(Self { workspace, path, workspace_identity, cwd: cwd_at, cwd_identity })
     }
 
     /// What is to be done there: nothing yet.
     pub(super) fn errand(&self) -> Errand {
         Errand {
             program: None,
-            cwd: self.beneath.clone(),
+            cwd: self.cwd.clone(),
             cwd_identity: self.cwd_identity,
             tag: None,
             runs: None,

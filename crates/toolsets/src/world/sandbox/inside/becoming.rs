@@ -67,9 +67,13 @@ fn go_to_folder(plan: &Plan, errand: &Errand) -> io::Result<()> {
         None => openat(CWD, c".", folder, Mode::empty())?,
     };
     is(&workspace, plan.workspace_identity)?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let open = || Ok(openat2(&workspace, errand.cwd.path(), folder, Mode::empty(), resolve)?);
-    let cwd = kernel::again(open)?;
+    let path = errand.cwd.path();
+    let cwd = if path.is_absolute() {
+        openat(CWD, path, folder, Mode::empty())?
+    } else {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        kernel::again(|| Ok(openat2(&workspace, path, folder, Mode::empty(), resolve)?))?
+    };
     is(&cwd, errand.cwd_identity)?;
     Ok(fchdir(cwd)?)
 }
