@@ -174,7 +174,9 @@ mod tests {
     #[test]
     fn what_was_told_by_who_left_an_order_unread_is_heard() {
         let (ours, theirs) = line().unwrap();
-        let handle = theirs.as_fd();
+        // None of the line's own: in itself it would be held until the kernel looks for such.
+        let (read, _write) = pipe().unwrap();
+        let handle = read.as_fd();
         let order = Order {
             streams: [handle; 3],
             told: handle,
