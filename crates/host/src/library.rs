@@ -157,14 +157,26 @@ impl<'g> Reader<'g> {
             let message = format!("no resource has a URI of more than {URI_BYTES_MAX} bytes");
             return Err(CallError::NotFound { message });
         }
-        let all = self.gate.library.all_resources();
-        if all.iter().filter(|source| source.claims(uri).is_some()).nth(1).is_some() {
+        let claimed = || {
+            let all = self.gate.library.all_resources();
+            all.iter().filter(|source| source.claims(uri).is_some()).count()
+        };
+        if claimed() == 0 {
+            self.all_have_listed().await;
+        }
+        if claimed() > 1 {
             self.look_at_own().await?;
         }
         let claims = |source: Arc<dyn Resources>| Some((source.claims(uri)?, source));
         // The first of those that are as sure.
         let surest = self.sources().filter_map(claims).min_by_key(|(claim, _)| *claim);
         surest.map(|(_, source)| source).ok_or_else(|| self.no_resource(uri))
+    }
+
+    /// Waits until those who come and go have said what they have, for a bounded time. Boxed, or all
+    /// that is read would have room for it.
+    async fn all_have_listed(&self) {
+        Box::pin(self.gate.catalog.listed(None)).await;
     }
 
     /// Refuses to look at what the caller may not read, or a person does not agree to.
@@ -398,6 +410,9 @@ impl<'g> Reader<'g> {
                 let has = |source: &Arc<dyn Resources>| {
                     source.templates().iter().any(|template| template.uri == *uri)
                 };
+                if !self.sources().any(|source| has(&source)) {
+                    self.all_have_listed().await;
+                }
                 let source = self.sources().find(has).ok_or_else(|| CallError::NotFound {
                     message: format!("no resource template is `{}`", shortened(uri)),
                 })?;

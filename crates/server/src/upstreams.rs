@@ -23,7 +23,7 @@ use toolgate_contract::{BoxFuture, Hold, Prompts, Resources, Skills, with_icons}
 use toolgate_host::{Host, Listed, NotOffered, Sources};
 use toolgate_toolsets::world::Root;
 use toolgate_toolsets::world::dial::{self, Secure, Trust};
-use toolgate_toolsets::world::processes::{self, Processes, Spoken, Start};
+use toolgate_toolsets::world::processes::{self, Missing, Processes, Spoken, Start};
 use toolgate_toolsets::world::sandbox::Profile;
 use toolgate_toolsets::{icons, skills};
 use toolgate_upstream::{
@@ -220,7 +220,7 @@ impl World for Outside {
             // A program that is named by its place is one of the workspace, if it is of any.
             let path = self.processes.unwritten(&self.path, &self.root);
             let found = processes::Program::find(name, workspace.as_fd(), &path);
-            let mut found = found.map_err(|_| self.missing(name))?;
+            let mut found = found.map_err(|why| self.missing(name, why))?;
             // Wherever it starts.
             found.path = self.root.path().join(found.path);
             let mut variables = self.processes.environment(keep_env, &path);
@@ -308,7 +308,16 @@ fn opened(path: &Path) -> Result<std::os::fd::OwnedFd, String> {
 }
 
 impl Outside {
-    fn missing(&self, name: &str) -> String {
+    fn missing(&self, name: &str, why: Missing) -> String {
+        if name.contains('/') {
+            let at = self.root.path().join(name);
+            let at = at.display();
+            return match why {
+                Missing::Absent => format!("there is no program {at}"),
+                Missing::NotAFile => format!("{at} is no file"),
+                Missing::NotExecutable => format!("{at} may not be run; `chmod +x` lets it"),
+            };
+        }
         match processes::nearest(name, &self.path) {
             Some(nearest) => format!("there is no program `{name}`; did you mean `{nearest}`?"),
             None => format!("there is no program `{name}` in {}", self.path),

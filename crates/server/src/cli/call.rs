@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate::wiring::Workspace;
 use toolgate_contract::{
-    Answer, Asker, CallError, Caller, Ending, EventSink, Output, Request, Text, fold,
+    Answer, Asker, CallError, Caller, Contents, Ending, EventSink, Held, Output, Request, Shape,
+    Text, fold,
 };
 use toolgate_host::Asked;
 
@@ -181,6 +182,19 @@ fn show(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         let beside = std::io::stdout().is_terminal() || fold(&args.tool) != "files_read";
         if beside && !body.is_empty() && !body.ends_with('\n') {
             print("\n")?;
+        }
+        for content in &output.content {
+            let told = content.as_text();
+            match &content.shown {
+                Shape::Text(_) | Shape::Resource(Contents { held: Held::Text(_), .. }) => {
+                    let end = if told.ends_with('\n') { "" } else { "\n" };
+                    print(&format!("{told}{end}"))?;
+                }
+                Shape::Image(_) | Shape::Audio(_) | Shape::Resource(_) => {
+                    complain(&format!("not shown: {told}; --json has it"));
+                }
+                Shape::Link(_) => complain(&format!("it links to {told}")),
+            }
         }
         if let Some(note) = note {
             complain(note);

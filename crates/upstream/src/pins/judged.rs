@@ -49,6 +49,15 @@ pub(crate) struct Judged {
 }
 
 impl Pinned {
+    /// Whether `other` is of the same file as it was then.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (&self.lock, &other.lock) {
+            (Ok(None), Ok(None)) => true,
+            (Ok(Some(one)), Ok(Some(other))) => Arc::ptr_eq(one, other),
+            (Ok(_) | Err(_), _) => false,
+        }
+    }
+
     /// Whether any tool of the upstream `name` may be withheld.
     pub(crate) fn may_withhold(&self, name: &str) -> bool {
         match (&self.lock, self.on_change) {

@@ -103,6 +103,10 @@ impl Tool for Read {
     fn text(output: &Part) -> Text {
         let Part { total, text, next, found } = output;
         let body = match (text, found) {
+            (Some(text), _) if text.is_empty() => format!("Nothing more: it has {total} bytes."),
+            (None, Some(found)) if found.is_empty() => {
+                format!("That is not in it, from `offset` on; it has {total} bytes.")
+            }
             (Some(text), _) => text.clone(),
             (None, Some(found)) => {
                 let lines = found.iter().map(|it| format!("{}: {}", it.offset, it.line));

@@ -24,11 +24,16 @@ pub(crate) struct Agreed {
     listed: tokio::sync::Mutex<Option<(Moment, Arc<[Value]>)>>,
 }
 
+/// How often it is looked whether something else was agreed to.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The tools that were seen to be as they were agreed to, and when first.
 #[derive(Default)]
 struct Seen {
     since: Option<Moment>,
     names: HashSet<String>,
+    /// By what was agreed to they were seen to be so, and when that was last looked at.
+    by: Option<(Pinned, Instant)>,
 }
 
 /// When something was looked at: after how many changes that were told, and by the clock, for what
@@ -55,6 +60,26 @@ impl Agreed {
         }
         seen
     }
+
+    /// Whether `name` was seen to be as it was agreed to, and nothing else was agreed to since, which
+    /// `pinned` tells.
+    fn is_seen(&self, turn: u64, name: &str, pinned: impl FnOnce() -> Option<Pinned>) -> bool {
+        let mut seen = self.seen(turn);
+        if !seen.names.contains(name) {
+            return false;
+        }
+        if seen.by.as_ref().is_some_and(|(_, looked)| looked.elapsed() >= LOOK) {
+            let is_same = |now: Pinned| seen.by.as_ref().is_some_and(|(by, _)| by.is(&now));
+            if !pinned().is_some_and(is_same) {
+                *seen = Seen::default();
+                return false;
+            }
+            if let Some((_, looked)) = &mut seen.by {
+                *looked = Instant::now();
+            }
+        }
+        true
+    }
 }
 
 impl Upstream {
@@ -66,11 +91,12 @@ impl Upstream {
     /// Refuses the tool `name` at `link` where it is pinned and is listed there as another, or not.
     pub(crate) async fn is_as_agreed(&self, link: &Link, name: &str) -> Result<(), ToolError> {
         let turn = self.turn.load(Ordering::Acquire);
-        if link.agreed.seen(turn).names.contains(name) {
+        let served = || self.lasting.upstream();
+        if link.agreed.is_seen(turn, name, || Some(served()?.keeps.pinned())) {
             return Ok(());
         }
         let begun = Moment { turn, at: Instant::now() };
-        let served = self.lasting.upstream().ok_or_else(|| {
+        let served = served().ok_or_else(|| {
             ToolError::new(Fault::Unavailable, "the upstream is not served any more")
         })?;
         let pinned = served.keeps.pinned();
@@ -86,6 +112,11 @@ impl Upstream {
         // What has changed meanwhile is looked at again with the next call.
         if self.turn.load(Ordering::Acquire) == turn {
             seen.since.get_or_insert(begun);
+            // Names that were seen by something else are looked at again.
+            if !seen.by.as_ref().is_some_and(|(by, _)| by.is(&pinned)) {
+                seen.names.clear();
+                seen.by = Some((pinned, begun.at));
+            }
             seen.names.insert(name.to_owned());
         }
         Ok(())

@@ -14,6 +14,7 @@ use super::{Upstream, Whose};
 use crate::link::Link;
 use crate::listing::{GOOD_FOR, Listing};
 use crate::pins::{Judged, Pinned};
+use crate::settings::Settings;
 use crate::skills::Shelved;
 use crate::tool::RemoteTool;
 use crate::wire::Trouble;
@@ -310,6 +311,9 @@ impl Upstream {
             return;
         }
         let listing = self.listing();
+        if self.has_listed.load(Ordering::Acquire) {
+            self.tell_of_vain(&listing);
+        }
         let serves = |entry: &&Value| self.serves(entry["name"].as_str().unwrap_or_default());
         let served = listing.tools.iter().filter(serves);
         let pinned = self.keeps.pinned();
@@ -397,6 +401,23 @@ impl Upstream {
                 refused.count() + 1,
                 self.name
             );
+        }
+    }
+
+    /// Tells which of its settings name tools that are not in `listing`.
+    fn tell_of_vain(&self, listing: &Listing) {
+        let has = |pattern: &str| {
+            let mut names = listing.tools.iter().filter_map(|entry| entry["name"].as_str());
+            names.any(|name| is_like(pattern, name))
+        };
+        let Settings { tools, without, .. } = &self.settings;
+        for (setting, patterns) in [("tools", tools), ("without", without)] {
+            for pattern in patterns.iter().filter(|pattern| *pattern != "*" && !has(pattern)) {
+                tracing::warn!(
+                    "`{setting}` of the upstream `{}` names {pattern:?}, and it has no such tool",
+                    self.name
+                );
+            }
         }
     }
 

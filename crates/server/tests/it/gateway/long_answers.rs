@@ -59,6 +59,10 @@ fn a_long_structured_answer_that_nobody_promised_is_kept_as_json_and_read_on() {
     assert_eq!(whole, rows());
     let found = client.call("results_read", json!({ "id": uri, "find": "row 777 of" }));
     assert!(text(&found).contains("{\"id\":777,"), "{found}");
+    let found = client.call("results_read", json!({ "id": uri, "find": "row of nothing" }));
+    assert!(text(&found).contains("That is not in it"), "{found}");
+    let beyond = client.call("results_read", json!({ "id": uri, "offset": 1_000_000_000 }));
+    assert!(text(&beyond).contains("Nothing more: it has"), "{beyond}");
     // What is short is as it was.
     let short = json!({ "rows": [1] });
     let whole = client.call("odd_say", structured(&short));

@@ -73,6 +73,9 @@ fn a_server_whose_agreements_are_taken_away_calls_nothing_until_they_are_back() 
     });
     let log = client.server().log();
     assert!(log.contains("no tool of an upstream is called"), "{log}");
+    wait_until("what was called before is not", || {
+        client.call("odd_echo", echo.clone()).to_string().contains("not there any more")
+    });
     fs::write(&file, lock).unwrap();
     wait_until("it is called", || {
         client.call("odd_shout", json!({})).to_string().contains("still here")

@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::{checkout, launch, names, stdio, text};
-use crate::support::{Client, Workspace, wait_until};
+use crate::support::{Client, Workspace, binary, path, vouch, wait_until};
 
 pub(super) fn tool(path: &str) -> String {
     checkout().join(".tools").join(path).display().to_string()
@@ -93,6 +93,47 @@ fn a_server_of_files_reads_what_it_may_and_says_what_it_may_not() {
     let refused = client.call("fs_read_text_file", json!({ "path": "/etc/passwd" }));
     assert_eq!(refused["result"]["isError"], true, "{refused}");
     assert!(text(&refused).contains("Access denied"), "{refused}");
+}
+
+/// A workspace before which there is a server of everything, called `every`.
+fn everything() -> Workspace {
+    let command = [node(), package("server-everything"), "stdio".to_owned()];
+    with(&format!("[upstream.every]\ncommand = {command:?}\n"))
+}
+
+#[test]
+fn what_an_upstream_has_to_read_and_to_complete_is_found_though_nobody_has_listed() {
+    let read = json!({ "uri": "demo://resource/dynamic/text/3" });
+    let answer = stdio(&everything()).ask("resources/read", read);
+    let text = answer["result"]["contents"][0]["text"].as_str();
+    assert!(text.is_some_and(|text| text.contains("Resource 3")), "{answer}");
+    let of = json!({ "type": "ref/resource", "uri": "demo://resource/dynamic/text/{resourceId}" });
+    let asked = json!({ "ref": of, "argument": { "name": "resourceId", "value": "7" } });
+    let answer = stdio(&everything()).ask("completion/complete", asked);
+    assert_eq!(answer["result"]["completion"]["values"], json!(["7"]), "{answer}");
+    let nothing = stdio(&everything()).ask("resources/read", json!({ "uri": "demo:/nothing" }));
+    assert!(nothing["error"]["message"].as_str().unwrap().contains("no resource is at"));
+}
+
+#[test]
+fn the_command_line_prints_all_texts_of_an_answer_and_says_what_else_there_is() {
+    let workspace = everything();
+    let call = |tool: &str, arguments: Value| {
+        let mut command = Command::new(binary());
+        command.args(["call", tool, &arguments.to_string()]).current_dir(workspace.root());
+        command.env_clear().env("PATH", path()).env("HOME", workspace.path(".home"));
+        vouch(&mut command, workspace.root());
+        let ran = command.output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        [ran.stdout, ran.stderr].map(|said| String::from_utf8(said).unwrap())
+    };
+    let [said, _] = call("every_get-annotated-message", json!({ "messageType": "error" }));
+    assert_eq!(said, "Error: Operation failed\n");
+    let [said, beside] = call("every_get-tiny-image", json!({}));
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(beside.contains("not shown: (image/png, "), "{beside}");
+    let [_, beside] = call("every_get-resource-links", json!({ "count": 2 }));
+    assert!(beside.contains("it links to demo://resource/"), "{beside}");
 }
 
 #[test]

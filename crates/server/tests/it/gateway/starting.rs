@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use super::{names, stdio, text};
+use super::{names, stdio, text, with_odd};
 use crate::support::Workspace;
 
 /// A server whose one tool says where it is, how much is there, and whether it can write that.
@@ -22,6 +22,12 @@ while read -r line; do
     esac
 done
 "#;
+
+/// A workspace with an upstream that runs `program`, and with one that nobody may run yet.
+fn named(program: &str, settings: &str) -> Workspace {
+    let settings = format!("[upstream.sh]\ncommand = [{program:?}]\n{settings}\n");
+    Workspace::new().file("tools/server", SERVER).file("toolgate.toml", settings)
+}
 
 /// Where the program of an upstream says that it is, with `settings`.
 fn started(settings: &str) -> (Workspace, String) {
@@ -52,4 +58,34 @@ fn a_program_is_found_from_the_folder_that_is_served_wherever_it_starts() {
         let tools = workspace.path("tools").canonicalize().unwrap();
         assert_eq!(said, format!("{} 1", tools.display()), "{sandbox}");
     }
+}
+
+#[test]
+fn a_program_that_is_named_by_a_path_and_cannot_run_is_told_by_its_place_and_what_is_wrong() {
+    for (program, why) in [
+        ("./tools/sever", "there is no program"),
+        ("./tools", "is no file"),
+        ("./tools/server", "may not be run; `chmod +x` lets it"),
+    ] {
+        let workspace = named(program, "");
+        let mut client = stdio(&workspace);
+        names(&mut client);
+        let log = client.server().log();
+        let at = workspace.path(program.trim_start_matches("./"));
+        let at = at.file_name().unwrap().to_str().unwrap();
+        assert!(log.contains(why) && log.contains(at), "{program}: {log}");
+    }
+}
+
+#[test]
+fn settings_that_name_no_tool_of_an_upstream_are_told_of() {
+    let workspace = with_odd("tools = [\"echo\", \"ecko\"]\nwithout = [\"shoot\", \"e*x\"]\n");
+    let mut client = stdio(&workspace);
+    assert!(names(&mut client).contains(&"odd_echo".to_owned()));
+    let log = client.server().log();
+    for said in ["`tools` of the upstream `odd` names \"ecko\"", "names \"shoot\"", "names \"e*x\""]
+    {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+    assert!(!log.contains("names \"echo\""), "{log}");
 }
