@@ -70,8 +70,7 @@ impl Wanted {
 }
 
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted =
-        Wanted::all(SECONDS, &["--workspace", "--locked", "--features", "toolgate/qdrant"]);
+    let mut wanted = Wanted::all(SECONDS, &["--workspace", "--locked"]);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));

@@ -24,7 +24,6 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     ripgrep()?;
     minilm()?;
     postgres()?;
-    qdrant()?;
     zyra()?;
     node()?;
     upstreams()
@@ -93,12 +92,6 @@ fn oauth() -> anyhow::Result<()> {
 fn postgres() -> anyhow::Result<()> {
     let wanted = checkout().join("tests/postgres/requirements.txt");
     environment("postgres", &wanted, "PostgreSQL with pgvector")
-}
-
-/// What stands in for a Qdrant server where the engine of search is tested that speaks with one.
-fn qdrant() -> anyhow::Result<()> {
-    let wanted = checkout().join("tests/qdrant/requirements.txt");
-    environment("qdrant", &wanted, "Qdrant's Python client")
 }
 
 /// What the benchmark holds our search among vectors against, and the servers in Python that it

@@ -69,7 +69,7 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
 /// Builds all that the tests have built, as they have it: any less is built with other features,
 /// and each dependency once more.
 pub(crate) fn build() -> anyhow::Result<()> {
-    let build = "build --workspace --locked --bins --tests --features toolgate/qdrant";
+    let build = "build --workspace --locked --bins --tests";
     run(&cargo(), &build.split(' ').collect::<Vec<_>>())
 }
 

@@ -27,12 +27,7 @@ fn all(quick: bool) -> anyhow::Result<()> {
     }
     run(&cargo, &["fmt", "--all", "--check"])?;
     tidy::check()?;
-    // The engine that is left out unless it is asked for: with it nothing else is otherwise, and by
-    // itself it would have everything built once more.
-    let of = match quick {
-        true => &["--workspace", "--locked"][..],
-        false => &["--workspace", "--locked", "--features", "toolgate/qdrant"],
-    };
+    let of = &["--workspace", "--locked"][..];
     let with = |words: &[&'static str], more: &[&'static str]| [words, of, more].concat();
     run(&cargo, &with(&["clippy", "--all-targets"], &["--", "--deny", "warnings"]))?;
     // Some tests speak to the examples. Built with the tests, or every dependency is built twice.

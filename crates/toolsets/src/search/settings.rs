@@ -33,8 +33,8 @@ pub struct Settings {
     pub text_bytes_max: u64,
     /// How many documents a namespace has at most that callers put with `search_upsert`.
     pub documents_max: usize,
-    /// Where the index is: `embedded`, in this process, or a server that is given as a table:
-    /// `engine.postgres` or `engine.qdrant`.
+    /// Where the index is: `embedded` keeps it in this process, the table `engine.postgres` at a
+    /// PostgreSQL server.
     pub engine: EngineSettings,
     /// Who makes vectors beside the model that is built in.
     pub embedder: EmbedderSettings,

@@ -5,11 +5,8 @@
 
 pub mod embedded;
 pub mod settings;
-pub mod server;
 mod kept;
 pub mod postgres;
-#[cfg(feature = "qdrant")]
-pub mod qdrant;
 #[cfg(test)]
 mod tests;
 
@@ -45,7 +42,7 @@ pub enum EngineError {
 
 /// Keeps the chunks and vectors of one namespace.
 pub trait Engine: Send + Sync {
-    /// What it is called in settings and status: `embedded`, `postgres`, `qdrant`.
+    /// What it is called in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
     /// Makes it ready: opens, connects, creates, migrates. Called before anything else, and again

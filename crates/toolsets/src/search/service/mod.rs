@@ -27,8 +27,8 @@ use toolgate_contract::{Ctx, Fault, ToolError};
 use toolgate_search::{Embedder, Filter, Space};
 
 use super::engines::embedded::Embedded;
-use super::engines::server::Server;
-use super::engines::{Engine, EngineError, Identity, Named, Source};
+use super::engines::settings::EngineSettings;
+use super::engines::{Engine, EngineError, Identity, Named, Source, postgres};
 use super::{Settings, WORKSPACE, embedders};
 use crate::files as files_toolset;
 use crate::world::{Fetch, Root};
@@ -67,8 +67,8 @@ pub struct Service {
     settings: Settings,
     rules: files_toolset::Settings,
     folders: Folders,
-    /// Where indexes are, if not in this process.
-    server: Option<Server>,
+    /// The PostgreSQL server that keeps the indexes; `None` if this process does.
+    server: Option<postgres::Server>,
     embedder: Option<Arc<dyn Embedder>>,
     /// Of the embedder's vectors, once somebody asked.
     space: OnceCell<Option<Space>>,
@@ -96,7 +96,7 @@ impl Service {
             settings: settings.clone(),
             rules: files.clone(),
             folders,
-            server: Server::of(&settings.engine)?,
+            server: server(&settings.engine)?,
             embedder: embedders::open(&settings.embedder, root.path(), fetch)?,
             space: OnceCell::new(),
             collections: Mutex::default(),
@@ -361,6 +361,17 @@ impl Service {
         };
         let prefixes = prefix.into_iter().filter(|it| !it.is_empty()).collect();
         Ok(place.within(Filter { prefixes, tags: wanted.tags.clone() }))
+    }
+}
+
+/// Returns the PostgreSQL server that `settings` name, or `None` if this process keeps the index.
+/// Connects to nothing yet.
+fn server(settings: &EngineSettings) -> Result<Option<postgres::Server>, String> {
+    match settings {
+        EngineSettings::Embedded => Ok(None),
+        EngineSettings::Postgres(settings) => postgres::Server::of(settings)
+            .map(Some)
+            .map_err(|why| format!("`search.engine.postgres.url` {why}")),
     }
 }
 
