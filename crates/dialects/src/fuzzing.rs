@@ -16,38 +16,56 @@ use toolgate_contract::{
 
 use crate::{Ask, Conversation, Dialect, Facts, Reading, Refused, mcp, mira};
 
+/// Takes one input, and panics if it finds a bug.
+type Target = fn(&[u8]);
+
+/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("frames_mcp", frames_mcp),
+    ("frames_zyra", frames_zyra),
+    ("frames_mira", frames_mira),
+    ("frames_synesthetic", frames_synesthetic),
+    ("frames_workstation", frames_workstation),
+    ("frames_envelope", frames_envelope),
+    ("cursors", cursors),
+];
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/kept_inputs.rs"]
+mod kept_inputs;
+
 /// Frames of MCP.
-pub fn frames_mcp(bytes: &[u8]) {
+fn frames_mcp(bytes: &[u8]) {
     frames("mcp", bytes);
 }
 
 /// Frames of Zyra.
-pub fn frames_zyra(bytes: &[u8]) {
+fn frames_zyra(bytes: &[u8]) {
     frames("zyra", bytes);
 }
 
 /// Frames of Mira.
-pub fn frames_mira(bytes: &[u8]) {
+fn frames_mira(bytes: &[u8]) {
     frames("mira", bytes);
 }
 
 /// Frames of Synesthetic.
-pub fn frames_synesthetic(bytes: &[u8]) {
+fn frames_synesthetic(bytes: &[u8]) {
     frames("synesthetic", bytes);
 }
 
 /// Frames of the workstation.
-pub fn frames_workstation(bytes: &[u8]) {
+fn frames_workstation(bytes: &[u8]) {
     frames("workstation", bytes);
 }
 
 /// Frames of envelopes.
-pub fn frames_envelope(bytes: &[u8]) {
+fn frames_envelope(bytes: &[u8]) {
     frames("envelope", bytes);
 }
 
 /// Cursors: one that is read is one that was written.
-pub fn cursors(bytes: &[u8]) {
+fn cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     mcp::check_cursor(text);
     mira::check_cursor(text);

@@ -8,28 +8,44 @@ use toolgate_contract::{Caller, Choice, Question, Told};
 use crate::rounds::Rounds;
 use crate::{audit, policy};
 
+/// Takes one input, and panics if it finds a bug.
+type Target = fn(&[u8]);
+
+/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("audit_log", audit_log),
+    ("policy_when", policy_when),
+    ("policy_paths", policy_paths),
+    ("policy_patterns", policy_patterns),
+    ("request_state", request_state),
+];
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/kept_inputs.rs"]
+mod kept_inputs;
+
 /// A log that was changed is not whole.
-pub fn audit_log(bytes: &[u8]) {
+fn audit_log(bytes: &[u8]) {
     audit::log(bytes);
 }
 
 /// `when` of a rule, over an input.
-pub fn policy_when(bytes: &[u8]) {
+fn policy_when(bytes: &[u8]) {
     policy::when(bytes);
 }
 
 /// Paths as rules see them.
-pub fn policy_paths(bytes: &[u8]) {
+fn policy_paths(bytes: &[u8]) {
     policy::paths(bytes);
 }
 
 /// Patterns over tools and names.
-pub fn policy_patterns(bytes: &[u8]) {
+fn policy_patterns(bytes: &[u8]) {
     policy::patterns(bytes);
 }
 
 /// `requestState`: only what was sealed here is opened, for whom and what it was sealed.
-pub fn request_state(bytes: &[u8]) {
+fn request_state(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (caller, rounds) = (Caller::named("ada"), Rounds::new());
     let mut parts = text.splitn(3, '\u{1f}');

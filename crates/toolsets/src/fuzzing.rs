@@ -5,23 +5,43 @@ use toolgate_contract::ToolError;
 use crate::files::cursor;
 use crate::{assets, commands, files, front_matter, world};
 
+/// Takes one input, and panics if it finds a bug.
+type Target = fn(&[u8]);
+
+/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("edits", edits),
+    ("json_patch", json_patch),
+    ("uris", uris),
+    ("file_cursors", file_cursors),
+    ("packs", packs),
+    ("front_matter", front_matter),
+    ("protected", protected),
+    ("paths", paths),
+    ("plans", plans),
+];
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/kept_inputs.rs"]
+mod kept_inputs;
+
 /// Edits of a file, and their diff.
-pub fn edits(bytes: &[u8]) {
+fn edits(bytes: &[u8]) {
     files::fuzz_edits(bytes);
 }
 
 /// Patches between two documents.
-pub fn json_patch(bytes: &[u8]) {
+fn json_patch(bytes: &[u8]) {
     assets::fuzz_patch(bytes);
 }
 
 /// URIs of files.
-pub fn uris(bytes: &[u8]) {
+fn uris(bytes: &[u8]) {
     files::fuzz_uris(bytes);
 }
 
 /// Cursors of listings: one that is read is one that was written, for this question.
-pub fn file_cursors(bytes: &[u8]) {
+fn file_cursors(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (question, given) = text.split_once('\u{1f}').unwrap_or(("", text));
     if let Ok(last) = cursor::read(question, given) {
@@ -33,26 +53,26 @@ pub fn file_cursors(bytes: &[u8]) {
 }
 
 /// Packs of commands, and calls of what they declare.
-pub fn packs(bytes: &[u8]) {
+fn packs(bytes: &[u8]) {
     commands::fuzz_packs(bytes);
 }
 
 /// What stands before the text of a Markdown file.
-pub fn front_matter(bytes: &[u8]) {
+fn front_matter(bytes: &[u8]) {
     front_matter::fuzz(bytes);
 }
 
 /// Protected names, however they are spelled.
-pub fn protected(bytes: &[u8]) {
+fn protected(bytes: &[u8]) {
     world::root::fuzz_protected(bytes);
 }
 
 /// Paths as callers write them.
-pub fn paths(bytes: &[u8]) {
+fn paths(bytes: &[u8]) {
     world::root::fuzz_paths(bytes);
 }
 
 /// What the sandbox's helper is told.
-pub fn plans(bytes: &[u8]) {
+fn plans(bytes: &[u8]) {
     world::sandbox::fuzz_plans(bytes);
 }

@@ -7,13 +7,23 @@ use futures_util::FutureExt;
 use crate::http;
 use crate::stdio::{Line, read_lines};
 
+/// Takes one input, and panics if it finds a bug.
+type Target = fn(&[u8]);
+
+/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[("http_heads", http_heads), ("lines", lines)];
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/kept_inputs.rs"]
+mod kept_inputs;
+
 /// The heads of requests on one connection.
-pub fn http_heads(bytes: &[u8]) {
+fn http_heads(bytes: &[u8]) {
     http::check_heads(bytes);
 }
 
 /// Lines, as splitting the whole at once gives them.
-pub fn lines(bytes: &[u8]) {
+fn lines(bytes: &[u8]) {
     const LINE_BYTES_MAX: usize = 64;
     let taken = Mutex::new(Vec::new());
     let all = || taken.lock().unwrap_or_else(PoisonError::into_inner);

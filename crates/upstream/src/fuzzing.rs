@@ -12,8 +12,24 @@ use crate::pins::{Accepted, Became, Definition, Lock, shown};
 use crate::wires::events::Events;
 use crate::{hearing, instructions, names};
 
+/// Takes one input, and panics if it finds a bug.
+type Target = fn(&[u8]);
+
+/// Every fuzz target of this crate, by the name of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("upstream_messages", upstream_messages),
+    ("lock", lock),
+    ("pins", pins),
+    ("challenges", challenges),
+    ("upstream_events", upstream_events),
+];
+
+#[cfg(test)]
+#[path = "../../../fuzz/src/kept_inputs.rs"]
+mod kept_inputs;
+
 /// Messages of an upstream, and what each of them may mean.
-pub fn upstream_messages(bytes: &[u8]) {
+fn upstream_messages(bytes: &[u8]) {
     for message in message::read(bytes).unwrap_or_default() {
         match message {
             Message::Answer(_, Ok(result)) => {
@@ -52,7 +68,7 @@ fn agreed(lock: &Lock) {
 }
 
 /// The file of what was agreed to: what is read of it is written as it was read.
-pub fn lock(bytes: &[u8]) {
+fn lock(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match Lock::read(text) {
         Ok(lock) => agreed(&lock),
@@ -61,7 +77,7 @@ pub fn lock(bytes: &[u8]) {
 }
 
 /// Two files of what was agreed to, parted by the byte 0x1f: in what they differ is told.
-pub fn pins(bytes: &[u8]) {
+fn pins(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (before, after) = text.split_once('\u{1f}').unwrap_or((text, ""));
     let (Ok(before), Ok(after)) = (Lock::read(before), Lock::read(after)) else { return };
@@ -75,14 +91,14 @@ pub fn pins(bytes: &[u8]) {
 }
 
 /// How to be let in, as a header says it.
-pub fn challenges(bytes: &[u8]) {
+fn challenges(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let challenge = Challenge::read(text);
     assert!(challenge.scopes.iter().all(|scope| !scope.contains(char::is_whitespace)));
 }
 
 /// Events of an upstream come out alike however their bytes are cut.
-pub fn upstream_events(bytes: &[u8]) {
+fn upstream_events(bytes: &[u8]) {
     let read = |size: usize| {
         let mut events = Events::default();
         let pieces = bytes.chunks(size).flat_map(|piece| events.take(piece, 1 << 20));

@@ -43,6 +43,29 @@ impl Events {
     }
 }
 
+/// Checks that events come out alike however their bytes are cut into chunks.
+#[cfg(any(fuzzing, test))]
+pub(super) fn check_any_chunking(bytes: &[u8]) {
+    let read = |size: usize| {
+        let mut events = Events::default();
+        bytes.chunks(size).flat_map(|chunk| events.take(chunk)).collect::<Vec<_>>()
+    };
+    let whole = read(bytes.len().max(1));
+    for size in [1, 3] {
+        assert_eq!(read(size), whole, "in chunks of {size}");
+    }
+}
+
+#[cfg(test)]
+type Target = fn(&[u8]);
+
+#[cfg(test)]
+const TARGETS: &[(&str, Target)] = &[("server_sent_events", check_any_chunking)];
+
+#[cfg(test)]
+#[path = "../../../../../fuzz/src/kept_inputs.rs"]
+mod kept_inputs;
+
 #[cfg(test)]
 mod tests {
     use super::*;
