@@ -48,9 +48,8 @@ const INTRODUCTION: &str = "\
 What a call costs, beside the least a program could do. The floors are in \
 [bench/src/bin/floor.rs](../../bench/src/bin/floor.rs): over stdio a bare program that answers all \
 lines that one read brings with one write, or reads the file, or the folder, and writes a canned \
-frame around it; over HTTP axum with a canned body. toolgate is measured as it is given out, which is \
-optimised for calls that were counted before (`cargo xtask release`); floors and Rust's peers are what \
-`cargo build --release` makes of them. All are measured in the same run, in turn; each \
+frame around it; over HTTP axum with a canned body. toolgate and the floors are built as toolgate is shipped \
+(`cargo build --profile dist`), Rust's peers with their own release profile. All are measured in the same run, in turn; each \
 figure is the median of the rounds, and every answer is checked. Figures depend on the machine and \
 the minute; ratios do not much. The whole gate is on: validation in and out, policy, limits, the \
 audit log. A job is compared with the store's own durable write and with programs started and waited \

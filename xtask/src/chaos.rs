@@ -31,16 +31,16 @@ const KILLS: usize = 200;
 const MINUTES: f64 = 10.0;
 
 /// What `cargo xtask chaos` is asked for.
-pub(crate) struct Wanted {
-    pub(crate) kills: usize,
-    pub(crate) seed: u64,
-    pub(crate) server: Which,
+struct Wanted {
+    kills: usize,
+    seed: u64,
+    server: Which,
     /// For how long clients and upstreams of the gateway are killed, instead of the server.
-    pub(crate) gateway: Option<Duration>,
+    gateway: Option<Duration>,
 }
 
 /// Which server is killed.
-pub(crate) enum Which {
+enum Which {
     Release,
     Debug,
     /// One that was built before.
@@ -56,19 +56,6 @@ struct Wrong {
     doubled: Vec<String>,
     /// Processes that outlived the last server.
     left: Vec<String>,
-}
-
-impl Wanted {
-    /// A short run that nobody waits for long, of the server that the tests were run with.
-    pub(crate) fn few(kills: usize) -> Self {
-        let server = Which::Built(debug_server());
-        Self { kills, seed: chance::seed(), server, gateway: None }
-    }
-
-    /// The same of the gateway.
-    pub(crate) fn gateway(lasting: Duration) -> Self {
-        Self { gateway: Some(lasting), ..Self::few(0) }
-    }
 }
 
 /// Does what `words` say: `--kills N` or `--gateway` and `--minutes N`, `--seed S`, `--debug` or
@@ -103,7 +90,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 }
 
 /// Kills the server as often as wanted, says what came of it in a line, and fails if that is bad.
-pub(crate) fn wreak(wanted: &Wanted) -> anyhow::Result<()> {
+fn wreak(wanted: &Wanted) -> anyhow::Result<()> {
     if let Some(lasting) = wanted.gateway {
         return gateway::soak(wanted, lasting);
     }

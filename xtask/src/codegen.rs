@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 
-use crate::shell::{cargo, checkout, output};
+use crate::shell::{build, checkout, output};
 
 /// Each page and the words that print it.
 const PAGES: [(&str, &str); 4] = [
@@ -13,12 +13,13 @@ const PAGES: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn pages(check: bool) -> anyhow::Result<()> {
+    build()?;
+    let toolgate = checkout().join("target/debug/toolgate").display().to_string();
     let folder = checkout().join("docs/reference");
     std::fs::create_dir_all(&folder)?;
     let mut stale = Vec::new();
     for (name, page) in PAGES {
-        let args = ["run", "--quiet", "--locked", "--package", "toolgate", "--", "reference", page];
-        let text = output(&cargo(), &args)?;
+        let text = output(&toolgate, &["reference", page])?;
         let path = folder.join(name);
         if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
             continue;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 
 use crate::setup;
-use crate::shell::{build, cargo, checkout, run};
+use crate::shell::{NEXTEST, build, checkout, run};
 use report::{Report, TestName};
 use rows::{Row, Seed};
 
@@ -69,7 +69,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         }
     };
     // That some fail is told below, by row.
-    let ran = run(&cargo(), &["nextest", "run", "--workspace", "--locked", "-E", &filter]);
+    let ran = run(&setup::nextest()?, &[&NEXTEST[..], &["-E", &filter]].concat());
     if let Err(err) = &ran {
         eprintln!("{err:#}");
     }

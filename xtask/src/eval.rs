@@ -13,7 +13,7 @@ pub(crate) fn train(words: &[String]) -> anyhow::Result<()> {
 }
 
 fn built(program: &str, words: &[String]) -> anyhow::Result<()> {
-    let build = ["run", "--profile", "measure", "--package", "toolgate-eval", "--bin", program];
+    let build = ["run", "--release", "--package", "toolgate-eval", "--bin", program];
     let words = words.iter().map(String::as_str);
     let all: Vec<&str> = build.into_iter().chain(["--"]).chain(words).collect();
     run(&cargo(), &all)

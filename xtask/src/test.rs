@@ -1,66 +1,59 @@
-//! Everything CI runs, in the order in which failures are cheapest.
+//! Runs everything that CI runs, in the order in which failures are cheapest.
 
-use std::time::{Duration, Instant};
-
-use crate::shell::{cargo, checkout, run, run_with};
-use crate::{attack, chaos, codegen, conformance, contracts, count, fuzz, setup, tidy};
-
-/// How often the server is killed; more often with `cargo xtask chaos`.
-const KILLS: usize = 5;
-
-/// For how long clients and upstreams of the gateway are killed; longer with `cargo xtask chaos`.
-const GATEWAY: Duration = Duration::from_secs(20);
-
-/// How long each target is fuzzed; longer with `cargo xtask fuzz`.
-const FUZZ_SECONDS: u64 = 4;
+use crate::shell::{NEXTEST, build, cargo, lint_builds, run};
+use crate::stages::{Background, Stages};
+use crate::{codegen, contracts, setup, tidy};
 
 /// The tests that need nothing installed and take no longer than one waits.
 const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests)::/) \
      and not test(/two_gibibytes/)";
 
-fn all(quick: bool) -> anyhow::Result<()> {
-    let cargo = cargo();
-    if quick {
-        setup::the_least()?;
-    } else {
-        setup::everything()?;
-    }
-    run(&cargo, &["fmt", "--all", "--check"])?;
-    tidy::check()?;
-    let of = &["--workspace", "--locked"][..];
-    let with = |words: &[&'static str], more: &[&'static str]| [words, of, more].concat();
-    run(&cargo, &with(&["clippy", "--all-targets"], &["--", "--deny", "warnings"]))?;
-    // Some tests speak to the examples. Built with the tests, or every dependency is built twice.
-    run(&cargo, &with(&["build", "--bins", "--tests"], &[]))?;
-    // Most tests wait more than they work.
-    let everyday = ["-j", "4", "-E", EVERYDAY];
-    run(&cargo, &with(&["nextest", "run"], if quick { &everyday } else { &[] }))?;
-    if !quick {
-        // Before anything else is run that leaves a report.
-        contracts::judge_the_last_run()?;
-        // All with what was built above: by themselves, packages are built with other features,
-        // which is everything once more.
-        conformance::hold(&conformance::Wanted::default())?;
-        conformance::hold_client(&conformance::Wanted::default())?;
-        chaos::wreak(&chaos::Wanted::few(KILLS))?;
-        chaos::wreak(&chaos::Wanted::gateway(GATEWAY))?;
-        attack::hold(&attack::Wanted::against(checkout().join("target/debug/toolgate")))?;
-    }
-    run(&cargo, &with(&["test", "--doc", "--quiet"], &[]))?;
-    let strict = [("RUSTDOCFLAGS", "--deny warnings")];
-    run_with(&cargo, &with(&["doc", "--no-deps", "--quiet"], &[]), &strict)?;
-    codegen::pages(true)?;
-    if !quick {
-        count::count(false)?;
-        // Last: it builds our crates once more, with coverage, and the rest is there already.
-        fuzz::fuzz(&fuzz::Wanted::all(FUZZ_SECONDS, of))?;
-    }
-    Ok(())
-}
+/// What runs side by side after the tests: most of it waits more than it computes. Short runs of
+/// what `cargo xtask chaos` does for longer are among them.
+const LANES: [&[&str]; 2] = [
+    &["conformance", "conformance --client"],
+    &["attack", "chaos --debug --kills 5", "chaos --debug --gateway --minutes 0.3", "doc", "count"],
+];
 
 pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    all(quick)?;
-    eprintln!("\nall of it passed in {:.0} s", begun.elapsed().as_secs_f64());
-    Ok(())
+    let mut stages = Stages::new();
+    let outcome = if quick { everyday(&mut stages) } else { all(&mut stages) };
+    stages.print_table();
+    outcome
+}
+
+/// What a contributor runs after each change.
+fn everyday(stages: &mut Stages) -> anyhow::Result<()> {
+    stages.run("setup", setup::the_least)?;
+    lint_builds(true)?;
+    check_and_build(stages)?;
+    stages.run("tests", || nextest(&["-E", EVERYDAY]))?;
+    stages.run("generated pages", || codegen::pages(true))
+}
+
+fn all(stages: &mut Stages) -> anyhow::Result<()> {
+    stages.run("setup (least)", setup::the_least)?;
+    lint_builds(false)?;
+    // Installing waits for the network and the disk while the compiler runs.
+    let setup = Background::start("setup")?;
+    check_and_build(stages)?;
+    stages.wait_for(setup)?;
+    stages.run("tests", || nextest(&[]))?;
+    // Before anything else runs that leaves a report.
+    stages.run("contracts", contracts::judge_the_last_run)?;
+    stages.run("generated pages", || codegen::pages(true))?;
+    stages.side_by_side(&LANES)
+}
+
+/// Checks what needs no build, then lints and builds everything in one pass.
+fn check_and_build(stages: &mut Stages) -> anyhow::Result<()> {
+    stages.run("format", || run(&cargo(), &["fmt", "--all", "--check"]))?;
+    stages.run("tidy", tidy::check)?;
+    stages.run("lint and build", build)
+}
+
+/// Runs the tests that were built, `words` of them.
+fn nextest(words: &[&str]) -> anyhow::Result<()> {
+    let program = setup::nextest()?;
+    run(&program, &[&NEXTEST[..], words].concat())
 }

@@ -54,7 +54,7 @@ const AT_ONCE: usize = 4;
 
 /// What `cargo xtask attack` is asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+struct Wanted {
     cases: Vec<String>,
     dialects: Vec<String>,
     binary: Option<PathBuf>,
@@ -81,7 +81,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 }
 
 /// Plays what is wanted; fails if anything is broken.
-pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
+fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     let cases = cases_wanted(wanted)?;
     let binary = built(wanted)?;
     let begun = Instant::now();
@@ -111,11 +111,6 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
 }
 
 impl Wanted {
-    /// All there is, against a server that is built already.
-    pub(crate) fn against(binary: PathBuf) -> Self {
-        Self { binary: Some(binary), ..Self::default() }
-    }
-
     fn read(words: &[String]) -> anyhow::Result<Self> {
         let mut wanted = Self::default();
         let mut words = words.iter();

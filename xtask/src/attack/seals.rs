@@ -72,16 +72,7 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    // Windows of bytes are too slow for what 4000 calls say.
-    let Some(first) = part.first() else { return false };
-    let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|byte| byte == first) {
-        if rest[at..].starts_with(part) {
-            return true;
-        }
-        rest = &rest[at + 1..];
-    }
-    false
+    !part.is_empty() && memchr::memmem::find(bytes, part).is_some()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

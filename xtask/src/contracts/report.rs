@@ -6,7 +6,8 @@ use std::fmt;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::shell::{cargo, checkout, output};
+use crate::setup;
+use crate::shell::{checkout, output};
 
 /// Where nextest writes what came of its last run (`.config/nextest.toml`).
 const JUNIT: &str = "target/nextest/default/junit.xml";
@@ -96,7 +97,7 @@ impl Report {
 pub(crate) fn listed(filter: &str) -> anyhow::Result<Vec<TestName>> {
     let words =
         ["nextest", "list", "--workspace", "--locked", "--message-format", "json", "-E", filter];
-    let list: Value = serde_json::from_str(&output(&cargo(), &words)?)?;
+    let list: Value = serde_json::from_str(&output(&setup::nextest()?, &words)?)?;
     let suites = list["rust-suites"].as_object().context("nextest lists no suites")?;
     let mut names = Vec::new();
     for suite in suites.values() {

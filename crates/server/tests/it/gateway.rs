@@ -190,7 +190,7 @@ fn an_answer_of_a_gibibyte_takes_no_memory_and_nobodys_call_but_its_own() {
     let before = peak_memory_kib(client.server().pid);
     let long = client.call("odd_gibibyte", json!({}));
     assert!(long.to_string().contains("message_bytes"), "{long}");
-    let more = peak_memory_kib(client.server().pid) - before;
+    let more = peak_memory_kib(client.server().pid).saturating_sub(before);
     assert!(more < 96 << 10, "{more} KiB more");
     assert_eq!(text(&client.call("odd_echo", json!({ "message": "on" }))), "on");
 }

@@ -1,0 +1,140 @@
+//! The stages of `cargo xtask test`: runs them, alone or side by side, and prints what each took.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::shell::{checkout, command};
+
+/// Stages as they run, each with the time it took.
+pub(crate) struct Stages {
+    begun: Instant,
+    rows: Vec<(String, Duration)>,
+}
+
+/// A word of this program that runs as a process of its own, with its output kept for its end.
+pub(crate) struct Background {
+    name: String,
+    log: PathBuf,
+    process: Pid,
+    /// Waits for the process, and returns how it ended and how long it ran.
+    waiter: Option<JoinHandle<io::Result<(ExitStatus, Duration)>>>,
+}
+
+impl Stages {
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), rows: Vec::new() }
+    }
+
+    /// Runs one stage in this process, its output shown as it comes.
+    pub(crate) fn run(
+        &mut self,
+        name: &str,
+        stage: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let outcome = stage();
+        self.rows.push((name.to_owned(), begun.elapsed()));
+        outcome
+    }
+
+    /// Waits for a stage that was started with [`Background::start`] and prints its output.
+    pub(crate) fn wait_for(&mut self, mut stage: Background) -> anyhow::Result<()> {
+        let name = stage.name.clone();
+        let waiter = stage.waiter.take().context("a stage is waited for once")?;
+        let ended = waiter.join().unwrap_or_else(|why| resume_unwind(why));
+        let (status, took) = ended.with_context(|| format!("cannot wait for {name}"))?;
+        self.rows.push((name.clone(), took));
+        show(&name, took, &fs::read(&stage.log)?)?;
+        if !status.success() {
+            bail!("`cargo xtask {name}` failed: {status}");
+        }
+        Ok(())
+    }
+
+    /// Runs the lanes side by side, and the words of each lane one after the other. All lanes run
+    /// to their end, or to their first failure, before this returns.
+    pub(crate) fn side_by_side(&mut self, lanes: &[&[&str]]) -> anyhow::Result<()> {
+        type Lane = anyhow::Result<Vec<(String, Duration)>>;
+        let outcomes: Vec<Lane> = thread::scope(|scope| {
+            let run = |lane: &[&str]| -> Lane {
+                let mut stages = Self::new();
+                for word in lane {
+                    stages.wait_for(Background::start(word)?)?;
+                }
+                Ok(stages.rows)
+            };
+            let lanes: Vec<_> = lanes.iter().map(|lane| scope.spawn(move || run(lane))).collect();
+            let joined = lanes.into_iter().map(thread::ScopedJoinHandle::join);
+            joined.map(|lane| lane.unwrap_or_else(|why| resume_unwind(why))).collect()
+        });
+        let mut failures = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Ok(rows) => self.rows.extend(rows),
+                Err(err) => failures.push(format!("{err:#}")),
+            }
+        }
+        if !failures.is_empty() {
+            bail!("{}", failures.join("\n  "));
+        }
+        Ok(())
+    }
+
+    /// Prints a table of what each stage took. Stages that ran side by side add up to more than
+    /// the total.
+    pub(crate) fn print_table(&self) {
+        let width = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default().max(5);
+        eprintln!("\n{:width$}  seconds", "stage");
+        for (name, took) in &self.rows {
+            eprintln!("{name:width$}  {:7.1}", took.as_secs_f64());
+        }
+        eprintln!("{:width$}  {:7.1}", "total", self.begun.elapsed().as_secs_f64());
+    }
+}
+
+impl Background {
+    /// Starts `cargo xtask WORDS` by running this program again.
+    pub(crate) fn start(words: &str) -> anyhow::Result<Self> {
+        let folder = checkout().join("target/xtask");
+        fs::create_dir_all(&folder)?;
+        let log = folder.join(format!("{}.log", words.replace(' ', "-")));
+        let output = File::create(&log).with_context(|| log.display().to_string())?;
+        // A build may have replaced this program's file since it started.
+        let mut command = command("/proc/self/exe");
+        command.args(words.split_whitespace()).current_dir(checkout()).stdin(Stdio::null());
+        command.stdout(output.try_clone()?).stderr(output);
+        let mut child = command.spawn().with_context(|| format!("cannot start {words}"))?;
+        let begun = Instant::now();
+        let process = Pid::from_child(&child);
+        let wait = move || child.wait().map(|status| (status, begun.elapsed()));
+        let waiter = Some(thread::spawn(wait));
+        Ok(Self { name: words.to_owned(), log, process, waiter })
+    }
+}
+
+impl Drop for Background {
+    /// Ends a stage that nobody waits for any more, because another failed.
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            let _ = kill_process(self.process, Signal::KILL);
+            let _ = waiter.join();
+        }
+    }
+}
+
+/// Prints the output of a stage in one piece.
+fn show(name: &str, took: Duration, output: &[u8]) -> anyhow::Result<()> {
+    let mut stderr = io::stderr().lock();
+    writeln!(stderr, "\n==> cargo xtask {name}")?;
+    stderr.write_all(output)?;
+    writeln!(stderr, "    {:.1} s", took.as_secs_f64())?;
+    Ok(())
+}
