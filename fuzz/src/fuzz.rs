@@ -6,7 +6,12 @@
 
 mod bounds;
 #[path = "../../crates/server/src/cli/remote/events.rs"]
-#[allow(dead_code, unused_imports, reason = "the command line uses the rest, and its tests")]
+#[allow(
+    dead_code,
+    unexpected_cfgs,
+    unused_imports,
+    reason = "the command line uses the rest, and its tests"
+)]
 mod events;
 
 use std::sync::OnceLock;
