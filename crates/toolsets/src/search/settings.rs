@@ -33,8 +33,8 @@ pub struct Settings {
     pub text_bytes_max: u64,
     /// How many documents a namespace has at most that callers put with `search_upsert`.
     pub documents_max: usize,
-    /// Where the index is: `embedded` keeps it in this process, the table `engine.postgres` at a
-    /// PostgreSQL server.
+    /// The place of the search index: `embedded` keeps it in this process, and a table
+    /// `engine.postgres` names a PostgreSQL server that keeps it.
     pub engine: EngineSettings,
     /// Who makes vectors beside the model that is built in.
     pub embedder: EmbedderSettings,

@@ -42,7 +42,7 @@ pub enum EngineError {
 
 /// Keeps the chunks and vectors of one namespace.
 pub trait Engine: Send + Sync {
-    /// What it is called in settings and status: `embedded` or `postgres`.
+    /// The name of the engine in settings and status: `embedded` or `postgres`.
     fn name(&self) -> &'static str;
 
     /// Makes it ready: opens, connects, creates, migrates. Called before anything else, and again
