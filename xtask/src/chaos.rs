@@ -31,7 +31,7 @@ const KILLS: usize = 200;
 const MINUTES: f64 = 10.0;
 
 /// What `cargo xtask chaos` is asked for.
-struct Wanted {
+struct ChaosOptions {
     kills: usize,
     seed: u64,
     server: Which,
@@ -67,7 +67,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
         return work::run(rest);
     }
     let mut wanted =
-        Wanted { kills: KILLS, seed: chance::seed(), server: Which::Release, gateway: None };
+        ChaosOptions { kills: KILLS, seed: chance::seed(), server: Which::Release, gateway: None };
     let mut minutes = MINUTES;
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -90,11 +90,11 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 }
 
 /// Kills the server as often as wanted, says what came of it in a line, and fails if that is bad.
-fn wreak(wanted: &Wanted) -> anyhow::Result<()> {
+fn wreak(wanted: &ChaosOptions) -> anyhow::Result<()> {
     if let Some(lasting) = wanted.gateway {
         return gateway::soak(wanted, lasting);
     }
-    let Wanted { kills, seed, ref server, .. } = *wanted;
+    let ChaosOptions { kills, seed, ref server, .. } = *wanted;
     let toolgate = built(server)?;
     let begun = Instant::now();
     let stage = Stage::set(&toolgate, seed)?;

@@ -22,12 +22,12 @@ use anyhow::{Context, bail, ensure};
 
 use crate::setup;
 use crate::shell::{build, checkout};
+use client::hold as hold_client;
 use matrix::Pair;
 use server::Server;
 use suite::{Check, Outcome, Scenario, Suite};
 use through::{Client, Edge};
 
-pub(crate) use client::hold as hold_client;
 pub(crate) use driver::drive;
 
 /// The revisions that the suite has servers held against.
@@ -37,7 +37,7 @@ const EXTENSIONS: &str = "2026-07-28";
 
 /// What `cargo xtask conformance` is asked for.
 #[derive(Default)]
-pub(crate) struct Wanted {
+struct ConformanceOptions {
     /// Only this scenario.
     scenario: Option<String>,
     /// Only this revision.
@@ -84,7 +84,7 @@ impl Tally {
 
 /// Does what `words` say: `--scenario NAME`, `--revision REVISION`, `--keep`.
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted = Wanted::default();
+    let mut wanted = ConformanceOptions::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("what comes after `{word}`?"));
@@ -124,7 +124,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 
 /// Runs every scenario that is wanted against the example as it is built, and fails if any check
 /// of any does.
-pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
+fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
     let folder = Folder::make()?;
@@ -148,7 +148,7 @@ pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
 
 /// The same against the example behind toolgate, for every pair of edges, as many edges at a time
 /// as there are processors; a whole run is kept as a page of the reference.
-fn hold_through(wanted: &Wanted) -> anyhow::Result<()> {
+fn hold_through(wanted: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.scenarios()?;
     let is_wanted = |edge: &Edge| {
@@ -185,7 +185,7 @@ fn before(
     edge: Edge,
     suite: &Suite,
     all: &[Scenario],
-    wanted: &Wanted,
+    wanted: &ConformanceOptions,
 ) -> anyhow::Result<Vec<Pair>> {
     let folder = Folder::make()?;
     let tested = edge.start(&folder.0)?;
@@ -246,7 +246,7 @@ fn against(
 /// The scenarios to run, by revision.
 fn chosen<'s>(
     all: &'s [Scenario],
-    wanted: &Wanted,
+    wanted: &ConformanceOptions,
 ) -> anyhow::Result<Vec<(&'static str, Vec<&'s Scenario>)>> {
     let mut runs = Vec::new();
     for revision in REVISIONS {

@@ -1,6 +1,6 @@
 //! Fuzzing: every parser of foreign bytes, for a while, from the kept corpus on.
 //!
-//! The targets are `fuzz/src/main.rs`'s. Our crates are built with the coverage that libFuzzer
+//! Each crate lists its targets in `fuzzing::TARGETS`; `fuzz/src/fuzz.rs` runs them. Our crates are built with the coverage that libFuzzer
 //! reads, by flags that a stable compiler takes: this program stands in for `rustc` and adds them,
 //! since Cargo's own variables add them to all crates, which is slow and sees mostly what is not
 //! ours.
@@ -51,7 +51,7 @@ const COVERAGE: [&str; 7] = [
 const SECONDS: u64 = 8;
 
 /// What is to be fuzzed.
-struct Wanted {
+struct FuzzOptions {
     targets: Vec<String>,
     seconds: u64,
     /// Whether what is new goes into the kept corpus.
@@ -61,7 +61,8 @@ struct Wanted {
 }
 
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
-    let mut wanted = Wanted { targets: Vec::new(), seconds: SECONDS, merge: false, again: None };
+    let mut wanted =
+        FuzzOptions { targets: Vec::new(), seconds: SECONDS, merge: false, again: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("`{word}` needs a value"));
@@ -77,7 +78,7 @@ pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
 }
 
 /// Builds the targets and runs those that are wanted; fails if anything is found.
-fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
+fn fuzz(wanted: &FuzzOptions) -> anyhow::Result<()> {
     let program = build()?;
     let all = targets(&program)?;
     if let Some(unknown) = wanted.targets.iter().find(|target| !all.contains(target)) {
@@ -105,7 +106,7 @@ fn fuzz(wanted: &Wanted) -> anyhow::Result<()> {
 
 /// Builds the targets; the program that runs them.
 fn build() -> anyhow::Result<PathBuf> {
-    setup::compiler_of_libfuzzer()?;
+    setup::cpp_compiler()?;
     fs::create_dir_all(home())?;
     let stand_in = home().join("rustc");
     copy_of_this(&stand_in)?;

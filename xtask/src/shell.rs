@@ -7,10 +7,19 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-/// Builds the programs and tests of all packages. A selection of fewer packages has other features,
+/// Builds the programs, tests and benchmarks of all packages. A selection of fewer packages has other features,
 /// and compiles each dependency again.
-pub(crate) const BUILD: [&str; 7] =
-    ["build", "--workspace", "--locked", "--profile", "test", "--bins", "--tests"];
+pub(crate) const BUILD: [&str; 9] = [
+    "build",
+    "--workspace",
+    "--locked",
+    "--profile",
+    "test",
+    "--bins",
+    "--tests",
+    "--bench",
+    "gate",
+];
 
 /// Runs what [`BUILD`] builds. Four at a time: many tests wait more than they compute.
 pub(crate) const NEXTEST: [&str; 6] = ["nextest", "run", "--workspace", "--locked", "-j", "4"];

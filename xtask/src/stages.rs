@@ -19,7 +19,7 @@ pub(crate) struct Stages {
     rows: Vec<(String, Duration)>,
 }
 
-/// A word of this program that runs as a process of its own, with its output kept for its end.
+/// A stage that runs as a process of its own. Its output is printed when it has ended.
 pub(crate) struct Background {
     name: String,
     log: PathBuf,
@@ -62,25 +62,21 @@ impl Stages {
     /// Runs the lanes side by side, and the words of each lane one after the other. All lanes run
     /// to their end, or to their first failure, before this returns.
     pub(crate) fn side_by_side(&mut self, lanes: &[&[&str]]) -> anyhow::Result<()> {
-        type Lane = anyhow::Result<Vec<(String, Duration)>>;
-        let outcomes: Vec<Lane> = thread::scope(|scope| {
-            let run = |lane: &[&str]| -> Lane {
+        let outcomes: Vec<(Self, anyhow::Result<()>)> = thread::scope(|scope| {
+            let run = |lane: &[&str]| {
                 let mut stages = Self::new();
-                for word in lane {
-                    stages.wait_for(Background::start(word)?)?;
-                }
-                Ok(stages.rows)
+                let outcome =
+                    lane.iter().try_for_each(|word| stages.wait_for(Background::start(word)?));
+                (stages, outcome)
             };
             let lanes: Vec<_> = lanes.iter().map(|lane| scope.spawn(move || run(lane))).collect();
             let joined = lanes.into_iter().map(thread::ScopedJoinHandle::join);
             joined.map(|lane| lane.unwrap_or_else(|why| resume_unwind(why))).collect()
         });
         let mut failures = Vec::new();
-        for outcome in outcomes {
-            match outcome {
-                Ok(rows) => self.rows.extend(rows),
-                Err(err) => failures.push(format!("{err:#}")),
-            }
+        for (stages, outcome) in outcomes {
+            self.rows.extend(stages.rows);
+            failures.extend(outcome.err().map(|err| format!("{err:#}")));
         }
         if !failures.is_empty() {
             bail!("{}", failures.join("\n  "));

@@ -8,8 +8,7 @@ use crate::{codegen, contracts, setup, tidy};
 const EVERYDAY: &str = "not test(/^(clients|gateway|commands|zyra::seed|mcp::schemas|contracts::s0_judges|contracts::s0::judged|search_engines|identity::tokens|identity::scopes|identity::tls|search::engines::postgres::tests)::/) \
      and not test(/two_gibibytes/)";
 
-/// What runs side by side after the tests: most of it waits more than it computes. Short runs of
-/// what `cargo xtask chaos` does for longer are among them.
+/// The stages after the tests, in two lanes that run side by side. The runs of chaos are short ones.
 const LANES: [&[&str]; 2] = [
     &["conformance", "conformance --client"],
     &["attack", "chaos --debug --kills 5", "chaos --debug --gateway --minutes 0.3", "doc", "count"],
@@ -22,7 +21,7 @@ pub(crate) fn everything(quick: bool) -> anyhow::Result<()> {
     outcome
 }
 
-/// What a contributor runs after each change.
+/// Runs the checks for after each change: those that need nothing installed.
 fn everyday(stages: &mut Stages) -> anyhow::Result<()> {
     stages.run("setup", setup::the_least)?;
     lint_builds(true)?;
@@ -31,6 +30,7 @@ fn everyday(stages: &mut Stages) -> anyhow::Result<()> {
     stages.run("generated pages", || codegen::pages(true))
 }
 
+/// Runs all that CI runs.
 fn all(stages: &mut Stages) -> anyhow::Result<()> {
     stages.run("setup (least)", setup::the_least)?;
     lint_builds(false)?;

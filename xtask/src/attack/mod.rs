@@ -54,7 +54,7 @@ const AT_ONCE: usize = 4;
 
 /// What `cargo xtask attack` is asked for.
 #[derive(Debug, Default)]
-struct Wanted {
+struct AttackOptions {
     cases: Vec<String>,
     dialects: Vec<String>,
     binary: Option<PathBuf>,
@@ -76,12 +76,12 @@ struct Job {
 pub(crate) fn from_words(words: &[String]) -> anyhow::Result<()> {
     match words {
         [first, rest @ ..] if first == PLAY => process::one(rest),
-        words => hold(&Wanted::read(words)?),
+        words => hold(&AttackOptions::read(words)?),
     }
 }
 
 /// Plays what is wanted; fails if anything is broken.
-fn hold(wanted: &Wanted) -> anyhow::Result<()> {
+fn hold(wanted: &AttackOptions) -> anyhow::Result<()> {
     let cases = cases_wanted(wanted)?;
     let binary = built(wanted)?;
     let begun = Instant::now();
@@ -110,7 +110,7 @@ fn hold(wanted: &Wanted) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Wanted {
+impl AttackOptions {
     fn read(words: &[String]) -> anyhow::Result<Self> {
         let mut wanted = Self::default();
         let mut words = words.iter();
@@ -145,7 +145,7 @@ fn all_cases() -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn cases_wanted(wanted: &Wanted) -> anyhow::Result<Vec<Case>> {
+fn cases_wanted(wanted: &AttackOptions) -> anyhow::Result<Vec<Case>> {
     let mut cases = all_cases()?;
     for id in &wanted.cases {
         let known = cases.iter().any(|case| case.id.starts_with(id.as_str()));
@@ -157,7 +157,7 @@ fn cases_wanted(wanted: &Wanted) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn built(wanted: &Wanted) -> anyhow::Result<PathBuf> {
+fn built(wanted: &AttackOptions) -> anyhow::Result<PathBuf> {
     if let Some(binary) = &wanted.binary {
         return binary.canonicalize().with_context(|| binary.display().to_string());
     }
@@ -179,7 +179,12 @@ fn forms(case: &Case) -> Vec<Form> {
 }
 
 /// What is to be played, and the tools that each way has.
-fn jobs(wanted: &Wanted, cases: &[Case], binary: &Path, base: &Path) -> anyhow::Result<Vec<Job>> {
+fn jobs(
+    wanted: &AttackOptions,
+    cases: &[Case],
+    binary: &Path,
+    base: &Path,
+) -> anyhow::Result<Vec<Job>> {
     let fits = |way: &Way| {
         let name = way.name();
         wanted.dialects.is_empty()
@@ -252,7 +257,7 @@ fn tools(
 type Verdicts = BTreeMap<(usize, usize, String), Verdict>;
 
 fn play_all(
-    wanted: &Wanted,
+    wanted: &AttackOptions,
     cases: &[Case],
     binary: &Path,
     base: &Path,

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::case::Case;
-use super::{Verdicts, Wanted, forms};
+use super::{AttackOptions, Verdicts, forms};
 
 /// Prints a line a case, and what there is in all; gives back how many are broken.
-pub(super) fn told(wanted: &Wanted, cases: &[Case], verdicts: &Verdicts) -> usize {
+pub(super) fn told(wanted: &AttackOptions, cases: &[Case], verdicts: &Verdicts) -> usize {
     let (mut held, mut broken) = ([0, 0], [0, 0]);
     for (at, case) in cases.iter().enumerate() {
         let own: Vec<_> = verdicts.iter().filter(|((case, _, _), _)| *case == at).collect();

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use super::suite::Suite;
-use super::{EXTENSIONS, Folder, Tally, Wanted, driver};
+use super::{ConformanceOptions, EXTENSIONS, Folder, Tally, driver};
 use crate::shell::copy_of_this;
 
 /// The revisions that the suite has clients held against.
@@ -17,7 +17,7 @@ const WITHOUT: [(&str, &str); 4] = [
 ];
 
 /// Runs every scenario that is wanted, and fails if any check of any does.
-pub(crate) fn hold(wanted: &Wanted) -> anyhow::Result<()> {
+pub(super) fn hold(wanted: &ConformanceOptions) -> anyhow::Result<()> {
     let suite = Suite::installed()?;
     let all = suite.client_scenarios()?;
     let folder = Folder::make()?;
