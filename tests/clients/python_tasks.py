@@ -26,6 +26,8 @@ from python_client import INVALID_PARAMS, PRINTED, Peer, Refused, Report, refuse
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
 UNKNOWN_TASK = "0123456789abcdef0123456789abcdef"
+# A call that takes longer than half a second becomes a task, which a busy machine makes of a short one, too.
+SHORT_CALLS_MAX = 10
 
 
 def main() -> None:
@@ -109,11 +111,16 @@ async def extension_checks(peer: Peer, report: Report) -> None:
         want(EXTENSION in extensions, f"the extension is not declared: {extensions}")
 
     async def short() -> None:
-        result = await peer.call("exec_run", {"command": "printf", "args": [PRINTED]})
-        want(PRINTED in text_of(result), f"stdout is not in the text: {text_of(result)!r}")
-        want(not tasks.begun, "it became a task")
+        for _ in range(SHORT_CALLS_MAX):
+            tasks.begun.clear()
+            result = await peer.call("exec_run", {"command": "printf", "args": [PRINTED]})
+            want(PRINTED in text_of(result), f"stdout is not in the text: {text_of(result)!r}")
+            if not tasks.begun:
+                return
+        raise Refused(f"each of {SHORT_CALLS_MAX} short calls became a task")
 
     async def long() -> None:
+        tasks.begun.clear()
         result = await peer.call("exec_run", {"command": f"sleep 1.5; printf {PRINTED}", "shell": True})
         want(PRINTED in text_of(result), f"stdout is not in the text: {text_of(result)!r}")
         want(len(tasks.begun) == 1, f"{len(tasks.begun)} tasks")

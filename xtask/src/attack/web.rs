@@ -273,7 +273,7 @@ fn idle(play: &mut Play, addr: std::net::SocketAddr, client: &mut Client) -> any
             held.push(stream);
         }
         let took = client.ping();
-        if !matches!(took, Ok(took) if took < Duration::from_secs(2)) {
+        if !matches!(took, Ok(took) if took < Duration::from_secs(5)) {
             let took = took.map_or_else(|err| format!("{err:#}"), |took| format!("{took:?}"));
             play.wrong.push(format!("beside {} {label}: {took}", held.len()));
         }

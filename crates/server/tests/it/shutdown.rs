@@ -153,7 +153,7 @@ fn connections_on_which_nothing_is_asked_do_not_keep_it_from_ending() {
     let begun = Instant::now();
     served.signal(Signal::TERM);
     assert_eq!(served.ended().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn the_end_of_input_stops_what_takes_longer_and_answers_it_too() {
     stdio.close_input();
     let answers = stdio.rest();
     assert_eq!(stdio.ended().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert!(marker.pids().is_empty());
     let ids: Vec<_> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
     assert_eq!(ids, [2, 1], "{answers:?}");
@@ -271,7 +271,7 @@ fn a_client_that_does_not_read_keeps_no_server_from_ending() {
             stdio.signal(Signal::TERM);
         }
         stdio.ended();
-        assert!(begun.elapsed() < Duration::from_secs(4), "{how}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(10), "{how}: {:?}", begun.elapsed());
     }
 }
 

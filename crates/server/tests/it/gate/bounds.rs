@@ -35,7 +35,7 @@ fn a_program_beyond_its_own_time_is_stopped_and_what_it_said_is_kept() {
             "command": "echo so far; exec sleep $1",
             "shell": true,
             "args": [marker.0],
-            "timeout_ms": 400,
+            "timeout_ms": 2000,
         });
         let answer = client.call("exec_run", script);
         assert!(marker.pids().is_empty());

@@ -71,7 +71,7 @@ fn one_caller_keeps_no_other_out() {
     };
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| sleep(&ada, "3"));
+            scope.spawn(|| sleep(&ada, "8"));
         }
         let ran = || {
             std::fs::read_dir(workspace.root())
@@ -83,7 +83,7 @@ fn one_caller_keeps_no_other_out() {
         let begun = Instant::now();
         let answer = sleep(&bob, "0");
         assert_eq!(answer["result"]["isError"], false, "{answer}");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     });
 }
 

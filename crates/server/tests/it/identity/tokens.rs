@@ -239,7 +239,7 @@ fn a_provider_that_is_away_slow_or_astray_is_not_waited_for_long_and_is_believed
             // Nobody else waits for it.
             let begun = Instant::now();
             assert_eq!(called(&served, "devkey").status, 200);
-            assert!(begun.elapsed() < Duration::from_secs(2), "{mode}: {:?}", begun.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(5), "{mode}: {:?}", begun.elapsed());
             refused.join().unwrap();
         });
         let log = served.log();

@@ -33,7 +33,7 @@ async fn what_was_printed_before_the_timeout_is_in_the_result() {
     let bench = Bench::new();
     let script = "trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.01; done";
     let ran =
-        bench.run(json!({"command": script, "shell": true, "timeout_ms": 300})).await.unwrap();
+        bench.run(json!({"command": script, "shell": true, "timeout_ms": 1500})).await.unwrap();
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)));
     assert_eq!(ran.stdout(), "hello\nbye\n");
     assert_eq!(ran.ending, Ending::ProgramFailed);
@@ -49,7 +49,7 @@ async fn check_timed_out(script: &str) {
     let input = json!({"command": script, "args": [sleep], "shell": true, "timeout_ms": 500});
     let started = Instant::now();
     let ran = bench.run(input).await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(2500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert_eq!((ran.exit_code(), &ran.value["timed_out"]), (-1, &json!(true)), "{ran:?}");
     assert!(!lives(&sleep), "something survives");
     assert_eq!(zombies(), 0);
@@ -93,7 +93,7 @@ async fn check_left_behind(script: &str) {
     let input = json!({"command": script, "args": [sleep], "shell": true});
     let started = Instant::now();
     let ran = bench.run(input).await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert_eq!((ran.exit_code(), ran.stdout()), (7, "done\n"));
     assert!(!lives(&sleep), "something survives");
     assert_eq!(zombies(), 0);
@@ -133,7 +133,7 @@ async fn a_cancelled_call_leaves_nothing_and_says_so() {
     };
     let (ran, cancelled) = tokio::join!(call, cancel);
     assert_eq!(ran.unwrap_err().fault, Fault::Canceled);
-    assert!(cancelled.elapsed() < Duration::from_secs(1), "{:?}", cancelled.elapsed());
+    assert!(cancelled.elapsed() < Duration::from_secs(10), "{:?}", cancelled.elapsed());
     assert!(!lives(&sleep), "something survives");
 }
 
